@@ -1,0 +1,54 @@
+/* zf/ext/stats.h - "zf.stats/1": counters of an instance, for metrics and for the conformance suite.
+ * All counters rise from create() on. Bytes are counted where they are copied, not derived from a formula. */
+#ifndef ZF_EXT_STATS_H
+#define ZF_EXT_STATS_H
+
+#include "zf/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_EXT_STATS "zf.stats/1"
+
+typedef struct zf_stats { /* output struct */
+    uint32_t struct_size;
+    uint32_t n_workers;
+    uint64_t steps;         /* submitted */
+    uint64_t steps_applied; /* finished and applied */
+    uint64_t steps_skipped;
+    uint64_t window_closes; /* cohort windows closed */
+    uint64_t reselects;     /* cohort selections chosen */
+    uint64_t channels_entered;
+    uint64_t channels_left;
+    uint64_t down_grad_nbytes;   /* link, device to host: gradients */
+    uint64_t down_record_nbytes; /* ... step scalars and importance records */
+    uint64_t up_publish_nbytes;  /* link, host to device: published values */
+    uint64_t up_enter_nbytes;    /* ... state of entering channels and column maps */
+    uint64_t lost_overlap_nbytes; /* gradients shipped early and then replaced (also in down_grad_nbytes) */
+    uint64_t host_planned_nbytes;
+    uint64_t host_measured_nbytes; /* mapped now */
+    uint64_t device_planned_nbytes;
+    uint64_t device_measured_nbytes;
+    uint64_t slot_chunks_peak; /* pool pieces in use, peak */
+    uint64_t slot_chunks_total;
+    uint64_t stall_replay_ns;  /* device waited for a replay or its publication */
+    uint64_t stall_select_ns;  /* device waited for a selection or entering state */
+    uint64_t stall_pool_ns;    /* down copies waited for a free slot chunk */
+    uint64_t host_wait_ns;     /* hooks waited: the host was too many steps ahead, or HOST_THREAD waited for the device */
+    uint64_t replay_ns;        /* worker time in replays, summed over workers */
+    uint64_t replay_elems;     /* elements x applied slots */
+    uint64_t overwritten_elems; /* visible values of selected channels that the host changed unannounced */
+} zf_stats_t;
+
+typedef struct zf_stats_ext {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    /* [any-thread] while the instance lives. Counters are each correct, not a common snapshot; after DRAIN they are. */
+    zf_status_t (*read)(zf_instance_t *instance, zf_stats_t *out, zf_error_t *err);
+} zf_stats_ext_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

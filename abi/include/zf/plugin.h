@@ -1,0 +1,244 @@
+/* zf/plugin.h - the plugin table: every hook of libzfplugin (major 0).
+ *
+ * States of an instance, and where a slot is legal:
+ *   created --bind_params--> bound --first grads_ready or step--> active <--quiesce / next hook--> quiesced
+ *   destroy is legal in every state. A hook called elsewhere returns ZF_ERR_STATE and changes nothing.
+ * Thread tags: [any-thread]; [control] may block, never together with another call on the same instance; [hook] any
+ * thread, never two at once per instance, does not block unless said, does not allocate after the first step.
+ * Every call that can fail takes a zf_error_t * as its last argument; it may be NULL. Outputs are written only on
+ * success; a failed call leaves the training state as it was.
+ */
+#ifndef ZF_PLUGIN_H
+#define ZF_PLUGIN_H
+
+#include "zf/host.h"
+#include "zf/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct zf_instance zf_instance_t; /* opaque */
+
+/* ---- describe ---------------------------------------------------------------------------------------------------- */
+
+typedef struct zf_description { /* output struct; strings live as long as the library */
+    uint32_t struct_size;
+    uint32_t abi;                     /* newest ABI the plugin knows */
+    const char *name;                 /* "libzfplugin" */
+    const char *version;              /* "0.1.0" */
+    const char *build;                /* compiler, backends, instruction sets */
+    const char *required_extensions;  /* host extension ids, space-separated; "" = none */
+    const char *optional_extensions;  /* used if the host has them */
+    const char *provided_extensions;  /* of the plugin, for get_extension */
+} zf_description_t;
+
+/* ---- create ------------------------------------------------------------------------------------------------------ */
+
+#define ZF_CREATE_CAP_FETCH 1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
+
+typedef struct zf_create_args {
+    uint32_t struct_size;
+    uint32_t flags;        /* ZF_CREATE_CAP_... */
+    const zf_host_t *host; /* required; must outlive the instance */
+    /* Configuration, INI: text (config_text, config_text_nbytes) or a file (config_path), never both; neither = defaults. */
+    const char *config_text;
+    uint64_t config_text_nbytes;
+    const char *config_path;
+    const char *const *overrides; /* "section.key=value", applied after the text; borrowed for the call */
+    uint32_t n_overrides;
+    int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
+    int32_t device_id;
+    uint32_t norm_group; /* instances with equal norm_group add up their norms (pipeline stages); 0 = this one alone */
+} zf_create_args_t;
+
+/* ---- bind_params ------------------------------------------------------------------------------------------------- */
+
+#define ZF_PARAM_FROZEN 1u          /* no gradient will come: no state, no memory */
+#define ZF_PARAM_TIED 2u            /* shares the storage of tied_to: no state of its own */
+#define ZF_PARAM_ALWAYS_SELECTED 4u /* every channel runs ahead on the device */
+#define ZF_PARAM_NEVER_SELECTED 8u  /* no channel does; wins over ALWAYS_SELECTED */
+#define ZF_PARAM_NOT_IN_NORM 16u    /* does not count in the gradient norm (a tensor-parallel duplicate) */
+
+#define ZF_CHANNELS_COLUMNS 0 /* [out, in]: a channel is an input feature, one column */
+#define ZF_CHANNELS_ROWS 1    /* [in, out] (GPT-2's Conv1D): a channel is one row */
+
+typedef struct zf_param_decl {
+    uint32_t struct_size;
+    uint32_t flags;            /* ZF_PARAM_... */
+    const char *name;          /* unique in the instance, 1..255 bytes of UTF-8 */
+    const zf_tensor_t *tensor; /* what the model reads; float32 or bfloat16; lives until unbound or destroyed */
+    zf_dtype_t grad_dtype;     /* of delivered gradients: float32 or bfloat16; all zero = the parameter's */
+    uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */
+    uint32_t reduce_group;     /* process group of gradient reduction; 0 = data parallel */
+    uint32_t reduce_group2;    /* a second one (sequence parallel); 0 = none */
+    int32_t n_batch_axes;      /* leading axes that number independent matrices: 1 for [L, out, in] */
+    int32_t channels;          /* ZF_CHANNELS_... */
+    uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
+    uint32_t reserved0;
+} zf_param_decl_t;
+
+typedef struct zf_layout { /* output struct: the memory plan in bytes, and where gradients may be placed for zero copy */
+    uint32_t struct_size;
+    uint32_t n_buckets;
+    uint64_t host_nbytes;    /* planned: everything in host memory, of which ... */
+    uint64_t host_state_nbytes;   /* ... w, m, v */
+    uint64_t host_slots_nbytes;   /* ... gradient slots */
+    uint64_t host_publish_nbytes; /* ... what waits to be published */
+    uint64_t device_nbytes;  /* planned: everything on the device besides the host's own parameters and gradients */
+    uint64_t n_elems;        /* trainable elements */
+    uint64_t n_matrices;
+    uint64_t n_channels;
+    uint64_t n_selected_elems; /* elements of selected channels after warm-up */
+    uint64_t slots_peak_milli; /* peak slots per parameter x 1000, counted in a model of the schedule */
+    uint64_t slots_mean_milli;
+} zf_layout_t;
+
+#define ZF_CHANGED_RESET 1u /* params_changed: moments and update counts restart at zero */
+
+/* ---- gradient-ready ---------------------------------------------------------------------------------------------- */
+
+#define ZF_GRAD_PART 1u    /* this micro-batch's share: parts of a step are summed in fp32, in order of delivery */
+#define ZF_GRAD_TOTAL 2u   /* a running total: the newest delivery of a step counts */
+#define ZF_GRAD_MORE 4u    /* more deliveries of this parameter follow in this step */
+#define ZF_GRAD_LAST 8u    /* the last one: may be shipped at once */
+#define ZF_GRAD_UNKNOWN 16u /* the host cannot know; shipped early, again if it changes */
+#define ZF_GRAD_REPLACE 32u /* delivered again since the host changed it: everything delivered before in this step is void */
+#define ZF_GRAD_ASYNC_READ 64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return */
+
+typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE, LAST, UNKNOWN (none = UNKNOWN) */
+    uint32_t struct_size;
+    uint32_t id;
+    uint32_t flags;
+    uint32_t reserved0;
+    const zf_tensor_t *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done fence */
+} zf_grad_item_t;
+
+/* ---- step -------------------------------------------------------------------------------------------------------- */
+
+#define ZF_STEP_WAIT 1u      /* block until this step's own report; the only hook flag that may */
+#define ZF_STEP_DISCARD 2u   /* drop the delivered gradients: no slot, no clock moves */
+#define ZF_STEP_EPOCH_END 4u /* the last step of an epoch */
+
+typedef struct zf_group_hyper { /* AdamW; Loshchilov & Hutter, arXiv 1711.05101, algorithm 2 */
+    uint32_t struct_size;
+    uint32_t reserved0;
+    double lr;           /* finite, >= 0 */
+    double beta1;        /* [0, 1) */
+    double beta2;        /* [0, 1) */
+    double eps;          /* finite, > 0 */
+    double weight_decay; /* finite, >= 0 */
+} zf_group_hyper_t;
+
+typedef struct zf_step_args {
+    uint32_t struct_size;
+    uint32_t flags;                 /* ZF_STEP_... */
+    const zf_group_hyper_t *groups; /* [n_groups], every group named at bind; borrowed for the call */
+    uint32_t n_groups;
+    uint32_t elem_size; /* sizeof(zf_group_hyper_t) as the host compiled it */
+    double unscale;     /* gradients are multiplied by it (1 / loss scale); finite, > 0; 0 = 1 */
+    double clip_norm;   /* clip the global norm of unscaled gradients to it; finite, >= 0; 0 = off */
+    const double *host_norm; /* norm computed by the host instead: device scalar, read in stream order; it must live until
+                              * the step's own report (HOST_THREAD: until the call returns); NULL = ours */
+    const zf_stream_t *stream;
+} zf_step_args_t;
+
+#define ZF_SKIP_NONE 0
+#define ZF_SKIP_NONFINITE 1
+
+typedef struct zf_step_report { /* output struct */
+    uint32_t struct_size;
+    int32_t has_report; /* 0: no step has finished yet, the rest is zero but submitted_step */
+    uint64_t submitted_step; /* number of this submission, from 1; DISCARD does not count */
+    uint64_t step;           /* the newest finished step that the rest speaks of */
+    int32_t applied;         /* 1 applied, 0 skipped */
+    int32_t skip_reason;     /* ZF_SKIP_... */
+    uint32_t nonfinite_param; /* first parameter with a non-finite gradient, or ZF_NO_ID */
+    uint32_t n_present;      /* parameters that had a gradient */
+    double grad_norm;        /* unscale * sqrt(sum of squares), before clipping */
+    double clip_factor;
+    uint64_t n_skipped;      /* since create */
+    uint64_t window_closes;  /* cohort windows closed since create */
+    uint64_t stall_ns;       /* time the device waited for the plugin since create */
+    uint64_t lost_overlap_nbytes; /* gradient bytes that were shipped early and then replaced */
+} zf_step_report_t;
+
+/* ---- quiesce, export --------------------------------------------------------------------------------------------- */
+
+#define ZF_QUIESCE_DRAIN 1 /* transfers and replays in flight end; schedule, slots and visible values are untouched */
+#define ZF_QUIESCE_FLUSH 2 /* every window closes now and is published: visible = round(master) */
+
+typedef struct zf_export_item {
+    uint32_t struct_size;
+    uint32_t id;
+    float *dst;          /* caller memory, fp32, row-major contiguous */
+    uint64_t dst_nbytes; /* must be exactly 4 * elements */
+} zf_export_item_t;
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+typedef struct zf_plugin {
+    uint32_t struct_size;
+    uint32_t abi; /* the negotiated ABI */
+
+    /* [any-thread] What this plugin is. out->struct_size is set by the caller. */
+    zf_status_t (*describe)(zf_description_t *out, zf_error_t *err);
+
+    /* [any-thread] New instance: reads the configuration, starts threads. State: created. Blocks. */
+    zf_status_t (*create)(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err);
+
+    /* [control] Ends transfers and replays in flight, then frees everything; parameters keep their visible values (open
+     * windows are lost: FLUSH first). instance may be NULL. Never fails. */
+    void (*destroy)(zf_instance_t *instance);
+
+    /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
+     * allocates all memory, copies the visible values into the masters. Whole or not at all. out_ids [n] receives ids
+     * (0, 1, ... in registration order). out_layout may be NULL. State: created -> bound. A second call, which adds
+     * parameters to a drained instance, is not in ABI 0.1: ZF_ERR_STATE. */
+    zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
+
+    /* [control] The host wrote these parameters itself (a load). Masters follow the visible values, open slots of these
+     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. The host's writes are finished before the call.
+     * Blocks. State: bound, active, quiesced. */
+    zf_status_t (*params_changed)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
+                                  zf_error_t *err);
+
+    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is borrowed until *out_done;
+     * with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the call returns). */
+    zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
+
+    /* [hook] One optimizer step over what was delivered since the last. Returns ZF_SUBMITTED; with WAIT ZF_OK or
+     * ZF_SKIPPED. Without the FETCH capability every visible write of the step is complete, in stream order, before what
+     * is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is. */
+    zf_status_t (*step)(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
+                        zf_error_t *err);
+
+    /* [hook] The stream waits until the current values of these parameters are in place. n = 0: all. HOST_THREAD: returns
+     * a counter fence to wait for. */
+    zf_status_t (*param_fetch)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                               zf_fence_t *out_ready, zf_error_t *err);
+
+    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. */
+    zf_status_t (*param_release)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                                 zf_error_t *err);
+
+    /* [control] ZF_QUIESCE_DRAIN or ZF_QUIESCE_FLUSH; returns when done. Gradients delivered but not stepped stay. */
+    zf_status_t (*quiesce)(zf_instance_t *instance, int32_t mode, zf_error_t *err);
+
+    /* [control] The fp32 weights that FLUSH would give, into caller memory; nothing changes. */
+    zf_status_t (*export_params)(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                                 zf_error_t *err);
+
+    /* [hook] The newest finished report, and late errors. ZF_IN_PROGRESS: submitted steps are not finished. Never blocks. */
+    zf_status_t (*poll)(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err);
+
+    /* [any-thread] Table of a plugin extension such as "zf.stats/1", or NULL. Its lifetime is the library's. */
+    const void *(*get_extension)(const char *id);
+} zf_plugin_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

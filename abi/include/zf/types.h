@@ -1,0 +1,122 @@
+/* zf/types.h - statuses, data types, tensors, streams and fences shared by every table of the ABI (major 0).
+ *
+ * Rules for every struct: the first member is uint32_t struct_size, set by its owner to sizeof as compiled; members are
+ * only appended, in groups of 8 bytes; zero means "behave as before". An input struct that is shorter than the plugin's
+ * is zero-extended; a longer one is accepted only if its unknown tail is zero; an output struct is written up to the
+ * smaller of both sizes. Sizes: _elems counts elements, _nbytes bytes, _ns nanoseconds.
+ */
+#ifndef ZF_TYPES_H
+#define ZF_TYPES_H
+
+#include <stdint.h>
+
+#include "zf/bootstrap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_ABI_0_1 ZF_ABI_NUMBER(0, 1) /* the ABI these headers describe */
+
+/* Status: 0 is success, positive is information, negative is an error. */
+typedef int32_t zf_status_t;
+#define ZF_OK 0
+#define ZF_IN_PROGRESS 1 /* poll: nothing new yet */
+#define ZF_DISABLED 2    /* an optional feature is off; said once in the log */
+#define ZF_SKIPPED 3     /* step with WAIT: the gradient was not finite, nothing was updated */
+#define ZF_SUBMITTED 4   /* step: enqueued */
+#define ZF_ERR_ARGUMENT (-1)          /* NULL, out of range, wrong size */
+#define ZF_ERR_ABI (-2)               /* no common ABI, or a struct smaller than the oldest known */
+#define ZF_ERR_UNSUPPORTED_FIELD (-3) /* a member this plugin does not know is not zero */
+#define ZF_ERR_STATE (-4)             /* the hook is not legal in the instance's state */
+#define ZF_ERR_CONFIG (-5)            /* configuration; the message lists every problem */
+#define ZF_ERR_PARAM (-6)             /* unknown id, frozen, bound twice, changed shape ... */
+#define ZF_ERR_DTYPE (-7)             /* data type not supported here */
+#define ZF_ERR_SHAPE (-8)             /* shape, strides or byte size do not match */
+#define ZF_ERR_DEVICE (-9)            /* tensor or stream of another device */
+#define ZF_ERR_MEMORY (-10)           /* allocation, memory limit, page lock */
+#define ZF_ERR_OVERWRITTEN (-11)      /* the host changed weights without params_changed() */
+#define ZF_ERR_NONFINITE (-12)        /* an update produced a non-finite weight */
+#define ZF_ERR_TIMEOUT (-13)          /* a wait passed its deadline */
+#define ZF_ERR_POISONED (-14)         /* an earlier asynchronous error ended this instance */
+#define ZF_ERR_FORKED (-15)           /* called in a child process after fork() */
+#define ZF_ERR_BUSY (-16)             /* two hooks at once on one instance */
+#define ZF_ERR_INTERNAL (-17)         /* a bug in the plugin */
+
+/* Data types and devices use DLPack's numbers. */
+#define ZF_DTYPE_CODE_INT 0
+#define ZF_DTYPE_CODE_UINT 1
+#define ZF_DTYPE_CODE_FLOAT 2
+#define ZF_DTYPE_CODE_BFLOAT 4
+#define ZF_DEVICE_CPU 1
+#define ZF_DEVICE_CUDA 2
+#define ZF_DEVICE_CUDA_HOST 3
+#define ZF_MAX_NDIM 8
+
+typedef struct zf_dtype { /* = DLDataType, 4 bytes */
+    uint8_t code;         /* ZF_DTYPE_CODE_... */
+    uint8_t bits;
+    uint16_t lanes; /* 1 */
+} zf_dtype_t;
+
+typedef struct zf_dl_tensor { /* = DLTensor, 48 bytes */
+    void *data;
+    int32_t device_type; /* ZF_DEVICE_... */
+    int32_t device_id;
+    int32_t ndim; /* 0..ZF_MAX_NDIM */
+    zf_dtype_t dtype;
+    const int64_t *shape;   /* [ndim], elements; may be NULL when ndim = 0 */
+    const int64_t *strides; /* [ndim], elements, >= 0; NULL = contiguous in row-major order */
+    uint64_t byte_offset;
+} zf_dl_tensor_t;
+
+#define ZF_TENSOR_SPARSE 1u /* flag: not a dense tensor; refused by name */
+
+/* A borrowed view. The descriptor is read before the call returns; the memory's lifetime is stated by each hook. */
+typedef struct zf_tensor {
+    uint32_t struct_size;
+    uint32_t flags; /* ZF_TENSOR_... */
+    zf_dl_tensor_t dl;
+    uint64_t nbytes;     /* bytes from data + byte_offset that may be touched; must cover shape and strides */
+    uint64_t storage_id; /* equal for views of one storage; 0 = unknown */
+} zf_tensor_t;
+
+/* Streams: work that the host enqueued before the call is finished, in stream order, before the plugin's. */
+#define ZF_STREAM_HOST_THREAD 1 /* the host computes on the calling thread; handle is 0 */
+#define ZF_STREAM_CPU_QUEUE 2   /* handle is a queue made by zf/ext/cpu.h */
+#define ZF_STREAM_CUDA 3        /* handle is a CUstream */
+#define ZF_STREAM_FLAG_CAPTURING 1u
+#define ZF_STREAM_FLAG_LEGACY_DEFAULT 2u
+#define ZF_STREAM_FLAG_PER_THREAD 4u
+
+typedef struct zf_stream {
+    uint32_t struct_size;
+    int32_t kind; /* ZF_STREAM_HOST_THREAD ... */
+    int32_t device_type;
+    int32_t device_id;
+    uint32_t flags; /* ZF_STREAM_FLAG_... */
+    uint32_t reserved0;
+    uint64_t handle;
+    uint64_t id; /* unique in the host, never reused; 0 = derive from handle */
+} zf_stream_t;
+
+/* Fences say when something is over. */
+#define ZF_FENCE_NONE 0         /* already over */
+#define ZF_FENCE_STREAM_ORDER 1 /* over for whatever is enqueued on the call's stream after it returned */
+#define ZF_FENCE_CUDA_EVENT 2   /* event is a CUevent */
+#define ZF_FENCE_HOST_COUNTER 3 /* over once an acquire load of *counter is >= value; zf/ext/cpu.h can wait for it */
+
+typedef struct zf_fence { /* output struct */
+    uint32_t struct_size;
+    int32_t kind;
+    const uint64_t *counter; /* lives as long as the instance; rises only. All ones after a fatal error: ask poll() */
+    uint64_t value;
+    uint64_t event;
+} zf_fence_t;
+
+#define ZF_NO_ID 0xFFFFFFFFu
+
+#ifdef __cplusplus
+}
+#endif
+#endif

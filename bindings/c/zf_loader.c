@@ -1,0 +1,517 @@
+/* zf_loader.c - see zf_loader.h.
+ *
+ * Order of the checks in zf_loader_open(), each with a sentence of its own, since the dynamic linker's words for the
+ * same cases mislead (a library of another machine is "No such file or directory" to it):
+ *   1. a path with a slash: the file is there, readable, a shared ELF library of this machine
+ *   2. dlopen: what it needs is there too
+ *   3. dlsym: the entry exists, and lies in the opened file (dlsym also searches the file's dependencies)
+ *   4. negotiation: a common ABI
+ *   5. the table: long enough for that ABI, no slot NULL
+ */
+#define _GNU_SOURCE /* dladdr, dlinfo */
+
+#include "zf_loader.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "zf/ext/cpu.h"
+
+#define PATH_VARIABLE "ZFPLUGIN_PATH"
+#define SONAME "libzfplugin.so.1"
+#define POISONED_COUNTER UINT64_MAX
+
+struct zf_loader {
+    void *library;
+    const zf_plugin_t *plugin;
+    char *file;
+};
+
+static const uint32_t served_abis[] = {ZF_ABI_0_1}; /* one per major, newest first */
+#define N_SERVED_ABIS ((uint32_t)(sizeof served_abis / sizeof served_abis[0]))
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* Fills *err (may be NULL) and returns status. */
+__attribute__((format(printf, 4, 5))) static zf_status_t fail(zf_error_t *err, zf_status_t status, int64_t native_code,
+                                                              const char *format, ...) {
+    if (err == NULL)
+        return status;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    snprintf(err->origin, sizeof err->origin, "zf_loader");
+    err->status = status;
+    err->scope = ZF_SCOPE_CALL;
+    err->retryable = 0;
+    err->native_code = native_code;
+    return status;
+}
+
+/* A path in a message: long ones keep their end, which names the file. */
+#define SHOWN_MAX 120
+typedef struct shown {
+    char text[SHOWN_MAX + 4];
+} shown_t;
+
+static const char *show(const char *path, shown_t *out) {
+    size_t len = strlen(path);
+    if (len <= SHOWN_MAX)
+        snprintf(out->text, sizeof out->text, "%s", path);
+    else
+        snprintf(out->text, sizeof out->text, "...%s", path + len - SHOWN_MAX);
+    return out->text;
+}
+
+/* "0.1, 1.3" */
+static void show_abis(const uint32_t *abis, uint32_t n, char *buf, size_t nbytes) {
+    size_t used = 0;
+    buf[0] = '\0';
+    for (uint32_t i = 0; i < n && used < nbytes; ++i) {
+        int len = snprintf(buf + used, nbytes - used, "%s%u.%u", i == 0 ? "" : ", ", ZF_ABI_MAJOR(abis[i]),
+                           ZF_ABI_MINOR(abis[i]));
+        used += len > 0 ? (size_t)len : 0;
+    }
+}
+
+/* ---- 1. the file ------------------------------------------------------------------------------------------------- */
+
+/* ELF number of the machine that this code is compiled for; EM_NONE where we cannot say. */
+static unsigned own_machine(void) {
+#if defined(__x86_64__)
+    return EM_X86_64;
+#elif defined(__i386__)
+    return EM_386;
+#elif defined(__aarch64__)
+    return EM_AARCH64;
+#elif defined(__arm__)
+    return EM_ARM;
+#elif defined(__riscv)
+    return EM_RISCV;
+#elif defined(__powerpc64__)
+    return EM_PPC64;
+#else
+    return EM_NONE;
+#endif
+}
+
+static const char *machine_name(unsigned machine) {
+    switch (machine) {
+    case EM_X86_64:
+        return "x86-64";
+    case EM_386:
+        return "32-bit x86";
+    case EM_AARCH64:
+        return "AArch64";
+    case EM_ARM:
+        return "32-bit ARM";
+    case EM_RISCV:
+        return "RISC-V";
+    case EM_PPC64:
+        return "64-bit POWER";
+    default:
+        return "another machine";
+    }
+}
+
+static zf_status_t check_elf(const char *file, const ElfW(Ehdr) * header, size_t nbytes, zf_error_t *err) {
+    const unsigned char *id = header->e_ident;
+    if (nbytes < EI_NIDENT || memcmp(id, ELFMAG, SELFMAG) != 0)
+        return fail(err, ZF_LOADER_ERR_FILE, 0,
+                    "%s is not a shared library (it has no ELF header); give the path of libzfplugin.so", file);
+    if (id[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+        return fail(err, ZF_LOADER_ERR_FILE, 0,
+                    "%s is a %s-bit library, this program is %d-bit; install the matching one", file,
+                    id[EI_CLASS] == ELFCLASS64 ? "64" : "32", (int)(8 * sizeof(void *)));
+    if (nbytes < sizeof *header)
+        return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is cut short: %zu bytes; copy it again", file, nbytes);
+    if (own_machine() != EM_NONE && header->e_machine != own_machine())
+        return fail(err, ZF_LOADER_ERR_FILE, 0,
+                    "%s is built for %s (ELF machine %u), this program for %s; install the matching one", file,
+                    machine_name(header->e_machine), (unsigned)header->e_machine, machine_name(own_machine()));
+    if (header->e_type != ET_DYN)
+        return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is an ELF file but not a shared library (type %u)", file,
+                    (unsigned)header->e_type);
+    return ZF_OK;
+}
+
+/* path has a slash. */
+static zf_status_t check_file(const char *path, zf_error_t *err) {
+    shown_t shown;
+    const char *file = show(path, &shown);
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return fail(err, ZF_LOADER_ERR_FILE, errno,
+                    "%s: %s; give the path of libzfplugin.so to the host or in %s, or install it", file,
+                    strerror(errno), PATH_VARIABLE);
+    if (!S_ISREG(st.st_mode))
+        return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is %s; name the library itself, e.g. .../%s", file,
+                    S_ISDIR(st.st_mode) ? "a directory" : "not a regular file", SONAME);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(err, ZF_LOADER_ERR_FILE, errno, "%s cannot be read: %s", file, strerror(errno));
+    ElfW(Ehdr) header;
+    memset(&header, 0, sizeof header);
+    ssize_t nbytes = read(fd, &header, sizeof header);
+    int read_errno = errno;
+    close(fd);
+    if (nbytes < 0)
+        return fail(err, ZF_LOADER_ERR_FILE, read_errno, "%s cannot be read: %s", file, strerror(read_errno));
+    return check_elf(file, &header, (size_t)nbytes, err);
+}
+
+/* ---- 2. and 3. the library and its entry ------------------------------------------------------------------------- */
+
+static zf_status_t open_library(const char *path, void **out_library, zf_error_t *err) {
+    int has_slash = strchr(path, '/') != NULL;
+    if (has_slash) {
+        zf_status_t st = check_file(path, err);
+        if (st < 0)
+            return st;
+    }
+    dlerror(); /* forget older errors */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *why = dlerror();
+        const char *hint = "set " PATH_VARIABLE " to the full path of libzfplugin.so, or put its directory into "
+                           "LD_LIBRARY_PATH or /etc/ld.so.conf.d (a file of the current directory needs \"./\")";
+        if (has_slash)
+            hint = "something that it needs is missing or too old: `ldd` on it lists what";
+        shown_t shown;
+        return fail(err, ZF_LOADER_ERR_FILE, 0, "cannot open %s: %.180s; %s", show(path, &shown),
+                    why == NULL ? "unknown reason" : why, hint);
+    }
+    *out_library = library;
+    return ZF_OK;
+}
+
+static int is_same_file(const char *a, const char *b) {
+    struct stat st_a, st_b;
+    if (strcmp(a, b) == 0)
+        return 1;
+    return stat(a, &st_a) == 0 && stat(b, &st_b) == 0 && st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
+}
+
+/* Finds the entry; *out_file is the library's name in the dynamic linker, valid while it is open. */
+static zf_status_t find_entry(void *library, const char *path, zf_plugin_negotiate_fn *out_entry, const char **out_file,
+                              zf_error_t *err) {
+    shown_t shown, shown_other;
+    struct link_map *map = NULL;
+    const char *file = path;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != NULL && map->l_name != NULL && map->l_name[0] != '\0')
+        file = map->l_name;
+    dlerror();
+    void *symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
+    if (symbol == NULL) {
+        const char *why = dlerror();
+        return fail(err, ZF_LOADER_ERR_SYMBOL, 0,
+                    "%s is a library but no plugin: it has no symbol %s (%.150s); give the path of libzfplugin.so",
+                    show(file, &shown), ZF_PLUGIN_NEGOTIATE_SYMBOL, why == NULL ? "the symbol is NULL" : why);
+    }
+    Dl_info info;
+    if (dladdr(symbol, &info) == 0 || info.dli_fname == NULL)
+        return fail(err, ZF_LOADER_ERR_SYMBOL, 0, "%s: its symbol %s lies in no loaded file", show(file, &shown),
+                    ZF_PLUGIN_NEGOTIATE_SYMBOL);
+    if (!is_same_file(file, info.dli_fname))
+        return fail(err, ZF_LOADER_ERR_SYMBOL, 0,
+                    "%s is no plugin: its symbol %s comes from %s, which it depends on; open that file instead",
+                    show(file, &shown), ZF_PLUGIN_NEGOTIATE_SYMBOL, show(info.dli_fname, &shown_other));
+    memcpy(out_entry, &symbol, sizeof symbol); /* ISO C has no cast from object to function pointers */
+    *out_file = file;
+    return ZF_OK;
+}
+
+/* ---- 4. negotiation ---------------------------------------------------------------------------------------------- */
+
+static int is_served(uint32_t abi) {
+    for (uint32_t i = 0; i < N_SERVED_ABIS; ++i) {
+        uint32_t minor = ZF_ABI_MINOR(served_abis[i]);
+        if (ZF_ABI_MAJOR(abi) != ZF_ABI_MAJOR(served_abis[i]))
+            continue;
+        return ZF_ABI_MAJOR(abi) == 0 ? ZF_ABI_MINOR(abi) == minor : ZF_ABI_MINOR(abi) <= minor;
+    }
+    return 0;
+}
+
+static zf_status_t negotiate(zf_plugin_negotiate_fn entry, const char *file, const zf_plugin_t **out_plugin,
+                             zf_error_t *err) {
+    shown_t shown;
+    char served[64];
+    zf_error_t reason;
+    memset(&reason, 0, sizeof reason);
+    reason.struct_size = sizeof reason;
+    zf_bootstrap_t bootstrap;
+    memset(&bootstrap, 0, sizeof bootstrap);
+    bootstrap.struct_size = sizeof bootstrap;
+    bootstrap.magic = ZF_BOOTSTRAP_MAGIC;
+    bootstrap.abis = served_abis;
+    bootstrap.n_abis = N_SERVED_ABIS;
+    bootstrap.error = &reason;
+
+    show_abis(served_abis, N_SERVED_ABIS, served, sizeof served);
+    show(file, &shown);
+    zf_status_t st = entry(&bootstrap);
+    reason.message[sizeof reason.message - 1] = '\0';
+    if (st == ZF_ERR_ABI)
+        return fail(
+            err, st, reason.native_code,
+            "%s shares no ABI with this host, which serves %s. The plugin says: %.200s. Use a plugin and a host "
+            "of matching versions",
+            shown.text, served, reason.message[0] == '\0' ? "nothing" : reason.message);
+    if (st < 0)
+        return fail(err, st, reason.native_code, "%s refused to start with status %d: %.250s", shown.text, (int)st,
+                    reason.message[0] == '\0' ? "it gave no reason" : reason.message);
+    if (!is_served(bootstrap.chosen_abi))
+        return fail(err, ZF_ERR_ABI, 0, "%s chose ABI %u.%u, but this host serves %s; the plugin is faulty", shown.text,
+                    ZF_ABI_MAJOR(bootstrap.chosen_abi), ZF_ABI_MINOR(bootstrap.chosen_abi), served);
+    const zf_plugin_t *plugin = bootstrap.plugin;
+    if (plugin == NULL)
+        return fail(err, ZF_ERR_ABI, 0, "%s agreed to ABI %u.%u but gave no table of functions; the plugin is faulty",
+                    shown.text, ZF_ABI_MAJOR(bootstrap.chosen_abi), ZF_ABI_MINOR(bootstrap.chosen_abi));
+    if (plugin->struct_size >= offsetof(zf_plugin_t, abi) + sizeof plugin->abi && plugin->abi != bootstrap.chosen_abi)
+        return fail(err, ZF_ERR_ABI, 0, "%s chose ABI %u.%u, but its table says %u.%u; the plugin is faulty",
+                    shown.text, ZF_ABI_MAJOR(bootstrap.chosen_abi), ZF_ABI_MINOR(bootstrap.chosen_abi),
+                    ZF_ABI_MAJOR(plugin->abi), ZF_ABI_MINOR(plugin->abi));
+    *out_plugin = plugin;
+    return ZF_OK;
+}
+
+/* ---- 5. the table ------------------------------------------------------------------------------------------------ */
+
+typedef struct slot {
+    const char *name;
+    size_t offset;
+} slot_t;
+
+typedef void (*any_function_fn)(void);
+
+/* Every slot of ABI 0.1. Slots of later minors are optional for a host that serves 0.1 and are not listed. */
+#define SLOT(member)                                                                                                   \
+    { #member, offsetof(zf_plugin_t, member) }
+static const slot_t required_slots[] = {
+    SLOT(describe),      SLOT(create), SLOT(destroy),       SLOT(bind_params),   SLOT(params_changed),
+    SLOT(grads_ready),   SLOT(step),   SLOT(param_fetch),   SLOT(param_release), SLOT(quiesce),
+    SLOT(export_params), SLOT(poll),   SLOT(get_extension),
+};
+#undef SLOT
+
+static int has_slot(const zf_plugin_t *plugin, size_t offset) {
+    any_function_fn function;
+    if (offset > plugin->struct_size || plugin->struct_size - offset < sizeof function)
+        return 0;
+    memcpy(&function, (const char *)plugin + offset, sizeof function);
+    return function != NULL;
+}
+
+static zf_status_t check_table(const zf_plugin_t *plugin, const char *file, zf_error_t *err) {
+    shown_t shown;
+    for (size_t i = 0; i < sizeof required_slots / sizeof required_slots[0]; ++i) {
+        const slot_t *slot = &required_slots[i];
+        if (has_slot(plugin, slot->offset))
+            continue;
+        if (slot->offset + sizeof(any_function_fn) > plugin->struct_size)
+            return fail(err, ZF_ERR_ABI, 0,
+                        "%s: its table has %u bytes and ends before %s, ABI 0.1 needs %zu; the plugin is faulty or "
+                        "older than it says",
+                        show(file, &shown), plugin->struct_size, slot->name, sizeof(zf_plugin_t));
+        return fail(err, ZF_ERR_ABI, 0,
+                    "%s: its table has no function %s (NULL), which ABI 0.1 requires; the plugin is faulty",
+                    show(file, &shown), slot->name);
+    }
+    return ZF_OK;
+}
+
+/* ---- public ------------------------------------------------------------------------------------------------------ */
+
+/* Everything is checked: keeps the library mapped for the rest of the process (also one linked without -z nodelete,
+ * since tables, strings and threads may outlive the handle) and makes the handle. */
+static zf_status_t make_loader(void *library, const char *file, const zf_plugin_t *plugin, zf_loader_t **out_loader,
+                               zf_error_t *err) {
+    zf_loader_t *loader = malloc(sizeof *loader);
+    char *copy = strdup(file);
+    if (loader == NULL || copy == NULL) {
+        free(loader);
+        free(copy);
+        return fail(err, ZF_ERR_MEMORY, ENOMEM, "no memory for the loader's handle");
+    }
+    if (dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
+        dlclose(library); /* the second reference */
+    loader->library = library;
+    loader->plugin = plugin;
+    loader->file = copy;
+    *out_loader = loader;
+    return ZF_OK;
+}
+
+zf_status_t zf_loader_open(const char *path, zf_loader_t **out_loader, zf_error_t *err) {
+    void *library = NULL;
+    const char *file = NULL;
+    const zf_plugin_t *plugin = NULL;
+    zf_plugin_negotiate_fn entry = NULL;
+
+    if (out_loader == NULL)
+        return fail(err, ZF_ERR_ARGUMENT, 0, "zf_loader_open: out_loader is NULL");
+    if (path == NULL)
+        path = getenv(PATH_VARIABLE);
+    if (path == NULL || path[0] == '\0')
+        path = SONAME;
+
+    zf_status_t st = open_library(path, &library, err);
+    if (st < 0)
+        return st;
+    st = find_entry(library, path, &entry, &file, err);
+    if (st < 0)
+        goto err_close;
+    st = negotiate(entry, file, &plugin, err);
+    if (st < 0)
+        goto err_close;
+    st = check_table(plugin, file, err);
+    if (st < 0)
+        goto err_close;
+    st = make_loader(library, file, plugin, out_loader, err);
+    if (st < 0)
+        goto err_close;
+    return ZF_OK;
+
+err_close:
+    dlclose(library);
+    return st;
+}
+
+void zf_loader_close(zf_loader_t *loader) {
+    if (loader == NULL)
+        return;
+    dlclose(loader->library);
+    free(loader->file);
+    free(loader);
+}
+
+const zf_plugin_t *zf_loader_plugin(const zf_loader_t *loader) { return loader->plugin; }
+
+const char *zf_loader_file(const zf_loader_t *loader) { return loader->file; }
+
+int zf_loader_has(const zf_loader_t *loader, size_t offset) { return has_slot(loader->plugin, offset); }
+
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t now_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+/* Acquire: pairs with the plugin's release store of the counter, so what it wrote before is seen after the wait. */
+static uint64_t load_counter(const zf_fence_t *fence) { return __atomic_load_n(fence->counter, __ATOMIC_ACQUIRE); }
+
+/* Looks at the counter at once, then in pauses that double from 1 us to 1 ms. */
+static zf_status_t poll_counter(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
+    uint64_t start = now_ns();
+    long pause_ns = 1000;
+    while (load_counter(fence) < fence->value) {
+        if (now_ns() - start >= timeout_ns)
+            return fail(err, ZF_ERR_TIMEOUT, 0, "a fence stands at %llu of %llu after %llu ms",
+                        (unsigned long long)load_counter(fence), (unsigned long long)fence->value,
+                        (unsigned long long)(timeout_ns / 1000000u));
+        struct timespec pause = {0, pause_ns};
+        nanosleep(&pause, NULL);
+        pause_ns = pause_ns < 500000 ? 2 * pause_ns : 1000000;
+    }
+    return ZF_OK;
+}
+
+/* The wait of "zf.cpu/1" if the plugin has it, else NULL. */
+static const zf_cpu_ext_t *cpu_extension(const zf_loader_t *loader) {
+    if (loader == NULL)
+        return NULL;
+    const zf_cpu_ext_t *ext = loader->plugin->get_extension(ZF_EXT_CPU);
+    if (ext == NULL || ext->struct_size < offsetof(zf_cpu_ext_t, fence_wait) + sizeof ext->fence_wait)
+        return NULL;
+    return ext->fence_wait == NULL ? NULL : ext;
+}
+
+zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fence, uint64_t timeout_ns,
+                                 zf_error_t *err) {
+    if (fence == NULL)
+        return fail(err, ZF_ERR_ARGUMENT, 0, "zf_loader_fence_wait: fence is NULL");
+    if (fence->kind == ZF_FENCE_NONE)
+        return ZF_OK;
+    if (fence->kind != ZF_FENCE_HOST_COUNTER || fence->counter == NULL)
+        return fail(err, ZF_ERR_ARGUMENT, 0, "a CPU thread cannot wait for this fence (kind %d%s); %s",
+                    (int)fence->kind, fence->kind == ZF_FENCE_HOST_COUNTER ? ", no counter" : "",
+                    fence->kind == ZF_FENCE_STREAM_ORDER ? "synchronise the stream of the call that returned it"
+                                                         : "use the driver's own wait");
+    const zf_cpu_ext_t *cpu = cpu_extension(loader);
+    zf_status_t st = cpu == NULL ? poll_counter(fence, timeout_ns, err) : cpu->fence_wait(fence, timeout_ns, err);
+    if (st < 0)
+        return st;
+    if (load_counter(fence) == POISONED_COUNTER)
+        return fail(err, ZF_ERR_POISONED, 0, "the instance has ended by an earlier error; poll() says which");
+    return ZF_OK;
+}
+
+/* ---- what every C host fills in ---------------------------------------------------------------------------------- */
+
+static zf_dtype_t make_dtype(uint8_t code, uint8_t bits) {
+    zf_dtype_t dtype;
+    dtype.code = code;
+    dtype.bits = bits;
+    dtype.lanes = 1;
+    return dtype;
+}
+
+zf_dtype_t zf_dtype_float32(void) { return make_dtype(ZF_DTYPE_CODE_FLOAT, 32); }
+
+zf_dtype_t zf_dtype_bfloat16(void) { return make_dtype(ZF_DTYPE_CODE_BFLOAT, 16); }
+
+void zf_tensor_contiguous(void *data, zf_dtype_t dtype, int32_t ndim, const int64_t *shape, zf_tensor_t *out_tensor) {
+    uint64_t n_elems = 1;
+    for (int32_t i = 0; i < ndim; ++i)
+        n_elems *= (uint64_t)shape[i];
+    memset(out_tensor, 0, sizeof *out_tensor);
+    out_tensor->struct_size = sizeof *out_tensor;
+    out_tensor->dl.data = data;
+    out_tensor->dl.device_type = ZF_DEVICE_CPU;
+    out_tensor->dl.ndim = ndim;
+    out_tensor->dl.dtype = dtype;
+    out_tensor->dl.shape = shape;
+    out_tensor->nbytes = n_elems * (uint64_t)dtype.lanes * ((uint64_t)dtype.bits / 8u);
+}
+
+void zf_stream_host_thread(zf_stream_t *out_stream) {
+    memset(out_stream, 0, sizeof *out_stream);
+    out_stream->struct_size = sizeof *out_stream;
+    out_stream->kind = ZF_STREAM_HOST_THREAD;
+    out_stream->device_type = ZF_DEVICE_CPU;
+}
+
+/* ctx carries the level itself: nothing to allocate, nothing to free. */
+static void log_to_stderr(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                          const char *msg, uint64_t len) {
+    static const char *const names[] = {"?", "error", "warning", "info", "debug"};
+    if (level > (int32_t)(intptr_t)ctx)
+        return;
+    (void)file;
+    (void)line;
+    fprintf(stderr, "zfplugin %s: %s: %.*s\n", level >= ZF_LOG_ERROR && level <= ZF_LOG_DEBUG ? names[level] : names[0],
+            component == NULL ? "?" : component, (int)(len > 4096 ? 4096 : len), msg);
+}
+
+void zf_host_stderr(const char *name, const char *version, int32_t max_level, zf_host_t *out_host) {
+    memset(out_host, 0, sizeof *out_host);
+    out_host->struct_size = sizeof *out_host;
+    out_host->ctx = (void *)(intptr_t)max_level;
+    out_host->name = name;
+    out_host->version = version;
+    out_host->log = log_to_stderr;
+}

@@ -1,0 +1,127 @@
+/* mlp.c - see mlp.h. Forward and backward in plain loops, one sample at a time; nothing of the plugin here. */
+#include "mlp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const spec_t specs[N_TENSORS] = {
+    {"in.weight", 2, 0, {WIDTH, N_IN, 0}, DECAY},
+    {"in.bias", 1, 0, {WIDTH, 0, 0}, NO_DECAY},
+    {"hidden.weight", 3, 1, {N_LAYERS, WIDTH, WIDTH}, DECAY},
+    {"hidden.bias", 2, 1, {N_LAYERS, WIDTH, 0}, NO_DECAY},
+    {"out.weight", 2, 0, {N_CLASSES, WIDTH, 0}, DECAY},
+    {"out.bias", 1, 0, {N_CLASSES, 0, 0}, NO_DECAY},
+};
+
+static float uniform(uint64_t *state) { /* [-1, 1), xorshift64* */
+    *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;
+    return (float)((*state * UINT64_C(2685821657736338717)) >> 40) / 8388608.0f - 1.0f;
+}
+
+static int draw_sample(uint64_t *state, float x[N_IN]) {
+    for (int i = 0; i < N_IN; ++i)
+        x[i] = uniform(state);
+    return 2 * (x[0] * x[1] > 0.0f) + (x[2] * x[3] > 0.0f);
+}
+
+float *allocate(size_t n_elems) {
+    float *p = calloc(n_elems, sizeof *p);
+    if (p == NULL)
+        fprintf(stderr, "no memory for %zu floats\n", n_elems), exit(2);
+    return p;
+}
+
+void init_model(model_t *model) {
+    uint64_t state = 7;
+    for (int t = 0; t < N_TENSORS; ++t) {
+        size_t n_elems = 1;
+        for (int32_t i = 0; i < specs[t].ndim; ++i)
+            n_elems *= (size_t)specs[t].shape[i];
+        model->offset[t + 1] = model->offset[t] + n_elems;
+    }
+    model->params = allocate(model->offset[N_TENSORS]);
+    model->grads = allocate(model->offset[N_TENSORS]);
+    for (int t = 0; t < N_TENSORS; ++t) /* biases start at 0, weights uniform with variance 1 / inputs */
+        for (size_t i = model->offset[t]; specs[t].group == DECAY && i < model->offset[t + 1]; ++i)
+            model->params[i] = uniform(&state) * sqrtf(3.0f / (float)specs[t].shape[specs[t].ndim - 1]);
+}
+
+/* y = W x + b, W [n_out, n_in] */
+static void affine(const float *w, const float *b, const float *x, int n_out, int n_in, float *y) {
+    for (int o = 0; o < n_out; ++o) {
+        y[o] = b[o];
+        for (int i = 0; i < n_in; ++i)
+            y[o] += w[o * n_in + i] * x[i];
+    }
+}
+
+/* From dy [n_out] adds to dW and db; dx [n_in], if wanted, is overwritten. */
+static void affine_backward(const float *w, const float *x, const float *dy, int n_out, int n_in, float *dw, float *db,
+                            float *dx) {
+    for (int i = 0; dx != NULL && i < n_in; ++i)
+        dx[i] = 0.0f;
+    for (int o = 0; o < n_out; ++o) {
+        db[o] += dy[o];
+        for (int i = 0; i < n_in; ++i) {
+            dw[o * n_in + i] += dy[o] * x[i];
+            if (dx != NULL)
+                dx[i] += dy[o] * w[o * n_in + i];
+        }
+    }
+}
+
+/* Loss of one sample; h [N_LAYERS + 1][WIDTH] are the activations, prob [N_CLASSES] the softmax. */
+static double forward(const model_t *model, const float *x, int label, float h[][WIDTH], float *prob) {
+    const float *p = model->params;
+    const size_t *at = model->offset;
+    affine(p + at[W_IN], p + at[B_IN], x, WIDTH, N_IN, h[0]);
+    for (int l = 0; l < N_LAYERS; ++l) {
+        for (int i = 0; i < WIDTH; ++i)
+            h[l][i] = tanhf(h[l][i]);
+        affine(p + at[W_HIDDEN] + l * WIDTH * WIDTH, p + at[B_HIDDEN] + l * WIDTH, h[l], WIDTH, WIDTH, h[l + 1]);
+    }
+    for (int i = 0; i < WIDTH; ++i)
+        h[N_LAYERS][i] = tanhf(h[N_LAYERS][i]);
+    affine(p + at[W_OUT], p + at[B_OUT], h[N_LAYERS], N_CLASSES, WIDTH, prob);
+    float sum = 0.0f;
+    for (int c = 0; c < N_CLASSES; ++c)
+        sum += prob[c] = expf(prob[c]);
+    for (int c = 0; c < N_CLASSES; ++c)
+        prob[c] /= sum;
+    return -log((double)prob[label]);
+}
+
+/* Adds this sample's share of the mean gradient of its batch. */
+static void backward(model_t *model, const float *x, int label, float h[][WIDTH], const float *prob) {
+    const float *p = model->params;
+    const size_t *at = model->offset;
+    float *g = model->grads, dh[WIDTH], dz[WIDTH], dlogits[N_CLASSES];
+    for (int c = 0; c < N_CLASSES; ++c)
+        dlogits[c] = (prob[c] - (c == label ? 1.0f : 0.0f)) / (float)BATCH;
+    affine_backward(p + at[W_OUT], h[N_LAYERS], dlogits, N_CLASSES, WIDTH, g + at[W_OUT], g + at[B_OUT], dh);
+    for (int l = N_LAYERS; l >= 0; --l) {
+        for (int i = 0; i < WIDTH; ++i)
+            dz[i] = dh[i] * (1.0f - h[l][i] * h[l][i]);
+        if (l == 0)
+            affine_backward(p + at[W_IN], x, dz, WIDTH, N_IN, g + at[W_IN], g + at[B_IN], NULL);
+        else
+            affine_backward(p + at[W_HIDDEN] + (l - 1) * WIDTH * WIDTH, h[l - 1], dz, WIDTH, WIDTH,
+                            g + at[W_HIDDEN] + (l - 1) * WIDTH * WIDTH, g + at[B_HIDDEN] + (l - 1) * WIDTH, dh);
+    }
+}
+
+double run_samples(model_t *model, uint64_t *state, int n, int is_training) {
+    float x[N_IN], h[N_LAYERS + 1][WIDTH], prob[N_CLASSES];
+    double loss = 0.0;
+    if (is_training)
+        memset(model->grads, 0, model->offset[N_TENSORS] * sizeof(float));
+    for (int s = 0; s < n; ++s) {
+        int label = draw_sample(state, x);
+        loss += forward(model, x, label, h, prob);
+        if (is_training)
+            backward(model, x, label, h, prob);
+    }
+    return loss / n;
+}

@@ -1,0 +1,34 @@
+# Language, warnings and sanitizers of every target. Nothing here names an instruction set: one library runs on every CPU
+# of its architecture, and folders that need more flags (kernels/) say so themselves.
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON) # static libraries end up in shared ones, ours and those of hosts
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+get_property(zf_is_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(NOT zf_is_multi_config AND NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, RelWithDebInfo (-O2), Release (-O3)" FORCE)
+endif()
+
+# Bits are part of the contract: no contraction of a*b+c behind the source's back.
+add_compile_options(-ffp-contract=off)
+
+add_compile_options(-Wall -Wextra -Wshadow -Wvla -Wconversion
+                    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>)
+if(ZF_WERROR)
+    add_compile_options(-Werror)
+endif()
+
+# Sanitized builds keep assert(): configure them with CMAKE_BUILD_TYPE=Debug. -O1 keeps them usable; folders may raise it.
+if(ZF_SANITIZE STREQUAL "address")
+    set(zf_sanitizers -fsanitize=address,undefined)
+elseif(ZF_SANITIZE STREQUAL "thread")
+    set(zf_sanitizers -fsanitize=thread)
+elseif(NOT ZF_SANITIZE STREQUAL "")
+    message(FATAL_ERROR "ZF_SANITIZE is \"${ZF_SANITIZE}\": address, thread or empty")
+endif()
+if(ZF_SANITIZE)
+    add_compile_options(-O1 -g -fno-omit-frame-pointer ${zf_sanitizers} -fno-sanitize-recover=all)
+    add_link_options(${zf_sanitizers})
+endif()

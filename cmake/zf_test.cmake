@@ -1,0 +1,27 @@
+# zf_add_test(NAME <name> [SOURCES ...] [LIBS ...] [COMMAND ...] [ARGS ...] [LABELS ...] [ENV VAR=value ...] [TIMEOUT s])
+#
+# One ctest test. With SOURCES: a program <name> is built from them, linked with Check and LIBS, and run with ARGS.
+# With COMMAND instead: that command is run. Rules of every test:
+#   exit status 77 = skipped; the reason is the last line that the test prints
+#   label "slow": more than a few seconds, not run under sanitizers; label "nosan": cannot run under sanitizers
+#   ZFPLUGIN_PATH names the plugin just built (when it is part of this build), so zf_loader_open(NULL, ...) finds it
+#   runs in its own folder of the build tree; writes nowhere else
+function(zf_add_test)
+    cmake_parse_arguments(arg "" "NAME;TIMEOUT" "SOURCES;LIBS;COMMAND;ARGS;LABELS;ENV" ${ARGN})
+    if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME)
+        message(FATAL_ERROR "zf_add_test(${arg_NAME}): unexpected \"${arg_UNPARSED_ARGUMENTS}\"")
+    endif()
+    if(arg_SOURCES)
+        add_executable(${arg_NAME} ${arg_SOURCES})
+        target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBS} PkgConfig::CHECK Threads::Threads)
+        set(arg_COMMAND $<TARGET_FILE:${arg_NAME}>)
+    endif()
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 120)
+    endif()
+    add_test(NAME ${arg_NAME} COMMAND ${arg_COMMAND} ${arg_ARGS})
+    set(env ${arg_ENV})
+    list(APPEND env "$<$<TARGET_EXISTS:zfplugin>:ZFPLUGIN_PATH=$<TARGET_FILE:zfplugin>>")
+    set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${arg_TIMEOUT}
+                                                LABELS "${arg_LABELS}" ENVIRONMENT "${env}")
+endfunction()

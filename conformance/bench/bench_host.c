@@ -1,0 +1,370 @@
+/* bench_host.c - zf-bench-host: the host's replay against the limits of the machine, measured in the same run.
+ *
+ * usage: zf-bench-host [--json FILE] [--isa NAME] [--repeat N] [--elems MILLIONS] [--best]
+ *
+ * One row per instruction set, threads, gradient dtype and S (slots). Layout as in the engine: w, m, v are long arrays,
+ * the S slots of a chunk lie together. Per repetition, alternating: read-modify-write of the same streams (with and
+ * without software prefetch, the better counts), the kernel on arrays far beyond the caches, the kernel on arrays
+ * inside them. Medians over repetitions (--best: the best one, for a machine that others use). limit = the lower of
+ * read-modify-write and the speed inside the cache. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <kernels.h>
+
+#include "streams.h"
+#include "team.h"
+
+enum {
+    CHUNK_ELEMS = 65536, /* the unit of a replay: its slots lie together */
+    PAD_NBYTES = 320,    /* between slots: else all streams fall into the same sets of the caches */
+    CACHED_ELEMS = 2048, /* inside the L1 or L2 cache with 16 slots */
+    MAX_SLOTS = 16,
+    N_AHEAD = 4, /* distances of software prefetch tried for read-modify-write */
+    MAX_THREADS = 256,
+    MAX_REPEATS = 101
+};
+
+/* What one thread works on: n_elems of w, m, v and visible, slots as [chunk][slot][CHUNK_ELEMS]. */
+typedef struct share {
+    float *w, *m, *v;
+    uint16_t *visible;
+    char *slots;
+    uint64_t n_elems;
+} share_t;
+
+typedef struct bench {
+    const zfi_kernels_t *kernels;
+    zfi_dtype_t dtype;
+    uint32_t n_slots;
+    uint64_t n_elems; /* per thread, this row */
+    uint64_t n_cached_passes;
+    size_t ahead_nbytes;
+    int n_threads;
+    zfi_scalars_t scalars[MAX_SLOTS];
+    share_t shares[MAX_THREADS];
+} bench_t;
+
+typedef struct options {
+    const char *json_path;
+    int only_isa; /* -1: all */
+    int n_repeats;
+    int is_best;      /* report the best repetition, not the median */
+    uint64_t n_elems; /* over all threads */
+} options_t;
+
+typedef struct row {
+    const char *isa;
+    int n_threads;
+    zfi_dtype_t dtype;
+    uint32_t n_slots;
+    double elems_per_s, rmw_elems_per_s, cached_elems_per_s;
+    double nbytes_per_elem;
+} row_t;
+
+static void *allocate(size_t nbytes) {
+    void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "zf-bench-host: no memory for %zu bytes; try a smaller --elems\n", nbytes);
+        exit(2);
+    }
+    (void)madvise(at, nbytes, MADV_HUGEPAGE);
+    return at;
+}
+
+static size_t slots_nbytes(uint64_t n_elems) {
+    return (size_t)(n_elems / CHUNK_ELEMS + 1) * MAX_SLOTS * (CHUNK_ELEMS * sizeof(float) + PAD_NBYTES);
+}
+
+static void fill_share(void *arg, int thread) {
+    share_t *share = &((bench_t *)arg)->shares[thread];
+    uint32_t state = (uint32_t)thread * 2654435761u + 1u;
+    float *slots =
+        (float *)share->slots; /* fp32 values; read as bf16 they are ordinary numbers in every second place */
+
+    for (uint64_t i = 0; i < share->n_elems; i++) {
+        share->w[i] = 0.02f;
+        share->m[i] = 1e-3f;
+        share->v[i] = 1e-6f;
+        share->visible[i] = 0;
+    }
+    for (uint64_t i = 0; i < slots_nbytes(share->n_elems) / sizeof *slots; i++) {
+        uint16_t upper[2];
+
+        state = state * 1664525u + 1013904223u;
+        upper[0] = upper[1] = zfi_f32_to_bf16(((float)(state >> 8) * 0x1p-23f - 1.0f) * 1e-2f);
+        memcpy(&slots[i], upper, sizeof upper);
+    }
+}
+
+static void allocate_shares(bench_t *bench, int n_threads, uint64_t n_elems_each) {
+    for (int t = 0; t < n_threads; t++) {
+        share_t *share = &bench->shares[t];
+
+        share->n_elems = n_elems_each;
+        share->w = allocate(n_elems_each * sizeof(float));
+        share->m = allocate(n_elems_each * sizeof(float));
+        share->v = allocate(n_elems_each * sizeof(float));
+        share->visible = allocate(n_elems_each * sizeof(uint16_t));
+        share->slots = allocate(slots_nbytes(n_elems_each));
+    }
+}
+
+static void free_shares(bench_t *bench, int n_threads) {
+    for (int t = 0; t < n_threads; t++) {
+        share_t *share = &bench->shares[t];
+
+        munmap(share->w, share->n_elems * sizeof(float));
+        munmap(share->m, share->n_elems * sizeof(float));
+        munmap(share->v, share->n_elems * sizeof(float));
+        munmap(share->visible, share->n_elems * sizeof(uint16_t));
+        munmap(share->slots, slots_nbytes(share->n_elems));
+    }
+}
+
+static void point_grads(const bench_t *bench, const share_t *share, uint64_t first, const void *out_grads[MAX_SLOTS]) {
+    const size_t chunk_nbytes = CHUNK_ELEMS * zfi_dtype_nbytes(bench->dtype) + PAD_NBYTES;
+
+    for (uint32_t k = 0; k < bench->n_slots; k++)
+        out_grads[k] = share->slots + (first / CHUNK_ELEMS * bench->n_slots + k) * chunk_nbytes;
+}
+
+static void replay_piece(const bench_t *bench, const share_t *share, uint64_t first, uint64_t n_elems) {
+    const void *grads[MAX_SLOTS];
+    const zfi_replay_t job = {.w = share->w + first,
+                              .m = share->m + first,
+                              .v = share->v + first,
+                              .grads = grads,
+                              .scalars = bench->scalars,
+                              .n_slots = bench->n_slots,
+                              .grad_dtype = bench->dtype,
+                              .visible = share->visible + first,
+                              .visible_dtype = ZFI_BF16,
+                              .n_elems = n_elems};
+
+    point_grads(bench, share, first, grads);
+    if (bench->kernels->replay[ZFI_RULE_ADAMW](&job) != UINT64_MAX) {
+        fprintf(stderr, "zf-bench-host: replay found a non-finite weight\n");
+        exit(2);
+    }
+}
+
+static void replay_memory(void *arg, int thread) {
+    const bench_t *bench = arg;
+
+    for (uint64_t first = 0; first < bench->n_elems; first += CHUNK_ELEMS)
+        replay_piece(bench, &bench->shares[thread], first, CHUNK_ELEMS);
+}
+
+static void replay_cached(void *arg, int thread) {
+    const bench_t *bench = arg;
+
+    for (uint64_t pass = 0; pass < bench->n_cached_passes; pass++)
+        replay_piece(bench, &bench->shares[thread], 0, CACHED_ELEMS);
+}
+
+static void read_modify_write(void *arg, int thread) {
+    const bench_t *bench = arg;
+    const share_t *share = &bench->shares[thread];
+    const void *grads[MAX_SLOTS];
+
+    for (uint64_t first = 0; first < bench->n_elems; first += CHUNK_ELEMS) {
+        const streams_t streams = {.w = share->w + first,
+                                   .m = share->m + first,
+                                   .v = share->v + first,
+                                   .grads = grads,
+                                   .n_slots = bench->n_slots,
+                                   .elem_nbytes = zfi_dtype_nbytes(bench->dtype),
+                                   .visible = share->visible + first,
+                                   .n_elems = CHUNK_ELEMS};
+
+        point_grads(bench, share, first, grads);
+        streams_read_modify_write(&streams, bench->ahead_nbytes);
+    }
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median, or the highest value. */
+static double typical(double *values, int n, int is_best) {
+    qsort(values, (size_t)n, sizeof *values, compare_doubles);
+    if (is_best)
+        return values[n - 1];
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+static void set_scalars(bench_t *bench) {
+    for (int k = 0; k < MAX_SLOTS; k++) {
+        const double n = 1000 + k;
+
+        bench->scalars[k] = (zfi_scalars_t){.s = 1.0f,
+                                            .b1 = 0.9f,
+                                            .one_minus_b1 = 0.1f,
+                                            .b2 = 0.999f,
+                                            .one_minus_b2 = 0.001f,
+                                            .inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(0.999, n))),
+                                            .eps = 1e-8f,
+                                            .neg_step = -1e-5f,
+                                            .decay = 1.0f - 1e-7f};
+    }
+}
+
+/* One row. The passes inside the cache take about as long as those through memory. */
+static row_t measure(bench_t *bench, team_t *team, const options_t *options) {
+    static const size_t ahead_nbytes[N_AHEAD] = {0, 512, 1024, 2048};
+    const int n_repeats = options->n_repeats, is_best = options->is_best;
+    double memory[MAX_REPEATS], cached[MAX_REPEATS], rmw[N_AHEAD][MAX_REPEATS], rmw_best = 0.0;
+    const double n_elems = (double)bench->n_elems * bench->n_threads;
+    const uint64_t n_passes = bench->n_elems / CACHED_ELEMS / 2 + 1;
+    const double n_cached = (double)CACHED_ELEMS * (double)n_passes * bench->n_threads;
+
+    bench->n_cached_passes = n_passes;
+    team_run(team, replay_memory, bench);
+    for (int r = 0; r < n_repeats; r++) {
+        for (int a = 0; a < N_AHEAD; a++) {
+            bench->ahead_nbytes = ahead_nbytes[a];
+            rmw[a][r] = n_elems / team_run(team, read_modify_write, bench);
+        }
+        memory[r] = n_elems / team_run(team, replay_memory, bench);
+        cached[r] = n_cached / team_run(team, replay_cached, bench);
+    }
+    for (int a = 0; a < N_AHEAD; a++)
+        rmw_best = fmax(rmw_best, typical(rmw[a], n_repeats, is_best));
+    return (row_t){.isa = bench->kernels->name,
+                   .n_threads = bench->n_threads,
+                   .dtype = bench->dtype,
+                   .n_slots = bench->n_slots,
+                   .elems_per_s = typical(memory, n_repeats, is_best),
+                   .rmw_elems_per_s = rmw_best,
+                   .cached_elems_per_s = typical(cached, n_repeats, is_best),
+                   .nbytes_per_elem = 26.0 + (double)(bench->n_slots * zfi_dtype_nbytes(bench->dtype))};
+}
+
+static double limit_of(const row_t *row) { return fmin(row->rmw_elems_per_s, row->cached_elems_per_s); }
+
+static double bar_of(const row_t *row) { return row->n_slots <= 4 ? 0.95 : 0.85; }
+
+static void print_header(void) {
+    printf("%-8s %7s %5s %3s | %7s %8s | %9s %9s | %7s %5s %s\n", "isa", "threads", "grads", "S", "GB/s", "Gparam/s",
+           "rmw GB/s", "L1/2 GB/s", "ratio", "bar", "");
+}
+
+static void print_row(const row_t *row) {
+    const double giga = 1e-9 * row->nbytes_per_elem, ratio = row->elems_per_s / limit_of(row);
+
+    printf("%-8s %7d %5s %3u | %7.1f %8.3f | %9.1f %9.1f | %7.3f %5.2f %s\n", row->isa, row->n_threads,
+           row->dtype == ZFI_BF16 ? "bf16" : "fp32", row->n_slots, giga * row->elems_per_s, 1e-9 * row->elems_per_s,
+           giga * row->rmw_elems_per_s, giga * row->cached_elems_per_s, ratio, bar_of(row),
+           ratio >= bar_of(row) ? "" : "below");
+    fflush(stdout);
+}
+
+static void write_row(FILE *json, const row_t *row, int is_first) {
+    if (!json)
+        return;
+    fprintf(json,
+            "%s\n  {\"isa\": \"%s\", \"threads\": %d, \"grad_dtype\": \"%s\", \"slots\": %u, \"bytes_per_param\": %g, "
+            "\"params_per_s\": %.6g, \"rmw_params_per_s\": %.6g, \"cached_params_per_s\": %.6g, \"ratio\": %.4f, "
+            "\"bar\": %.2f}",
+            is_first ? "" : ",", row->isa, row->n_threads, row->dtype == ZFI_BF16 ? "bf16" : "fp32", row->n_slots,
+            row->nbytes_per_elem, row->elems_per_s, row->rmw_elems_per_s, row->cached_elems_per_s,
+            row->elems_per_s / limit_of(row), bar_of(row));
+}
+
+static void usage(void) {
+    fprintf(stderr, "usage: zf-bench-host [--json FILE] [--isa generic|avx2|avx512] [--repeat N] [--elems MILLIONS] "
+                    "[--best]\n");
+    exit(2);
+}
+
+static options_t parse(int argc, char **argv) {
+    options_t options = {.only_isa = -1, .n_repeats = 11, .n_elems = 16u << 20};
+
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--best") == 0) {
+            options.is_best = 1;
+            i--;
+            continue;
+        }
+        if (i + 1 >= argc)
+            usage();
+        if (strcmp(argv[i], "--json") == 0)
+            options.json_path = argv[i + 1];
+        else if (strcmp(argv[i], "--isa") == 0 && zfi_isa_parse(argv[i + 1]) >= 0)
+            options.only_isa = zfi_isa_parse(argv[i + 1]);
+        else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= MAX_REPEATS)
+            options.n_repeats = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--elems") == 0 && atoi(argv[i + 1]) > 0)
+            options.n_elems = (uint64_t)atoi(argv[i + 1]) << 20;
+        else
+            usage();
+    }
+    return options;
+}
+
+/* All rows of one instruction set on one team. */
+static void measure_isa(bench_t *bench, team_t *team, const options_t *options, FILE *json, int *n_rows) {
+    static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
+    const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
+
+    for (int dtype = ZFI_N_DTYPES - 1; dtype >= 0; dtype--)
+        for (size_t k = 0; k < sizeof n_slots / sizeof n_slots[0]; k++) {
+            row_t row;
+
+            bench->dtype = (zfi_dtype_t)dtype;
+            bench->n_slots = n_slots[k];
+            bench->n_elems = options->n_elems / (uint64_t)bench->n_threads / (is_slow ? 16 : 1);
+            bench->n_elems = (bench->n_elems / CHUNK_ELEMS + 1) * CHUNK_ELEMS;
+            row = measure(bench, team, options);
+            print_row(&row);
+            write_row(json, &row, (*n_rows)++ == 0);
+        }
+}
+
+int main(int argc, char **argv) {
+    const options_t options = parse(argc, argv);
+    static bench_t bench;
+    FILE *json = options.json_path ? fopen(options.json_path, "w") : NULL;
+    const int max_threads = team_max_threads() < MAX_THREADS ? team_max_threads() : MAX_THREADS;
+    int n_rows = 0;
+
+    if (options.json_path && !json) {
+        fprintf(stderr, "zf-bench-host: cannot write %s\n", options.json_path);
+        return 2;
+    }
+    set_scalars(&bench);
+    printf("replay: AdamW, visible bf16, %llu Mi parameters, %s of %d; limit = lower of rmw and L1/2\n",
+           (unsigned long long)(options.n_elems >> 20), options.is_best ? "best" : "medians", options.n_repeats);
+    print_header();
+    if (json)
+        fprintf(json, "{\"bench\": \"replay\", \"params\": %llu, \"repeats\": %d, \"rows\": [",
+                (unsigned long long)options.n_elems, options.n_repeats);
+    for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
+        team_t *team = team_new(n_threads);
+
+        bench.n_threads = n_threads;
+        allocate_shares(&bench, n_threads, options.n_elems / (uint64_t)n_threads + CHUNK_ELEMS);
+        team_run(team, fill_share, &bench);
+        for (int isa = ZFI_N_ISAS - 1; isa >= 0; isa--) {
+            bench.kernels = zfi_kernels_of((zfi_isa_t)isa);
+            if (bench.kernels && (options.only_isa < 0 || options.only_isa == isa))
+                measure_isa(&bench, team, &options, json, &n_rows);
+        }
+        free_shares(&bench, n_threads);
+        team_free(team);
+    }
+    if (json) {
+        fprintf(json, "\n]}\n");
+        fclose(json);
+    }
+    return 0;
+}

@@ -1,0 +1,70 @@
+/* streams.c - see streams.h. Compiled for several instruction sets in one file (target_clones): a benchmark may. */
+#include "streams.h"
+
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
+typedef uint32_t line_t __attribute__((vector_size(64)));
+
+enum { LINE = 64, LINE_ELEMS = 16, TILE_ELEMS = 32 };
+
+static inline __attribute__((always_inline)) void ask(const void *stream, size_t nbytes) {
+    __builtin_prefetch((const void *)((uintptr_t)stream + nbytes), 0, 3);
+}
+
+/* Xor of floats as integers: cheap, and never slow on special values. */
+static inline __attribute__((always_inline)) void fold(line_t *sum, const void *from) {
+    line_t x;
+
+    memcpy(&x, from, sizeof x);
+    *sum ^= x;
+}
+
+CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes) {
+    const size_t slot_nbytes = TILE_ELEMS * streams->elem_nbytes;
+
+    for (uint64_t i = 0; i < streams->n_elems; i += TILE_ELEMS) {
+        line_t sum = {0};
+
+        for (uint32_t k = 0; k < streams->n_slots; k++)
+            for (size_t at = 0; at < slot_nbytes; at += LINE) {
+                const char *from = (const char *)streams->grads[k] + i * streams->elem_nbytes + at;
+
+                if (ahead_nbytes)
+                    ask(from, ahead_nbytes);
+                fold(&sum, from);
+            }
+        memcpy(streams->visible + i, &sum, sizeof sum);
+        sum &= 1; /* keeps w, m, v in range: only the lowest bit of the mantissa changes */
+        for (uint64_t e = i; e < i + TILE_ELEMS; e += LINE_ELEMS) {
+            float *const at[] = {streams->w + e, streams->m + e, streams->v + e};
+
+            for (int a = 0; a < 3; a++) {
+                line_t x = sum;
+
+                if (ahead_nbytes)
+                    ask(at[a], ahead_nbytes);
+                fold(&x, at[a]);
+                memcpy(at[a], &x, sizeof x);
+            }
+        }
+    }
+}
+
+CLONES uint32_t streams_read(const void *from, size_t n_nbytes) {
+    line_t sum[4] = {{0}};
+    uint32_t folded = 0;
+
+    for (size_t at = 0; at + 4 * LINE <= n_nbytes; at += 4 * LINE)
+        for (int u = 0; u < 4; u++)
+            fold(&sum[u], (const char *)from + at + (size_t)(u * LINE));
+    sum[0] ^= sum[1] ^ sum[2] ^ sum[3];
+    for (int l = 0; l < LINE / 4; l++)
+        folded ^= sum[0][l];
+    return folded;
+}

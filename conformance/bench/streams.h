@@ -1,0 +1,26 @@
+/* streams.h - what the machine can do at best with the streams of a replay, for the limit column of the benchmarks. */
+#ifndef ZF_BENCH_STREAMS_H
+#define ZF_BENCH_STREAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The streams of one replay: n_elems of w, m, v are read and written, n_slots gradients of elem_nbytes read, visible of
+ * 2 bytes written. n_elems is a multiple of 64; every pointer is aligned to 64 bytes. */
+typedef struct streams {
+    float *w, *m, *v;
+    const void *const *grads;
+    uint32_t n_slots;
+    size_t elem_nbytes;
+    uint16_t *visible;
+    uint64_t n_elems;
+} streams_t;
+
+/* Touches every byte of the streams as a replay does, with next to no arithmetic; ahead_nbytes of software prefetch, 0
+ * = none. */
+void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes);
+
+/* Reads n_nbytes (a multiple of 64, aligned to 64). Returns something that depends on all of them. */
+uint32_t streams_read(const void *from, size_t n_nbytes);
+
+#endif

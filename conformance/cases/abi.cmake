@@ -1,0 +1,16 @@
+# Area "abi" of zf-conform: the library zf_conform_abi (zfc_abi_main of abi_main.h) and the mocks. Included by
+# conformance/CMakeLists.txt, which links zf_conform_abi into zf-conform.
+set(abi_dir "${CMAKE_CURRENT_LIST_DIR}")
+add_library(zf_conform_abi STATIC
+            ${abi_dir}/abi_args.c ${abi_dir}/abi_call.c ${abi_dir}/abi_cases.c ${abi_dir}/abi_elf.c ${abi_dir}/abi_entry.c
+            ${abi_dir}/abi_golden.c ${abi_dir}/abi_headers.c ${abi_dir}/abi_isolation.c ${abi_dir}/abi_layout.c
+            ${abi_dir}/abi_main.c ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c ${abi_dir}/abi_slots.c
+            ${abi_dir}/abi_table.c ${abi_dir}/abi_watch.c)
+target_include_directories(zf_conform_abi PUBLIC ${abi_dir})
+target_link_libraries(zf_conform_abi PUBLIC zf_abi PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
+target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi"
+                                                  ZFC_HEADERS_DIR="${PROJECT_SOURCE_DIR}/abi/include"
+                                                  ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
+set_source_files_properties(${abi_dir}/abi_golden.c PROPERTIES OBJECT_DEPENDS
+                            "${PROJECT_SOURCE_DIR}/abi/layout/v0.1.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
+add_subdirectory(mocks)

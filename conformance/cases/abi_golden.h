@@ -1,0 +1,11 @@
+/* abi_golden.h - files of abi/ that are built into the program, so that it needs nothing but the plugin. */
+#ifndef ZFC_ABI_GOLDEN_H
+#define ZFC_ABI_GOLDEN_H
+
+const char *abi_golden_layout(void);  /* abi/layout/v0.1.txt */
+const char *abi_golden_exports(void); /* abi/exports.txt */
+
+/* Public headers relative to the include directory; NULL ends the list. */
+extern const char *const abi_header_files[];
+
+#endif

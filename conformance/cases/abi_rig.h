@@ -1,0 +1,94 @@
+/* abi_rig.h - a small trainer around the plugin under test: what a probe needs to bring an instance into any state.
+ *
+ * Four parameters: "a.weight" float32 [6, 5], "b.weight" bfloat16 [4, 8], "c.bias" float32 [5], "d.frozen" float32 [3].
+ * Windows of two steps and two warm-up steps, so that after three steps a window is half full and channels are selected.
+ * The host table consists of libffi closures that check on which thread and when they are called. */
+#ifndef ZFC_ABI_RIG_H
+#define ZFC_ABI_RIG_H
+
+#include <ffi.h>
+#include <pthread.h>
+
+#include "abi_probe.h"
+#include "zf/ext/config.h"
+#include "zf/ext/cpu.h"
+#include "zf/ext/draft/inspect.h"
+#include "zf/ext/stats.h"
+#include "zf/plugin.h"
+
+enum { ABI_RIG_PARAMS = 4, ABI_RIG_TRAINED = 3, ABI_RIG_FROZEN = 3, ABI_RIG_MAX_ELEMS = 32, ABI_RIG_STEPS = 3 /* to state active */ };
+
+typedef enum { ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED } abi_stage_t;
+
+typedef struct abi_host { /* the host table and what was seen of its use */
+    zf_host_t table;
+    abi_probe_t *probe;
+    int is_inside; /* a hook runs, on this thread: */
+    pthread_t thread;
+    const void *extension; /* what get_extension returns */
+    unsigned n_log, n_get_extension;
+    void *closures[2];
+    ffi_cif cifs[2];
+    ffi_type *types[2][7];
+} abi_host_t;
+
+typedef struct abi_rig {
+    abi_probe_t *probe;
+    void *library;
+    const zf_plugin_t *table;
+    const zf_inspect_ext_t *inspect; /* NULL = the plugin has none */
+    abi_host_t host;
+    zf_instance_t *instance;
+    abi_stage_t stage; /* of the instance */
+    uint64_t memory[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2]; /* visible values */
+    uint64_t grads[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2];
+    int64_t shapes[ABI_RIG_PARAMS][2];
+    zf_tensor_t tensors[ABI_RIG_PARAMS];
+    zf_tensor_t grad_tensors[ABI_RIG_PARAMS];
+    zf_param_decl_t decls[ABI_RIG_PARAMS];
+    zf_grad_item_t items[ABI_RIG_TRAINED];
+    zf_group_hyper_t hyper;
+    zf_step_args_t step;
+    zf_stream_t stream;
+    zf_create_args_t create;
+    uint32_t ids[ABI_RIG_PARAMS];
+    uint32_t n_steps;
+    uint32_t seed;
+} abi_rig_t;
+
+extern const char abi_rig_config[];
+
+/* Opens the library and negotiates. 0 = it cannot be used (reported under NEGOTIATE). */
+int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path);
+
+/* Describes parameters, gradients and hyper-parameters anew, from the seed; needs no plugin. */
+void abi_rig_describe(abi_rig_t *rig, uint32_t seed);
+
+/* A new instance in the given state. 0 = a right call failed (reported under VALID). */
+int abi_rig_start(abi_rig_t *rig, abi_stage_t stage);
+
+/* Delivers gradients and steps. 0 = failed (reported under `rule`). */
+int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule);
+
+/* Sets the gradients of the next step. */
+void abi_rig_set_gradients(abi_rig_t *rig);
+
+/* Destroys the instance, if any. */
+void abi_rig_end(abi_rig_t *rig);
+
+/* Every bit of the training state, in malloc'ed memory: visible values, and what zf.inspect/0 shows. NULL when the
+ * instance has no parameters. describe says what byte i belongs to. */
+unsigned char *abi_rig_state(abi_rig_t *rig, size_t *out_nbytes);
+void abi_rig_describe_byte(const abi_rig_t *rig, size_t byte, char *out, size_t nbytes);
+
+/* A hash of the state, for comparisons between processes; 0 = there is none. */
+uint64_t abi_rig_hash(abi_rig_t *rig);
+
+/* The same after n_steps of a trainer that is alone in a process of its own; 0 = it failed (reported). */
+uint64_t abi_rig_hash_alone(abi_probe_t *probe, const char *path, uint32_t seed, unsigned n_steps);
+
+/* Marks that a hook runs on this thread, and that it has returned. */
+void abi_host_enter(abi_host_t *host);
+void abi_host_leave(abi_host_t *host);
+
+#endif

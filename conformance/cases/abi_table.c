@@ -1,0 +1,66 @@
+/* abi_table.c - the public headers as data (abi_table.h). The file is read twice: first every line is checked by the
+ * compiler against the headers (a type or signature that differs does not compile), then it becomes the table. What the
+ * compiler cannot see, a member that is in a header and not here, leaves a gap that the layout proof finds. */
+#include "abi_table.h"
+
+#include <string.h>
+
+#include "zf/bootstrap.h"
+#include "zf/ext/config.h"
+#include "zf/ext/cpu.h"
+#include "zf/ext/draft/inspect.h"
+#include "zf/ext/stats.h"
+#include "zf/host.h"
+#include "zf/plugin.h"
+#include "zf/types.h"
+
+/* ---- first reading: checks --------------------------------------------------------------------------------------- */
+
+#define IS_TYPE(S, m, pointer) _Static_assert(_Generic(&((S *)0)->m, pointer: 1, default: 0), #S "." #m " has another type");
+#define ZF_CONST(name)
+#define ZF_STRING(name)
+#define ZF_STRUCT(S, kind)
+#define ZF_MEMBER(S, type, m) IS_TYPE(S, m, type *)
+#define ZF_ARRAY(S, type, n, m) IS_TYPE(S, m, type(*)[n])
+#define ZF_SLOT(S, ret, m, params, roles) IS_TYPE(S, m, ret(**) params)
+#define ZF_END(S)
+#include "abi_signatures.def"
+#undef ZF_CONST
+#undef ZF_STRING
+#undef ZF_STRUCT
+#undef ZF_MEMBER
+#undef ZF_ARRAY
+#undef ZF_SLOT
+#undef ZF_END
+
+/* ---- second reading: data ---------------------------------------------------------------------------------------- */
+
+#define SIZE(S, m) offsetof(S, m), sizeof(((S *)0)->m)
+#define ZF_CONST(name) {ABI_CONST, "", #name, "", "", "", 0, 0, (int64_t)(name), ""},
+#define ZF_STRING(name) {ABI_STRING, "", #name, "", "", "", 0, 0, 0, name},
+#define ZF_STRUCT(S, kind) {ABI_STRUCT, #S, #kind, "", "", "", 0, sizeof(S), 0, ""},
+#define ZF_MEMBER(S, type, m) {ABI_MEMBER, #S, #m, #type, "", "", SIZE(S, m), 0, ""},
+#define ZF_ARRAY(S, type, n, m) {ABI_MEMBER, #S, #m, #type "[" #n "]", "", "", SIZE(S, m), 0, ""},
+#define ZF_SLOT(S, ret, m, params, roles) {ABI_SLOT, #S, #m, #ret, #params, roles, SIZE(S, m), 0, ""},
+#define ZF_END(S) {ABI_END, #S, "", "", "", "", 0, sizeof(S), 0, ""},
+static const abi_entry_t entries[] = {
+#include "abi_signatures.def"
+};
+
+const abi_entry_t *abi_table(size_t *out_n) {
+    *out_n = sizeof entries / sizeof entries[0];
+    return entries;
+}
+
+size_t abi_struct_size(const char *name) {
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        if (entries[i].kind == ABI_END && strcmp(entries[i].owner, name) == 0) return entries[i].size;
+    return 0;
+}
+
+const abi_entry_t *abi_slot_entry(const char *owner, const char *name) {
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        if (entries[i].kind == ABI_SLOT && strcmp(entries[i].owner, owner) == 0 && strcmp(entries[i].name, name) == 0)
+            return &entries[i];
+    return NULL;
+}

@@ -1,0 +1,50 @@
+/* exact.h - the conformance area "exact": the plugin against the oracle, bit for bit.
+ *
+ * Model: a run is a list of random cases, each a function of (seed, law, number). Children run them in batches, one
+ * instruction set per child, so that a plugin that crashes or hangs costs one case and not the report. */
+#ifndef ZF_CONFORMANCE_EXACT_H
+#define ZF_CONFORMANCE_EXACT_H
+
+#include <stdint.h>
+
+#include "exact_result.h"
+
+enum { ZX_MAX_ISAS = 3 };
+
+typedef struct zx_options {
+    const char *plugin; /* path, or NULL: as zf_loader finds it */
+    uint64_t seed;
+    uint32_t n_cases;
+    int law;            /* 0 = all */
+    int64_t only;       /* one case, or -1 */
+    uint32_t n_times;   /* each case is run */
+    uint32_t threads;   /* 0 = drawn per case */
+    const char *isas[ZX_MAX_ISAS];
+    uint32_t n_isas;
+    uint32_t n_jobs;
+    uint32_t deadline_s; /* per case */
+    uint32_t max_failures;
+    int is_tap, is_quiet;
+    const char *child; /* "law:case,law:case,...": this process is a child */
+} zx_options_t;
+
+typedef struct zx_totals {
+    uint64_t n_cases[ZX_N_LAWS + 1];      /* run, by the law they were made for */
+    uint64_t n_values[ZX_N_LAWS + 1];     /* compared */
+    uint64_t n_mismatches[ZX_N_LAWS + 1]; /* cases that broke this law */
+    uint64_t n_done, n_failures;
+} zx_totals_t;
+
+/* The subcommand. Exit status 0 conforms, 1 does not, 2 could not run, 77 skipped. */
+int zx_exact_main(int argc, char **argv);
+
+/* The law that case `index` tests when none was asked for. */
+int zx_law_of(uint64_t index);
+const char *zx_isa_of(const zx_options_t *options, uint64_t index);
+
+/* exact_child.c: runs a list of cases in this process, and says on stdout what came of them. Exit status 0, or 2. */
+int zx_child_main(const zx_options_t *options);
+/* exact_batch.c: 0 with *out filled, or -1 where no child could run at all. */
+int zx_run_batches(const zx_options_t *options, zx_totals_t *out);
+
+#endif

@@ -1,0 +1,323 @@
+/* exact_case.c - draws one case.
+ *
+ * Small tensors for the most part: a schedule's mistakes show on ten elements as on ten million. Some reach over 64 rows
+ * and 4096 elements (the blocks of the sums), one case in twelve over 100,000 (several chunks and workers). */
+#include "exact_case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
+
+int zx_is_trainable(const zx_param_t *p)
+{
+    return !(p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && zx_n_elems(p) > 0;
+}
+
+uint64_t zx_n_elems(const zx_param_t *p)
+{
+    uint64_t n = 1;
+
+    for (uint32_t i = 0; i < p->decl.ndim; i++)
+        n *= (uint64_t)p->decl.shape[i];
+    return n;
+}
+
+const char *zx_mode_name(zx_mode_t mode)
+{
+    static const char *const names[ZX_N_MODES] = {"host thread", "host thread + FETCH", "cpu queue",
+                                                  "cpu queue + FETCH"};
+    return names[mode];
+}
+
+/* ---- configuration ----------------------------------------------------------------------------------------------- */
+
+static void draw_config(zx_case_t *c)
+{
+    static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
+    static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11};
+    zx_rng_t *r = &c->rng;
+
+    c->config = (zo_config_t){.topk_ratio = zx_chance(r, 15) ? 1.0 : zx_uniform(r, 0.01, 0.7),
+                              .select_interval = select[zx_below(r, 7)],
+                              .update_interval = intervals[zx_below(r, 11)],
+                              .warm_up = zx_between(r, 1, 4),
+                              .publish_lag = zx_chance(r, 65),
+                              .is_staggered = zx_chance(r, 70),
+                              .is_mean = zx_chance(r, 30),
+                              .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
+    c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
+    c->threads = zx_between(r, 1, 4);
+}
+
+static void obey_law(zx_case_t *c)
+{
+    zx_rng_t *r = &c->rng;
+
+    if (c->law == 1 && zx_chance(r, 60)) {
+        c->config.topk_ratio = 1.0;
+    } else if (c->law == 1) {
+        c->config.update_interval = 1;
+        c->config.publish_lag = 0;
+    }
+    if (c->law == 1 && c->config.update_interval == 1 && c->config.publish_lag == 0)
+        c->config.deferred_lr_scale = 1.0;
+    if (c->law == 6)
+        c->config.is_mean = 0;
+    if (c->law == 1 || c->law == 6)
+        c->p_changed = 0;
+}
+
+static void write_config(zx_case_t *c)
+{
+    const zo_config_t *g = &c->config;
+    char mean[96] = "deferred = replay\n";
+    int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
+    const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
+
+    if (g->is_mean)
+        snprintf(mean, sizeof mean, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
+    snprintf(c->config_text, sizeof c->config_text,
+             "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = step\nselect_interval = %u\nupdate_interval = %u\n"
+             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s"
+             "[host]\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = 30000\n[log]\nlevel = error\n",
+             g->topk_ratio, g->select_interval, g->update_interval, g->warm_up,
+             is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
+             g->is_staggered ? "true" : "false", mean, c->threads, affinity, c->max_steps_ahead);
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big)
+{
+    zx_rng_t *r = &c->rng;
+    static const uint32_t ndims[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4};
+    uint64_t n = 1, cap = zx_chance(r, 20) ? 20000 : 600;
+
+    d->ndim = is_big ? 2 : ndims[zx_below(r, 11)];
+    for (uint32_t i = 0; i < d->ndim; i++) {
+        uint32_t limit = zx_chance(r, 30) ? 150 : 9;
+
+        d->shape[i] = is_big ? zx_between(r, 250, 600) : zx_between(r, 1, limit);
+        if (!is_big && n * (uint64_t)d->shape[i] > cap)
+            d->shape[i] = 1;
+        n *= (uint64_t)d->shape[i];
+    }
+    if (!is_big && c->n_params > 0 && d->ndim > 0 && zx_chance(r, 4)) /* the first has elements */
+        d->shape[zx_below(r, d->ndim)] = 0;
+    d->n_batch_axes = d->ndim > 1 && zx_chance(r, 35) ? zx_between(r, 1, d->ndim - 1) : 0;
+    if (d->ndim == 4 && zx_chance(r, 50))
+        d->n_batch_axes = 0; /* a convolution */
+    d->channels_are_rows = zx_chance(r, 25);
+}
+
+static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first)
+{
+    zx_rng_t *r = &c->rng;
+    int is_never_allowed = !(c->law == 1 && c->config.topk_ratio >= 1.0 &&
+                             !(c->config.update_interval == 1 && c->config.publish_lag == 0));
+
+    if (!is_first && zx_chance(r, 7))
+        p->flags |= ZF_PARAM_FROZEN;
+    if (zx_chance(r, 8))
+        p->flags |= ZF_PARAM_ALWAYS_SELECTED;
+    if (zx_chance(r, 10) && is_never_allowed)
+        p->flags |= ZF_PARAM_NEVER_SELECTED;
+    if (zx_chance(r, 10))
+        p->flags |= ZF_PARAM_NOT_IN_NORM;
+    p->decl.is_always_selected = (p->flags & ZF_PARAM_ALWAYS_SELECTED) != 0;
+    p->decl.is_never_selected = (p->flags & ZF_PARAM_NEVER_SELECTED) != 0;
+    p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
+}
+
+static float draw_value(zx_rng_t *r, double scale)
+{
+    return (float)(zx_uniform(r, -1.0, 1.0) * scale);
+}
+
+void *zx_case_values(zx_case_t *c, const zx_param_t *p)
+{
+    uint64_t n = zx_n_elems(p);
+    void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
+    double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
+
+    for (uint64_t i = 0; i < n; i++)
+        zo_narrow(values, p->decl.dtype, i, draw_value(&c->rng, scale));
+    return values;
+}
+
+/* A view of an earlier parameter: same storage, no state. */
+static void tie(zx_case_t *c, zx_param_t *p)
+{
+    uint32_t owner = zx_below(&c->rng, c->n_params);
+    const zx_param_t *q = &c->params[owner];
+
+    if (q->flags & ZF_PARAM_TIED)
+        return;
+    p->decl = q->decl;
+    p->flags = ZF_PARAM_TIED;
+    p->decl.is_stateless = 1;
+    p->tied_to = owner;
+    p->array = q->array;
+    p->initial = q->initial;
+}
+
+static void draw_param(zx_case_t *c, int is_big)
+{
+    zx_rng_t *r = &c->rng;
+    uint32_t number = c->n_params;
+    zx_param_t *p = &c->params[number];
+
+    snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
+    p->tied_to = 0;
+    if (number > 0 && !is_big && zx_chance(r, 6))
+        tie(c, p);
+    if (!p->array) {
+        draw_shape(c, &p->decl, is_big);
+        draw_flags(c, p, number == 0);
+        p->decl.dtype = zx_chance(r, 50) ? ZO_F32 : ZO_BF16;
+        p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : (zx_chance(r, 50) ? ZO_F32 : ZO_BF16);
+        p->decl.group = zx_below(r, c->n_groups);
+        p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
+        p->array = zx_alloc(sizeof *p->array);
+        zx_array_init(p->array, r, &p->decl, p->decl.dtype, zx_chance(r, 25));
+        p->initial = zx_case_values(c, p);
+        zx_array_write(p->array, p->initial);
+        p->decl.visible = p->initial;
+    }
+    p->is_grad_strided = zx_chance(r, 20);
+    p->grad_style = zx_chance(r, 60) ? STYLE_PLAIN : (int)zx_below(r, N_STYLES);
+    p->grad_scale = zx_log_uniform(r, 1e-5, 10.0);
+    c->n_params++;
+}
+
+/* ---- the host's manners ------------------------------------------------------------------------------------------ */
+
+static void draw_manners(zx_case_t *c, int has_queue)
+{
+    zx_rng_t *r = &c->rng;
+    uint32_t mode = zx_below(r, ZX_N_MODES);
+
+    if (c->law == 5)
+        mode = mode % 2 ? ZX_QUEUE_FETCH : (zx_chance(r, 30) ? ZX_QUEUE : ZX_THREAD_FETCH);
+    if (!has_queue && mode >= ZX_QUEUE)
+        mode -= ZX_QUEUE;
+    c->mode = (zx_mode_t)mode;
+    c->is_async_read = zx_chance(r, 50);
+    c->p_hole = zx_chance(r, 50) ? zx_below(r, 40) : 0;
+    c->p_skip = zx_chance(r, 50) ? zx_below(r, 30) : 0;
+    c->p_discard = zx_chance(r, 30) ? 10 : 0;
+    c->p_changed = zx_chance(r, 35) ? 12 : 0;
+    c->p_drain = zx_chance(r, 50) ? 20 : 2;
+    c->p_flush = zx_chance(r, 40) ? 10 : 0;
+    c->p_export = zx_chance(r, 50) ? 20 : 5;
+    c->p_inspect = zx_chance(r, 50) ? 25 : 3;
+    c->p_wait = zx_chance(r, 30) ? 50 : 10;
+    c->p_look = c->law == 5 || zx_chance(r, 50) ? 100 : zx_between(r, 20, 90);
+    c->p_late_done = zx_chance(r, 40) ? 15 : 0;
+    c->unscale = zx_chance(r, 40) ? 0.0 : (zx_chance(r, 50) ? 1.0 / 1024.0 : zx_log_uniform(r, 0.01, 4.0));
+    c->clip_norm = zx_chance(r, 40) ? 0.0 : zx_log_uniform(r, 1e-3, 100.0);
+    c->norm_kind = zx_chance(r, 15);
+}
+
+static void draw_groups(zx_case_t *c)
+{
+    static const double beta1[] = {0.0, 0.5, 0.9, 0.9, 0.95}, beta2[] = {0.0, 0.9, 0.95, 0.999, 0.999};
+    static const double eps[] = {1e-8, 1e-8, 1e-6, 1e-12}, decay[] = {0.0, 0.0, 0.01, 0.1, 1.5};
+    zx_rng_t *r = &c->rng;
+
+    c->n_groups = zx_between(r, 1, ZX_MAX_GROUPS);
+    c->is_beta_changing = zx_chance(r, 25);
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        c->base[i] = (zo_hyper_t){.lr = zx_log_uniform(r, 1e-4, 0.1),
+                                  .beta1 = beta1[zx_below(r, 5)],
+                                  .beta2 = beta2[zx_below(r, 5)],
+                                  .eps = eps[zx_below(r, 4)],
+                                  .weight_decay = decay[zx_below(r, 5)]};
+}
+
+void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue)
+{
+    int is_big;
+    uint32_t n_params, steps;
+
+    memset(c, 0, sizeof *c);
+    c->seed = seed;
+    c->law = law;
+    c->index = index;
+    c->rng = zx_rng(seed, (uint64_t)law, index);
+    is_big = zx_below(&c->rng, 12) == 0;
+    draw_config(c);
+    draw_manners(c, has_queue);
+    obey_law(c);
+    if (threads)
+        c->threads = threads;
+    write_config(c);
+    draw_groups(c);
+    n_params = is_big ? 2 : (zx_chance(&c->rng, 15) ? ZX_MAX_PARAMS : zx_between(&c->rng, 1, 6));
+    for (uint32_t i = 0; i < n_params; i++)
+        draw_param(c, is_big && i == 0);
+    steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
+    c->n_steps = is_big && steps > 12 ? 12 : steps;
+}
+
+void zx_case_free(zx_case_t *c)
+{
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        zx_param_t *p = &c->params[i];
+
+        if (p->flags & ZF_PARAM_TIED)
+            continue;
+        zx_array_free(p->array);
+        free(p->array);
+        free(p->initial);
+    }
+}
+
+void zx_case_hyper(zx_case_t *c, zo_hyper_t *out)
+{
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        out[i] = c->base[i];
+        out[i].lr *= zx_uniform(&c->rng, 0.1, 1.5);
+        if (zx_chance(&c->rng, 30))
+            out[i].weight_decay *= zx_uniform(&c->rng, 0.5, 1.5);
+        if (zx_chance(&c->rng, 3))
+            out[i].lr = 0.0;
+        if (c->is_beta_changing) {
+            out[i].beta1 *= zx_uniform(&c->rng, 0.8, 1.0);
+            out[i].beta2 *= zx_uniform(&c->rng, 0.9, 1.0);
+        }
+    }
+}
+
+/* Channels differ in size, and differently at every step: selections change. */
+static double channel_factor(uint64_t salt, uint64_t i)
+{
+    zx_rng_t r = {.state = salt + i % 7 * 1000 + i % 11};
+
+    return zx_log_uniform(&r, 0.2, 2.0);
+}
+
+void *zx_case_grad(zx_case_t *c, const zx_param_t *p)
+{
+    uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
+    void *grad = zx_alloc(n * zo_dtype_nbytes(p->decl.grad_dtype));
+    double factor[77];
+
+    for (uint64_t i = 0; i < 77; i++)
+        factor[i] = channel_factor(salt, i);
+    for (uint64_t i = 0; i < n; i++) {
+        float g = draw_value(&c->rng, p->grad_scale * factor[i % 77]);
+
+        if (p->grad_style == STYLE_INTEGERS)
+            g = (float)zx_below(&c->rng, 3) - 1.0f;
+        else if (p->grad_style == STYLE_SPARSE && zx_chance(&c->rng, 70))
+            g = zx_chance(&c->rng, 50) ? 0.0f : -0.0f;
+        else if (p->grad_style == STYLE_TINY)
+            g *= zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f;
+        zo_narrow(grad, p->decl.grad_dtype, i, g);
+    }
+    return grad;
+}

@@ -1,0 +1,68 @@
+/* exact_case.h - one random case: parameters, configuration, host manners. A function of (seed, law, index) alone. */
+#ifndef ZF_CONFORMANCE_EXACT_CASE_H
+#define ZF_CONFORMANCE_EXACT_CASE_H
+
+#include "exact_array.h"
+#include "exact_rng.h"
+#include "oracle.h"
+#include "zf/plugin.h"
+
+enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 4 };
+
+/* How the host computes and waits. */
+typedef enum zx_mode {
+    ZX_THREAD = 0,  /* host thread, no FETCH: step returns with the values in place */
+    ZX_THREAD_FETCH, /* host thread, FETCH capability: waits for param_fetch's fence */
+    ZX_QUEUE,       /* zf.cpu/1 queue, no FETCH */
+    ZX_QUEUE_FETCH,
+    ZX_N_MODES
+} zx_mode_t;
+
+typedef struct zx_param {
+    char name[32];
+    zo_decl_t decl;      /* decl.visible = initial */
+    uint32_t flags;      /* ZF_PARAM_... */
+    uint32_t tied_to;    /* with ZF_PARAM_TIED */
+    uint32_t id;         /* as the plugin numbered it */
+    unsigned char *initial; /* [elements], contiguous */
+    zx_array_t *array;   /* what the model reads; a tied parameter has its owner's */
+    int is_grad_strided;
+    int grad_style; /* how gradients are drawn */
+    double grad_scale;
+} zx_param_t;
+
+typedef struct zx_case {
+    uint64_t seed, index;
+    int law;
+    zx_rng_t rng; /* goes on through the run, on the host's thread only */
+    zo_config_t config;
+    uint32_t threads, max_steps_ahead;
+    char config_text[768];
+    zx_mode_t mode;
+    int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
+    uint32_t n_params, n_groups, n_steps;
+    zx_param_t params[ZX_MAX_PARAMS];
+    zo_hyper_t base[ZX_MAX_GROUPS];
+    int is_beta_changing;
+    /* chances in percent, per step */
+    uint32_t p_hole, p_skip, p_discard, p_changed, p_drain, p_flush, p_export, p_inspect, p_wait, p_look, p_late_done;
+    double unscale, clip_norm;
+    int norm_kind; /* 0 = the plugin's, 1 = the host's */
+} zx_case_t;
+
+/* threads 0 = random. has_queue 0: only host-thread modes. */
+void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue);
+void zx_case_free(zx_case_t *c);
+
+int zx_is_trainable(const zx_param_t *p);
+uint64_t zx_n_elems(const zx_param_t *p);
+const char *zx_mode_name(zx_mode_t mode);
+
+/* Hyper-parameters of every group for the next step. */
+void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);
+/* A gradient of parameter p, [elements] of its gradient dtype, to be freed by the caller. */
+void *zx_case_grad(zx_case_t *c, const zx_param_t *p);
+/* New visible values of parameter p, [elements] of its dtype, to be freed by the caller. */
+void *zx_case_values(zx_case_t *c, const zx_param_t *p);
+
+#endif

@@ -1,0 +1,123 @@
+/* exact_child.c - a child of the run: its cases one by one, results as lines on stdout.
+ *
+ *   hello QUEUE INSPECT FILE      the plugin was loaded; 1 where it has zf.cpu/1, zf.inspect/0
+ *   begin LAW CASE
+ *   done LAW CASE BROKEN N1 .. N6 BROKEN = 0 or the broken law; values compared under laws 1 to 6
+ *   | text                        lines of a failure, before its `done`
+ * After a failure the child ends: the plugin may be in any state. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exact.h"
+#include "exact_run.h"
+#include "zf_loader.h"
+
+static void print_config(const char *text)
+{
+    printf("|   config:");
+    for (const char *p = text; *p; p++) {
+        if (p == text || p[-1] == '\n')
+            putchar(' ');
+        if (*p != '\n')
+            putchar(*p);
+        else if (p[1])
+            putchar(';');
+    }
+    putchar('\n');
+}
+
+static void print_flags(const zx_param_t *p)
+{
+    static const char *const names[] = {"FROZEN", "TIED", "ALWAYS_SELECTED", "NEVER_SELECTED", "NOT_IN_NORM"};
+
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (p->flags & (1u << i))
+            printf(" %s", names[i]);
+}
+
+static void print_param(const zx_param_t *p)
+{
+    printf("|   parameter %s: [", p->name);
+    for (uint32_t i = 0; i < p->decl.ndim; i++)
+        printf("%s%" PRId64, i ? ", " : "", p->decl.shape[i]);
+    printf("] %s, gradient %s, %u batch axes, channels are %s, group %u%s%s", p->decl.dtype == ZO_F32 ? "f32" : "bf16",
+           p->decl.grad_dtype == ZO_F32 ? "f32" : "bf16", p->decl.n_batch_axes,
+           p->decl.channels_are_rows ? "rows" : "columns", p->decl.group,
+           p->array->tensor.dl.strides ? ", strided" : "", p->is_grad_strided ? ", gradient strided" : "");
+    print_flags(p);
+    putchar('\n');
+}
+
+static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result)
+{
+    const char *isa = getenv("ZF_FORCE_ISA");
+
+    printf("| %s\n", result->text);
+    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s%s\n", c->seed, c->law, c->index,
+           isa ? isa : "best", zx_mode_name(c->mode), c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
+    print_config(c->config_text);
+    for (uint32_t i = 0; i < c->n_params; i++)
+        print_param(&c->params[i]);
+    printf("|   repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64,
+           options->plugin ? " --plugin " : "", options->plugin ? options->plugin : "", c->seed, c->law, c->index);
+    printf(" --isa %s", isa ? isa : "plugin");
+    if (options->threads)
+        printf(" --threads %u", options->threads);
+    putchar('\n');
+}
+
+static int run_case(const zx_options_t *options, const zf_loader_t *loader, int law, uint64_t index, int has_queue)
+{
+    zx_case_t *c = zx_alloc(sizeof *c);
+    zx_result_t *result = zx_alloc(sizeof *result);
+    int is_bad;
+
+    printf("begin %d %" PRIu64 "\n", law, index);
+    fflush(stdout);
+    zx_case_make(c, options->seed, law, index, options->threads, has_queue);
+    zx_result_init(result);
+    zx_run_case(c, result, loader);
+    is_bad = zx_is_bad(result);
+    if (is_bad)
+        print_failure(options, c, result);
+    printf("done %d %" PRIu64 " %d", law, index, is_bad ? result->law : 0);
+    for (int i = 1; i <= ZX_N_LAWS; i++)
+        printf(" %" PRIu64, result->n_values[i]);
+    printf("\n");
+    fflush(stdout);
+    if (is_bad)
+        _exit(0); /* no destructors: threads of the plugin may still run */
+    zx_case_free(c);
+    zx_result_free(result);
+    free(c);
+    free(result);
+    return 0;
+}
+
+int zx_child_main(const zx_options_t *options)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_loader_t *loader;
+    const char *list = options->child;
+    int has_queue, used, law;
+    uint64_t index;
+
+    if (zf_loader_open(options->plugin, &loader, &err) < 0) {
+        fprintf(stderr, "zf-conform exact: %s\n", err.message);
+        return 2;
+    }
+    has_queue = zf_loader_plugin(loader)->get_extension(ZF_EXT_CPU) != NULL;
+    printf("hello %d %d %s\n", has_queue, zf_loader_plugin(loader)->get_extension(ZF_EXT_INSPECT) != NULL,
+           zf_loader_file(loader));
+    fflush(stdout);
+    while (sscanf(list, "%d:%" SCNu64 "%n", &law, &index, &used) == 2) {
+        run_case(options, loader, law, index, has_queue);
+        list += used;
+        list += *list == ',';
+    }
+    zf_loader_close(loader);
+    return 0;
+}

@@ -1,0 +1,274 @@
+/* exact_compare.c - the plugin's values against the oracle's, and against plain AdamW's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exact_run.h"
+
+static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint32_t param)
+{
+    return (zx_where_t){.law = law,
+                        .what = what,
+                        .param = param == ZO_NO_ID ? NULL : run->c->params[param].name,
+                        .step = zo_n_steps(run->oracle),
+                        .element = UINT64_MAX};
+}
+
+static uint64_t bits_of(const void *array, size_t size, uint64_t i)
+{
+    uint64_t bits = 0;
+
+    memcpy(&bits, (const unsigned char *)array + i * size, size); /* little-endian, as the formats are */
+    return bits;
+}
+
+static void compare(zx_run_t *run, int law, const char *what, uint32_t param, const void *expected, const void *found,
+                    uint64_t first, uint64_t n, size_t size)
+{
+    zx_where_t where = where_of(run, law, what, param);
+
+    zx_count(run->result, law, n);
+    if (n == 0 || memcmp((const unsigned char *)expected + first * size, (const unsigned char *)found + first * size,
+                         n * size) == 0)
+        return;
+    for (uint64_t i = first; i < first + n; i++)
+        if (bits_of(expected, size, i) != bits_of(found, size, i)) {
+            where.element = i;
+            zx_differs(run->result, &where, bits_of(expected, size, i), bits_of(found, size, i), (unsigned)size * 2);
+            return;
+        }
+}
+
+/* ---- visible ----------------------------------------------------------------------------------------------------- */
+
+static void *adamw_visible(const zx_run_t *run, uint32_t i)
+{
+    const zo_decl_t *d = &run->c->params[i].decl;
+    uint64_t n = zo_n_elems(run->oracle, i);
+    void *visible = zx_alloc(n * zo_dtype_nbytes(d->dtype));
+
+    for (uint64_t e = 0; e < n; e++)
+        zo_narrow(visible, d->dtype, e, zo_adamw_w(run->adamw, i)[e]);
+    return visible;
+}
+
+void zx_run_look(zx_run_t *run, int is_everything)
+{
+    const void *expected[ZX_MAX_PARAMS] = {0};
+    void *plain[ZX_MAX_PARAMS] = {0};
+    int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : 2;
+
+    for (uint32_t i = 0; i < run->c->n_params; i++) {
+        if ((run->c->params[i].flags & ZF_PARAM_TIED) || (!is_everything && zx_chance(&run->c->rng, 40)))
+            continue;
+        if (law == 1 && zx_is_trainable(&run->c->params[i])) {
+            plain[i] = adamw_visible(run, i);
+            compare(run, 1, "the oracle's own visible", i, plain[i], zo_visible(run->oracle, i), 0,
+                    zo_n_elems(run->oracle, i), zo_dtype_nbytes(run->c->params[i].decl.dtype));
+        }
+        expected[i] = plain[i] ? plain[i] : zo_visible(run->oracle, i);
+    }
+    zx_host_look(&run->host, expected, law);
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        free(plain[i]);
+}
+
+/* ---- export ------------------------------------------------------------------------------------------------------ */
+
+static void export_items(zx_run_t *run, float **dst)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_export_item_t items[ZX_MAX_PARAMS];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (dst[i])
+            items[n++] = (zf_export_item_t){.struct_size = sizeof *items,
+                                            .id = run->c->params[i].id,
+                                            .dst = dst[i],
+                                            .dst_nbytes = 4 * zo_n_elems(run->oracle, i)};
+    if (n > 0)
+        zx_is_call_bad(&run->host, "export_params",
+                       run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
+}
+
+static void compare_exports(zx_run_t *run, int law, int is_adamw)
+{
+    float *dst[ZX_MAX_PARAMS] = {0};
+
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (zo_is_trainable(run->oracle, i) && (is_adamw || zx_chance(&run->c->rng, 70)))
+            dst[i] = zx_alloc(4 * zo_n_elems(run->oracle, i));
+    export_items(run, dst);
+    for (uint32_t i = 0; i < run->c->n_params; i++) {
+        float *expected = dst[i] ? zx_alloc(4 * zo_n_elems(run->oracle, i)) : NULL;
+
+        if (!dst[i])
+            continue;
+        if (is_adamw)
+            memcpy(expected, zo_adamw_w(run->adamw, i), 4 * zo_n_elems(run->oracle, i));
+        else
+            zo_export(run->oracle, i, expected);
+        compare(run, law, is_adamw ? "w" : "export", i, expected, dst[i], 0, zo_n_elems(run->oracle, i), 4);
+        free(expected);
+        free(dst[i]);
+    }
+}
+
+void zx_run_export(zx_run_t *run)
+{
+    compare_exports(run, run->c->law == 5 ? 5 : 2, 0);
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------------- */
+
+typedef struct zx_state {
+    zo_state_t at;
+    void *memory;
+} zx_state_t;
+
+static zx_state_t new_state(uint64_t n)
+{
+    unsigned char *p = zx_alloc(n * 25);
+
+    return (zx_state_t){.memory = p,
+                        .at = {.importance = (double *)(void *)p,
+                               .w = (float *)(void *)(p + 8 * n),
+                               .m = (float *)(void *)(p + 12 * n),
+                               .v = (float *)(void *)(p + 16 * n),
+                               .n = (uint32_t *)(void *)(p + 20 * n),
+                               .selected = p + 24 * n}};
+}
+
+static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_inspect_out_t args = {.struct_size = sizeof args,
+                             .n_elems = zo_n_elems(run->oracle, i),
+                             .w = out->w,
+                             .m = out->m,
+                             .v = out->v,
+                             .n = out->n,
+                             .selected = out->selected,
+                             .importance = out->importance};
+
+    return zx_is_call_bad(&run->host, "inspect", run->host.inspect->read(run->host.instance, run->c->params[i].id, &args,
+                                                                         &err), &err);
+}
+
+/* Importance decides nothing where a choice takes all channels or none: compared where it does. */
+static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *expected, const zo_state_t *found)
+{
+    for (uint32_t j = 0; j < zo_n_matrices(run->oracle); j++) {
+        zo_matrix_info_t x;
+
+        zo_matrix_info(run->oracle, j, &x);
+        if (x.param == param && x.n_selected > 0 && x.n_selected < x.channels)
+            compare(run, 2, "importance", param, expected->importance, found->importance, x.first, x.rows * x.cols, 8);
+    }
+}
+
+static void inspect_param(zx_run_t *run, uint32_t i)
+{
+    uint64_t n = zo_n_elems(run->oracle, i);
+    zx_state_t expected = new_state(n), found = new_state(n);
+
+    zo_read(run->oracle, i, &expected.at);
+    if (!inspect(run, i, &found.at)) {
+        compare(run, 2, "selected", i, expected.at.selected, found.at.selected, 0, n, 1);
+        compare(run, 2, "n", i, expected.at.n, found.at.n, 0, n, 4);
+        compare(run, 2, "m", i, expected.at.m, found.at.m, 0, n, 4);
+        compare(run, 2, "v", i, expected.at.v, found.at.v, 0, n, 4);
+        compare(run, 2, "w", i, expected.at.w, found.at.w, 0, n, 4);
+        compare_importance(run, i, &expected.at, &found.at);
+    }
+    free(expected.memory);
+    free(found.memory);
+}
+
+void zx_run_inspect(zx_run_t *run)
+{
+    for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++)
+        if (zo_is_trainable(run->oracle, i))
+            inspect_param(run, i);
+}
+
+void zx_run_compare_adamw(zx_run_t *run)
+{
+    compare_exports(run, 6, 1);
+    for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
+        uint64_t n = zo_n_elems(run->oracle, i);
+        zx_state_t found;
+
+        if (!zo_is_trainable(run->oracle, i))
+            continue;
+        found = new_state(n);
+        if (!inspect(run, i, &found.at)) {
+            compare(run, 6, "w", i, zo_adamw_w(run->adamw, i), found.at.w, 0, n, 4);
+            compare(run, 6, "m", i, zo_adamw_m(run->adamw, i), found.at.m, 0, n, 4);
+            compare(run, 6, "v", i, zo_adamw_v(run->adamw, i), found.at.v, 0, n, 4);
+        }
+        free(found.memory);
+    }
+}
+
+/* ---- report ------------------------------------------------------------------------------------------------------ */
+
+static void check_number(zx_run_t *run, const char *what, uint64_t expected, uint64_t found)
+{
+    zx_where_t where = where_of(run, 2, what, ZO_NO_ID);
+
+    if (expected != found)
+        zx_differs(run->result, &where, expected, found, 1);
+}
+
+static uint32_t id_of(const zx_run_t *run, uint32_t param)
+{
+    return param == ZO_NO_ID ? ZF_NO_ID : run->c->params[param].id;
+}
+
+/* The newest finished step, whichever it is. */
+static void check_finished(zx_run_t *run, const zf_step_report_t *report)
+{
+    const zo_report_t *r;
+
+    if (!report->has_report)
+        return;
+    if (report->step < 1 || report->step > zo_n_steps(run->oracle)) {
+        check_number(run, "report.step", zo_n_steps(run->oracle), report->step);
+        return;
+    }
+    r = &run->reports[report->step];
+    check_number(run, "report.applied", (uint64_t)r->is_applied, (uint64_t)report->applied);
+    check_number(run, "report.n_present", r->n_present, report->n_present);
+    check_number(run, "report.nonfinite_param", id_of(run, r->nonfinite_param), report->nonfinite_param);
+    if (!r->is_applied)
+        return;
+    check_number(run, "report.grad_norm", bits_of(&r->norm, 8, 0), bits_of(&report->grad_norm, 8, 0));
+    check_number(run, "report.clip_factor", bits_of(&r->clip_factor, 8, 0), bits_of(&report->clip_factor, 8, 0));
+    zx_count(run->result, 2, 5);
+}
+
+void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report)
+{
+    uint64_t t = zo_n_steps(run->oracle);
+
+    check_number(run, "report.submitted_step", t, report->submitted_step);
+    if (is_wait) {
+        check_number(run, "status of step(WAIT)", run->reports[t].is_applied ? ZF_OK : ZF_SKIPPED, (uint64_t)st);
+        check_number(run, "report.step", t, report->step);
+        check_number(run, "report.n_skipped", run->n_skipped, report->n_skipped);
+    } else {
+        check_number(run, "status of step", ZF_SUBMITTED, (uint64_t)st);
+    }
+    check_finished(run, report);
+}
+
+void zx_run_poll(zx_run_t *run)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_step_report_t report = {.struct_size = sizeof report};
+
+    if (zx_is_call_bad(&run->host, "poll", run->host.zf->poll(run->host.instance, &report, &err), &err))
+        return;
+    check_finished(run, &report);
+}

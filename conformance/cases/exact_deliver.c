@@ -1,0 +1,197 @@
+/* exact_deliver.c - gradients on their way to the plugin: written, delivered, overwritten as soon as they may be.
+ *
+ * Model: a buffer is in one of three places: on its parameter's free list (the host may write it, on the queue in stream
+ * order), in flight inside zx_host_deliver(), or on the late list (its done fence still to be waited for). Whatever leaves
+ * the plugin's hands is filled with NaN first: a late read becomes a skipped step, which nobody overlooks. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exact_host.h"
+#include "exact_deliver.h"
+
+static const uint64_t wait_ns = 60u * 1000000000ull;
+
+struct zx_buffer {
+    zx_host_t *h;
+    uint32_t param;
+    zx_array_t array;
+    zf_fence_t fence;
+    int has_fence;
+    zx_buffer_t *next;
+};
+
+typedef struct zx_write {
+    zx_buffer_t *buffer;
+    void *values;
+    uint32_t delay_us;
+} zx_write_t;
+
+void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+
+    if (!h->queue)
+        fn(arg);
+    else
+        zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &err), &err);
+}
+
+static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param)
+{
+    zx_buffer_t *b = h->free_buffers[param];
+    const zx_param_t *p = &h->c->params[param];
+
+    if (b) {
+        h->free_buffers[param] = b->next;
+        return b;
+    }
+    b = zx_alloc(sizeof *b);
+    b->h = h;
+    b->param = param;
+    zx_array_init(&b->array, &h->buffer_rng, &p->decl, p->decl.grad_dtype, p->is_grad_strided);
+    zx_array_poison_gaps(&b->array);
+    return b;
+}
+
+static void put_buffer(zx_buffer_t *b)
+{
+    b->next = b->h->free_buffers[b->param];
+    b->h->free_buffers[b->param] = b;
+}
+
+static void free_list(zx_buffer_t *b)
+{
+    while (b) {
+        zx_buffer_t *next = b->next;
+
+        zx_array_free(&b->array);
+        free(b);
+        b = next;
+    }
+}
+
+void zx_buffers_free(zx_host_t *h)
+{
+    for (uint32_t i = 0; i < ZX_MAX_PARAMS; i++)
+        free_list(h->free_buffers[i]);
+    free_list(h->late_buffers);
+}
+
+/* ---- work in stream order ---------------------------------------------------------------------------------------- */
+
+static void write_now(void *arg)
+{
+    zx_write_t *write = arg;
+
+    if (write->delay_us)
+        usleep(write->delay_us);
+    zx_array_write(&write->buffer->array, write->values);
+    free(write->values);
+    free(write);
+}
+
+typedef struct zx_scribble { /* owns what it needs: the buffer may be in use again, further down the queue */
+    zx_host_t *h;
+    zx_array_t *array;
+    zf_fence_t fence; /* kind NONE: over */
+} zx_scribble_t;
+
+static void scribble_now(void *arg)
+{
+    zx_scribble_t *s = arg;
+    zf_error_t err = {.struct_size = sizeof err};
+
+    if (s->fence.kind == ZF_FENCE_HOST_COUNTER)
+        zx_is_call_bad(s->h, "done fence", zf_loader_fence_wait(s->h->loader, &s->fence, wait_ns, &err), &err);
+    zx_array_scribble(s->array);
+    free(s);
+}
+
+/* The plugin has finished with it, or will have when the queue comes here. */
+static void give_back(zx_buffer_t *b)
+{
+    zx_scribble_t *s = zx_alloc(sizeof *s);
+
+    *s = (zx_scribble_t){.h = b->h, .array = &b->array};
+    if (b->has_fence)
+        s->fence = b->fence;
+    zx_launch(b->h, scribble_now, s);
+    put_buffer(b);
+}
+
+void zx_host_settle(zx_host_t *h, int is_reported)
+{
+    zx_buffer_t *b = h->late_buffers;
+
+    h->late_buffers = NULL;
+    while (b) {
+        zx_buffer_t *next = b->next;
+
+        if (is_reported || b->has_fence || !h->instance) {
+            b->has_fence &= h->instance != NULL; /* counters live as long as the instance */
+            give_back(b);
+        } else {
+            b->next = h->late_buffers;
+            h->late_buffers = b;
+        }
+        b = next;
+    }
+}
+
+/* ---- grads_ready ------------------------------------------------------------------------------------------------- */
+
+static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d)
+{
+    zx_write_t *write = zx_alloc(sizeof *write);
+    uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
+
+    *write = (zx_write_t){.buffer = take_buffer(h, d->param), .values = zx_alloc(nbytes)};
+    memcpy(write->values, d->values, nbytes);
+    if (zx_chance(&h->c->rng, 8) && h->queue)
+        write->delay_us = zx_below(&h->c->rng, 300);
+    zx_buffer_t *b = write->buffer;
+    zx_launch(h, write_now, write);
+    return b;
+}
+
+/* When the host gets its memory back: now (in stream order), or after the step, which leaves it on the late list. */
+static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_fence_t *fence, int is_late)
+{
+    b->has_fence = fence != NULL;
+    if (fence)
+        b->fence = *fence;
+    if (!is_borrowed || (fence && !(is_late && fence->kind == ZF_FENCE_HOST_COUNTER))) {
+        b->has_fence &= is_borrowed;
+        give_back(b);
+        return;
+    }
+    b->next = h->late_buffers;
+    h->late_buffers = b;
+}
+
+void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_grad_item_t *grads = zx_alloc(n * sizeof *grads);
+    zx_buffer_t **buffers = zx_alloc(n * sizeof *buffers);
+    int has_done = !zx_chance(&h->c->rng, h->c->p_late_done), is_late = zx_chance(&h->c->rng, 40);
+
+    for (uint32_t i = 0; i < n; i++) {
+        int is_async = !h->queue && h->c->is_async_read && zx_chance(&h->c->rng, 80);
+
+        buffers[i] = prepare(h, &items[i]);
+        grads[i] = (zf_grad_item_t){.struct_size = sizeof *grads,
+                                    .id = h->c->params[items[i].param].id,
+                                    .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),
+                                    .tensor = &buffers[i]->array.tensor};
+    }
+    zx_is_call_bad(h, "grads_ready",
+                   h->zf->grads_ready(h->instance, grads, n, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
+                   &err);
+    for (uint32_t i = 0; i < n; i++)
+        after_call(h, buffers[i], h->queue || (grads[i].flags & ZF_GRAD_ASYNC_READ), has_done ? &fence : NULL, is_late);
+    free(grads);
+    free(buffers);
+}

@@ -1,0 +1,256 @@
+/* exact_host.c - life of the instance, steps, looking at parameters. Deliveries are in exact_deliver.c. */
+#include "exact_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exact_deliver.h"
+
+static const uint64_t wait_ns = 60u * 1000000000ull;
+
+int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err)
+{
+    zx_where_t where = {.law = h->c->law, .what = call, .step = h->step, .element = UINT64_MAX};
+
+    if (status >= 0)
+        return 0;
+    zx_fails(h->result, &where, "status %d: %.*s", status, (int)sizeof err->message, err->message);
+    return 1;
+}
+
+/* ---- create, bind, destroy --------------------------------------------------------------------------------------- */
+
+static int create(zx_host_t *h)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .flags = h->c->mode % 2 ? ZF_CREATE_CAP_FETCH : 0,
+                             .host = &h->table,
+                             .config_text = h->c->config_text,
+                             .config_text_nbytes = strlen(h->c->config_text),
+                             .device_type = ZF_DEVICE_CPU};
+
+    return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
+}
+
+/* All zero says: as the parameter's. */
+static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p)
+{
+    if (p->decl.grad_dtype == p->decl.dtype && zx_chance(&h->buffer_rng, 30))
+        return (zf_dtype_t){0};
+    return p->decl.grad_dtype == ZO_F32 ? zf_dtype_float32() : zf_dtype_bfloat16();
+}
+
+static int bind(zx_host_t *h)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_param_decl_t decls[ZX_MAX_PARAMS];
+    uint32_t ids[ZX_MAX_PARAMS];
+
+    for (uint32_t i = 0; i < h->c->n_params; i++) {
+        const zx_param_t *p = &h->c->params[i];
+
+        decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls,
+                                     .flags = p->flags,
+                                     .name = p->name,
+                                     .tensor = &p->array->tensor,
+                                     .grad_dtype = grad_dtype(h, p),
+                                     .group = p->decl.group,
+                                     .n_batch_axes = (int32_t)p->decl.n_batch_axes,
+                                     .channels = p->decl.channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
+                                     .tied_to = p->tied_to};
+    }
+    if (zx_is_call_bad(h, "bind_params",
+                       h->zf->bind_params(h->instance, decls, h->c->n_params, sizeof *decls, ids, NULL, &err), &err))
+        return -1;
+    for (uint32_t i = 0; i < h->c->n_params; i++)
+        h->c->params[i].id = ids[i];
+    return 0;
+}
+
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+
+    memset(h, 0, sizeof *h);
+    h->c = c;
+    h->result = result;
+    h->loader = loader;
+    h->buffer_rng = zx_rng(c->seed, 99, c->index);
+    h->zf = zf_loader_plugin(loader);
+    h->cpu = h->zf->get_extension(ZF_EXT_CPU);
+    h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
+    zf_host_stderr("zf-conform", "1", 0, &h->table);
+    zf_stream_host_thread(&h->stream);
+    if (c->mode >= ZX_QUEUE) {
+        h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
+        if (zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err))
+            return -1;
+    }
+    return create(h) || bind(h) ? -1 : 0;
+}
+
+void zx_host_close(zx_host_t *h)
+{
+    h->zf->destroy(h->instance);
+    h->instance = NULL;
+    zx_host_settle(h, 1);
+    zx_host_sync(h);
+    if (h->queue)
+        h->cpu->queue_destroy(h->queue);
+    zx_buffers_free(h);
+}
+
+/* ---- step -------------------------------------------------------------------------------------------------------- */
+
+static void set_norm(void *arg)
+{
+    double *pair = arg; /* [0] what the plugin reads, [1] the value */
+
+    pair[0] = pair[1];
+}
+
+static void scribble_norm(void *arg)
+{
+    *(double *)arg = -1e30;
+    free(arg);
+}
+
+zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
+                         zf_step_report_t *out)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_group_hyper_t hyper[ZX_MAX_GROUPS];
+    double *norm = host_norm ? zx_alloc(2 * sizeof *norm) : NULL;
+    zf_step_args_t args = {.struct_size = sizeof args,
+                           .flags = flags,
+                           .groups = hyper,
+                           .n_groups = h->c->n_groups,
+                           .elem_size = sizeof *hyper,
+                           .unscale = h->c->unscale,
+                           .clip_norm = h->c->clip_norm,
+                           .host_norm = norm,
+                           .stream = &h->stream};
+    zf_status_t st;
+
+    for (uint32_t i = 0; i < h->c->n_groups; i++)
+        hyper[i] = (zf_group_hyper_t){.struct_size = sizeof *hyper,
+                                      .lr = groups[i].lr,
+                                      .beta1 = groups[i].beta1,
+                                      .beta2 = groups[i].beta2,
+                                      .eps = groups[i].eps,
+                                      .weight_decay = groups[i].weight_decay};
+    if (norm) {
+        norm[0] = -1e30;
+        norm[1] = *host_norm;
+        zx_launch(h, set_norm, norm);
+    }
+    *out = (zf_step_report_t){.struct_size = sizeof *out};
+    st = h->zf->step(h->instance, &args, out, &err);
+    memset(hyper, 0xFF, sizeof hyper); /* borrowed for the call only */
+    if (norm)
+        zx_launch(h, scribble_norm, norm);
+    zx_is_call_bad(h, "step", st, &err);
+    return st;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+
+typedef struct zx_look {
+    zx_host_t *h;
+    int law;
+    uint64_t step;
+    unsigned char *images[ZX_MAX_PARAMS]; /* NULL = left out */
+} zx_look_t;
+
+static void compare_image(const zx_look_t *look, uint32_t i)
+{
+    const zx_param_t *p = &look->h->c->params[i];
+    zx_where_t where = {.law = look->law, .what = "visible", .param = p->name, .step = look->step};
+    uint32_t expected, found;
+
+    if (memcmp(p->array->mem, look->images[i], p->array->mem_nbytes) != 0) {
+        where.element = zx_array_first_difference(p->array, look->images[i], &expected, &found);
+        if (where.element == UINT64_MAX)
+            zx_fails(look->h->result, &where, "bytes beside its elements were overwritten");
+        else
+            zx_differs(look->h->result, &where, expected, found, p->decl.dtype == ZO_F32 ? 8 : 4);
+    }
+    zx_count(look->h->result, look->law, p->array->n_elems);
+}
+
+static void look_now(void *arg)
+{
+    zx_look_t *look = arg;
+
+    for (uint32_t i = 0; i < look->h->c->n_params; i++)
+        if (look->images[i]) {
+            compare_image(look, i);
+            free(look->images[i]);
+        }
+    free(look);
+}
+
+static int fetch(zx_host_t *h, const uint32_t *ids, uint32_t n)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_fence_t fence = {.struct_size = sizeof fence};
+
+    if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, ids, n, &h->stream, &fence, &err), &err))
+        return -1;
+    if (h->queue)
+        return 0;
+    return zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err) ? -1 : 0;
+}
+
+void zx_host_look(zx_host_t *h, const void *const *expected, int law)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t ids[ZX_MAX_PARAMS], n = 0;
+    int is_released = zx_chance(&h->c->rng, 30), is_all = zx_chance(&h->c->rng, 20);
+    zx_look_t *look = zx_alloc(sizeof *look);
+
+    *look = (zx_look_t){.h = h, .law = law, .step = h->step};
+    for (uint32_t i = 0; i < h->c->n_params; i++)
+        if (expected[i]) {
+            look->images[i] = zx_array_image(h->c->params[i].array, expected[i]);
+            ids[n++] = h->c->params[i].id;
+        }
+    if (n > 0 && h->c->mode % 2)
+        fetch(h, is_all ? NULL : ids, is_all ? 0 : n);
+    zx_launch(h, look_now, look);
+    if (n > 0 && h->c->mode % 2 && is_released)
+        zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, ids, n, &h->stream, &err), &err);
+}
+
+/* ---- control calls ----------------------------------------------------------------------------------------------- */
+
+void zx_host_sync(zx_host_t *h)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+
+    if (h->queue)
+        zx_is_call_bad(h, "queue_sync", h->cpu->queue_sync(h->queue, wait_ns, &err), &err);
+}
+
+void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t id = h->c->params[param].id;
+
+    if (h->c->mode % 2)
+        fetch(h, &id, 1);
+    zx_host_sync(h);
+    zx_array_write(h->c->params[param].array, values);
+    zx_is_call_bad(h, "params_changed",
+                   h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err);
+}
+
+void zx_host_quiesce(zx_host_t *h, int32_t mode)
+{
+    zf_error_t err = {.struct_size = sizeof err};
+
+    zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
+                   h->zf->quiesce(h->instance, mode, &err), &err);
+}

@@ -1,0 +1,67 @@
+/* exact_host.h - a host that trains through the ABI as a case says: creates and binds, hands gradients over on its stream,
+ * steps, looks at visible values, and misbehaves wherever the contract lets it (memory is overwritten the moment its done
+ * fence allows).
+ *
+ * Model: two kinds of stream. On the host's thread everything happens at once. On a zf.cpu/1 queue the host only launches:
+ * writing gradients, scribbling over them, looking at parameters are work on the queue, and what a look must see is fixed
+ * when it is launched. No call here waits but where its comment says so. Every failure goes to the case's result. */
+#ifndef ZF_CONFORMANCE_EXACT_HOST_H
+#define ZF_CONFORMANCE_EXACT_HOST_H
+
+#include <stdatomic.h>
+
+#include "exact_case.h"
+#include "exact_result.h"
+#include "zf/ext/cpu.h"
+#include "zf/ext/draft/inspect.h"
+#include "zf_loader.h"
+
+typedef struct zx_buffer zx_buffer_t;
+
+typedef struct zx_host {
+    zx_case_t *c;
+    zx_result_t *result;
+    const zf_loader_t *loader;
+    const zf_plugin_t *zf;
+    const zf_cpu_ext_t *cpu;         /* or NULL */
+    const zf_inspect_ext_t *inspect; /* or NULL */
+    zf_host_t table;
+    zf_instance_t *instance;
+    zf_cpu_queue_t *queue; /* or NULL */
+    zf_stream_t stream;
+    zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
+    zx_buffer_t *late_buffers; /* done fence not waited for yet, or none asked for */
+    zx_rng_t buffer_rng;        /* apart: how many buffers there are may depend on the plugin */
+    atomic_uint_least64_t step; /* for messages, also the queue's; relaxed would do */
+} zx_host_t;
+
+typedef struct zx_delivery {
+    uint32_t param; /* index in the case */
+    uint32_t flags; /* ZF_GRAD_... without ASYNC_READ */
+    void *values;   /* [elements] of the gradient dtype; owned */
+} zx_delivery_t;
+
+/* 0, or -1 where the instance could not be made (the result says why). */
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
+void zx_host_close(zx_host_t *h);
+
+/* One call of grads_ready with n deliveries, in order. */
+void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);
+/* Returns the status; host_norm NULL or the host's own norm. */
+zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
+                         zf_step_report_t *out);
+/* Compares the visible values of parameters with expected[param] ([elements]; NULL = leave out), in stream order. With
+ * FETCH they are fetched first. On a host's thread it waits for them. */
+void zx_host_look(zx_host_t *h, const void *const *expected, int law);
+/* Waits until everything launched on the queue has run. */
+void zx_host_sync(zx_host_t *h);
+/* Scribbles over late buffers: those with a done fence after it; those without where a step's own report has come since
+ * (is_reported), or the instance is gone. */
+void zx_host_settle(zx_host_t *h, int is_reported);
+/* Waits for the visible values, then overwrites a parameter's. */
+void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
+void zx_host_quiesce(zx_host_t *h, int32_t mode);
+/* A call's status: negative fails the case, with the plugin's message. */
+int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* exact_result.h - what a case found: how many values were compared under each law, and the first that differed.
+ * Written by the host's thread and by the queue's; one mutex guards it. */
+#ifndef ZF_CONFORMANCE_EXACT_RESULT_H
+#define ZF_CONFORMANCE_EXACT_RESULT_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+enum { ZX_N_LAWS = 6 };
+
+typedef struct zx_result {
+    pthread_mutex_t lock;
+    int is_bad;
+    int law; /* broken, where is_bad */
+    char text[1024];
+    uint64_t n_values[ZX_N_LAWS + 1]; /* compared, by law */
+} zx_result_t;
+
+typedef struct zx_where { /* of a value */
+    int law;
+    const char *what;  /* "visible", "export", "m", ... */
+    const char *param; /* or NULL */
+    uint64_t step;
+    uint64_t element; /* or UINT64_MAX */
+} zx_where_t;
+
+void zx_result_init(zx_result_t *r);
+void zx_result_free(zx_result_t *r);
+int zx_is_bad(zx_result_t *r);
+void zx_count(zx_result_t *r, int law, uint64_t n_values);
+/* The first call counts, later ones are dropped. */
+void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits);
+void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

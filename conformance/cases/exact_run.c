@@ -1,0 +1,201 @@
+/* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order. */
+#include "exact_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void change_param(zx_run_t *run)
+{
+    zx_case_t *c = run->c;
+    uint32_t i = zx_below(&c->rng, c->n_params);
+    int is_reset = zx_chance(&c->rng, 40);
+    void *values;
+
+    if (!zx_is_trainable(&c->params[i]))
+        return;
+    values = zx_case_values(c, &c->params[i]);
+    zx_host_overwrite(&run->host, i, values, is_reset);
+    zo_params_changed(run->oracle, i, values, is_reset);
+    free(values);
+}
+
+static void flush(zx_run_t *run)
+{
+    zx_host_sync(&run->host); /* looks that were launched must see the values before it */
+    zo_flush(run->oracle);
+    zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
+}
+
+void zx_run_between(zx_run_t *run)
+{
+    zx_case_t *c = run->c;
+
+    if (zx_chance(&c->rng, c->p_export))
+        zx_run_export(run);
+    if (zx_chance(&c->rng, c->p_drain)) {
+        zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
+        zx_run_look(run, 1);
+    }
+    if (zx_chance(&c->rng, c->p_changed))
+        change_param(run);
+    if (zx_chance(&c->rng, c->p_flush)) {
+        flush(run);
+        if (zx_chance(&c->rng, 50))
+            zx_run_look(run, 1);
+    }
+    if (zx_chance(&c->rng, c->p_inspect))
+        zx_run_inspect(run);
+    if (zx_chance(&c->rng, 15))
+        zx_run_poll(run);
+    if (c->law == 5 && zx_chance(&c->rng, 40))
+        zx_run_look(run, 0);
+}
+
+static double draw_host_norm(zx_case_t *c)
+{
+    return zx_chance(&c->rng, 8) ? (zx_chance(&c->rng, 50) ? NAN : INFINITY) : zx_log_uniform(&c->rng, 1e-3, 1e3);
+}
+
+static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm)
+{
+    zx_case_t *c = run->c;
+    zo_step_t args = {.groups = groups,
+                      .unscale = c->unscale == 0.0 ? 1.0 : c->unscale,
+                      .clip_norm = c->clip_norm,
+                      .host_norm = host_norm};
+    const float *grads[ZX_MAX_PARAMS];
+    zo_report_t *r = &run->reports[zo_n_steps(run->oracle) + 1];
+
+    zo_step(run->oracle, &args, r);
+    run->n_skipped += !r->is_applied;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        grads[i] = zo_step_grad(run->oracle, i);
+    if (run->adamw && r->is_applied)
+        zo_adamw_step(run->adamw, grads, groups, r->s);
+}
+
+static void discard(zx_run_t *run)
+{
+    zf_step_report_t report;
+    zo_hyper_t groups[ZX_MAX_GROUPS];
+
+    zx_case_hyper(run->c, groups);
+    zx_run_gradients(run);
+    zx_host_step(&run->host, groups, ZF_STEP_DISCARD, NULL, &report);
+    zx_host_settle(&run->host, 0);
+    zo_discard(run->oracle);
+}
+
+static void step(zx_run_t *run)
+{
+    zx_case_t *c = run->c;
+    zo_hyper_t groups[ZX_MAX_GROUPS];
+    int is_wait = zx_chance(&c->rng, c->p_wait);
+    uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, 10) ? ZF_STEP_EPOCH_END : 0);
+    double norm = draw_host_norm(c);
+    zf_step_report_t report;
+    zf_status_t st;
+
+    zx_case_hyper(c, groups);
+    step_oracle(run, groups, c->norm_kind ? &norm : NULL);
+    st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
+    if (st >= 0)
+        zx_run_check_report(run, st, is_wait, &report);
+    zx_host_settle(&run->host, is_wait);
+}
+
+static void run_steps(zx_run_t *run)
+{
+    zx_case_t *c = run->c;
+
+    for (uint32_t i = 0; i < c->n_steps && !zx_is_bad(run->result); i++) {
+        run->host.step = zo_n_steps(run->oracle) + 1;
+        if (zx_chance(&c->rng, c->p_discard))
+            discard(run);
+        zx_run_gradients(run);
+        step(run);
+        if (zx_chance(&c->rng, c->p_look))
+            zx_run_look(run, zx_chance(&c->rng, 75));
+        zx_run_between(run);
+    }
+}
+
+static void finish(zx_run_t *run)
+{
+    if (run->c->law == 6 || zx_chance(&run->c->rng, 60))
+        flush(run);
+    zx_run_export(run);
+    zx_run_look(run, 1);
+    zx_run_inspect(run);
+    if (run->c->law == 6)
+        zx_run_compare_adamw(run);
+}
+
+/* After destroy the parameters are the host's alone: the last values stay. */
+static void check_after_destroy(zx_run_t *run)
+{
+    const zx_case_t *c = run->c;
+
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        zx_where_t where = {.law = 2, .what = "visible after destroy", .param = c->params[i].name,
+                            .step = zo_n_steps(run->oracle)};
+        unsigned char *image;
+        uint32_t expected, found;
+
+        if (c->params[i].flags & ZF_PARAM_TIED)
+            continue;
+        image = zx_array_image(c->params[i].array, zo_visible(run->oracle, i));
+        if (memcmp(image, c->params[i].array->mem, c->params[i].array->mem_nbytes) != 0) {
+            where.element = zx_array_first_difference(c->params[i].array, image, &expected, &found);
+            zx_differs(run->result, &where, expected, found, 8);
+        }
+        free(image);
+    }
+}
+
+static zx_run_t *new_run(zx_case_t *c, zx_result_t *result)
+{
+    zx_run_t *run = zx_alloc(sizeof *run);
+    zo_decl_t decls[ZX_MAX_PARAMS];
+
+    run->c = c;
+    run->result = result;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        decls[i] = c->params[i].decl;
+    run->oracle = zo_create(&c->config, decls, c->n_params);
+    if (c->law == 1 || c->law == 6)
+        run->adamw = zo_adamw_create(decls, c->n_params);
+    run->reports = zx_alloc((c->n_steps + 2) * sizeof *run->reports);
+    return run;
+}
+
+static void free_run(zx_run_t *run)
+{
+    zo_adamw_destroy(run->adamw);
+    zo_destroy(run->oracle);
+    free(run->reports);
+    free(run);
+}
+
+void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader)
+{
+    zx_run_t *run = new_run(c, result);
+    int is_abrupt; /* destroyed with windows open and replays in flight */
+
+    if (zx_host_open(&run->host, c, result, loader) != 0)
+        return;
+    run_steps(run);
+    is_abrupt = c->law == 2 && zx_chance(&c->rng, 10);
+    if (!zx_is_bad(result) && !is_abrupt)
+        finish(run);
+    zx_host_sync(&run->host);
+    if (!zx_is_bad(result))
+        zx_run_poll(run);
+    if (zx_is_bad(result))
+        return; /* work may still be on the queue: nothing is freed */
+    zx_host_close(&run->host);
+    if (!is_abrupt || c->mode % 2 == 0) /* with FETCH, values that were not fetched may be on their way for ever */
+        check_after_destroy(run);
+    free_run(run);
+}

@@ -1,0 +1,35 @@
+/* exact_run.h - runs one case: oracle and plugin side by side. */
+#ifndef ZF_CONFORMANCE_EXACT_RUN_H
+#define ZF_CONFORMANCE_EXACT_RUN_H
+
+#include "exact_case.h"
+#include "exact_host.h"
+#include "exact_result.h"
+
+typedef struct zx_run {
+    zx_case_t *c;
+    zx_result_t *result;
+    zx_host_t host;
+    zo_t *oracle;
+    zo_adamw_t *adamw; /* laws 1 and 6, else NULL */
+    zo_report_t *reports; /* [n_steps + 1], by step */
+    uint64_t n_skipped;
+} zx_run_t;
+
+/* Runs the case to its end or to the first difference. Where the result is bad the instance is left as it is (closing a
+ * broken plugin may hang) and memory is kept: the process should end. */
+void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
+
+/* exact_gradients.c: delivers one step's gradients to both sides, with control calls in between. */
+void zx_run_gradients(zx_run_t *run);
+/* exact_compare.c */
+void zx_run_look(zx_run_t *run, int is_everything); /* visible values, in stream order */
+void zx_run_export(zx_run_t *run);
+void zx_run_inspect(zx_run_t *run); /* w, m, v, n, selected, importance */
+void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */
+void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report);
+void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report */
+/* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
+void zx_run_between(zx_run_t *run);
+
+#endif

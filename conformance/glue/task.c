@@ -1,0 +1,50 @@
+/* task.c - the table of GLUE tasks (task.h). Columns are those of the official TSV files. */
+#include "task.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* clang-format off */
+static const glue_task_t task_table[] = {
+    {.name = "sst2", .folder = "SST-2", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 2,
+     .text_a = 0, .text_b = GLUE_NO_COLUMN, .label = 1, .n_labels = 2, .labels = {"0", "1"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 1},
+    {.name = "cola", .folder = "CoLA", .dev_file = "dev.tsv", .has_header = 0, .min_columns = 4,
+     .text_a = 3, .text_b = GLUE_NO_COLUMN, .label = 1, .n_labels = 2, .labels = {"0", "1"},
+     .metric = GLUE_MATTHEWS, .margin = 1.0, .is_enabled = 1},
+    {.name = "mrpc", .folder = "MRPC", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 5,
+     .text_a = 3, .text_b = 4, .label = 0, .n_labels = 2, .labels = {"0", "1"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 1},
+    {.name = "rte", .folder = "RTE", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 4,
+     .text_a = 1, .text_b = 2, .label = 3, .n_labels = 2, .labels = {"entailment", "not_entailment"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 0},
+    {.name = "qnli", .folder = "QNLI", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 4,
+     .text_a = 1, .text_b = 2, .label = 3, .n_labels = 2, .labels = {"entailment", "not_entailment"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 0},
+    {.name = "wnli", .folder = "WNLI", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 4,
+     .text_a = 1, .text_b = 2, .label = 3, .n_labels = 2, .labels = {"0", "1"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 0},
+    {.name = "stsb", .folder = "STS-B", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 10,
+     .text_a = 7, .text_b = 8, .label = 9, .n_labels = 0, .min_score = 0.0, .max_score = 5.0,
+     .metric = GLUE_PEARSON, .margin = 1.0, .is_enabled = 0},
+    {.name = "qqp", .folder = "QQP", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 6,
+     .text_a = 3, .text_b = 4, .label = 5, .n_labels = 2, .labels = {"0", "1"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 0},
+    {.name = "mnli", .folder = "MNLI", .dev_file = "dev_matched.tsv", .has_header = 1, .min_columns = 12,
+     .text_a = 8, .text_b = 9, .label = GLUE_LAST_COLUMN, .n_labels = 3,
+     .labels = {"entailment", "neutral", "contradiction"},
+     .metric = GLUE_ACCURACY, .margin = 1.0, .is_enabled = 0},
+};
+/* clang-format on */
+
+const glue_task_t *glue_task_table(int *out_n) {
+    *out_n = (int)(sizeof task_table / sizeof task_table[0]);
+    return task_table;
+}
+
+const glue_task_t *glue_task_find(const char *name) {
+    for (size_t i = 0; i < sizeof task_table / sizeof task_table[0]; i++)
+        if (strcmp(task_table[i].name, name) == 0)
+            return &task_table[i];
+    return NULL;
+}

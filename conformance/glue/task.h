@@ -1,0 +1,36 @@
+/* task.h - the nine GLUE tasks as one table: where the official files keep text and label, and how each is scored.
+ *
+ * A task that the loader can read but that no trainer here has been measured on has is_enabled = 0. */
+#ifndef ZF_CONFORMANCE_GLUE_TASK_H
+#define ZF_CONFORMANCE_GLUE_TASK_H
+
+#include "metric.h"
+
+enum { GLUE_MAX_LABELS = 3 };
+
+/* Label column of files whose label stands last, at a place that differs between train and dev. */
+enum { GLUE_LAST_COLUMN = -1, GLUE_NO_COLUMN = -2 };
+
+typedef struct glue_task {
+    const char *name;     /* as on the command line: "sst2" */
+    const char *folder;   /* as in the official download: "SST-2" */
+    const char *dev_file; /* "dev.tsv" but for MNLI */
+    int has_header;
+    int min_columns;                     /* a file's first line fixes the number, which may be larger */
+    int text_a, text_b;                  /* 0-based columns; text_b may be GLUE_NO_COLUMN */
+    int label;                           /* 0-based column or GLUE_LAST_COLUMN */
+    int n_labels;                        /* classes; 0 = a real number (regression) */
+    const char *labels[GLUE_MAX_LABELS]; /* text of class 0, 1, 2 in the file */
+    double min_score, max_score;         /* regression: allowed range */
+    glue_metric_kind_t metric;           /* the one that the verdict uses */
+    double margin;                       /* non-inferiority margin of the verdict, in points of 100 */
+    int is_enabled;
+} glue_task_t;
+
+/* The row called name, or NULL. */
+const glue_task_t *glue_task_find(const char *name);
+
+/* All rows; out_n receives their number. */
+const glue_task_t *glue_task_table(int *out_n);
+
+#endif

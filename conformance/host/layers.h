@@ -1,0 +1,46 @@
+/* layers.h - the row-wise building blocks, each as a forward and backward pair over [n_rows, width] arrays.
+ *
+ * Backward functions ADD parameter gradients (d_weight, d_bias) and WRITE input gradients, unless said otherwise. */
+#ifndef ZF_CONFORMANCE_HOST_LAYERS_H
+#define ZF_CONFORMANCE_HOST_LAYERS_H
+
+#include "glue/rng.h"
+#include "real.h"
+
+#include <stddef.h>
+
+/* y [n, n_out] = x [n, n_in] * weight^T + bias; weight is [n_out, n_in]. */
+void host_linear_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
+                         size_t n_in, size_t n_out, host_real_t *y);
+
+/* keep_dx = 1 adds to dx instead of writing it; dx may be NULL. */
+void host_linear_backward(const host_real_t *x, const host_real_t *weight, const host_real_t *dy, size_t n, size_t n_in,
+                          size_t n_out, int keep_dx, host_real_t *dx, host_real_t *d_weight, host_real_t *d_bias);
+
+/* Layer normalisation (Ba, Kiros and Hinton, arXiv 1607.06450): y = normal * weight + bias, normal being x with mean 0
+ * and variance 1 per row. normal [n, width] and inverse_deviation [n] are kept for backward. y may be x. */
+void host_layer_norm_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
+                             size_t width, double eps, host_real_t *y, host_real_t *normal,
+                             host_real_t *inverse_deviation);
+/* dx may be dy. */
+void host_layer_norm_backward(const host_real_t *dy, const host_real_t *weight, const host_real_t *normal,
+                              const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *dx,
+                              host_real_t *d_weight, host_real_t *d_bias);
+
+/* GELU by the error function (Hendrycks and Gimpel, arXiv 1606.08415): y = x * cdf, cdf = (1 + erf(x / sqrt 2)) / 2,
+ * kept for backward. */
+void host_gelu_forward(const host_real_t *x, size_t n_elems, host_real_t *y, host_real_t *cdf);
+/* dx may be dy. */
+void host_gelu_backward(const host_real_t *dy, const host_real_t *x, const host_real_t *cdf, size_t n_elems,
+                        host_real_t *dx);
+
+/* Each row of x [n, width] (row stride given) becomes its softmax, in place. */
+void host_softmax(host_real_t *x, size_t n, size_t width, size_t stride);
+
+void host_add(host_real_t *x, const host_real_t *y, size_t n_elems);
+
+/* Inverted dropout in place: an element is zeroed where its draw is below probability, else divided by 1 -
+ * probability. The same rng gives the same mask, so backward calls it on the gradient. probability 0 does nothing. */
+void host_dropout(host_real_t *x, size_t n_elems, double probability, glue_rng_t rng);
+
+#endif

@@ -1,0 +1,277 @@
+/* plugin_opt.c - drives libzfplugin through its ABI (plugin_opt.h).
+ *
+ * The host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading when it
+ * returns, and param_fetch gives a counter fence to wait for. Optimizer settings are passed to every step: the host
+ * is the source of truth. Each function below is one hook. */
+#include "plugin_opt.h"
+
+#include "zf/ext/stats.h"
+#include "zf_loader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t fence_timeout_ns = UINT64_C(60000000000);
+
+typedef struct plugin_optimizer {
+    host_optimizer_t base;
+    zf_loader_t *loader;
+    const zf_plugin_t *zf;
+    zf_host_t host;
+    zf_instance_t *instance;
+    uint32_t *ids; /* [base.params->n] */
+    zf_layout_t layout;
+    zf_stream_t stream;
+    zf_description_t description;
+    uint64_t fetch_wait_calls; /* fences that were not over at once */
+} plugin_optimizer_t;
+
+static zf_error_t empty_error(void) {
+    zf_error_t error;
+
+    memset(&error, 0, sizeof error);
+    error.struct_size = sizeof error;
+    return error;
+}
+
+static int fail_with(glue_error_t *err, const char *what, const zf_error_t *error) {
+    return glue_fail(err, "plugin: %s: %s (status %d)", what, error->message, (int)error->status);
+}
+
+static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out) {
+    zf_dtype_t dtype = p->dtype == HOST_FLOAT32 ? zf_dtype_float32() : zf_dtype_bfloat16();
+
+    zf_tensor_contiguous(data, dtype, p->n_dims, p->shape, out);
+}
+
+/* Before a parameter is read: wait until its current value is in place. */
+static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_error_t *err) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    zf_error_t error = empty_error();
+    zf_fence_t ready;
+
+    memset(&ready, 0, sizeof ready);
+    ready.struct_size = sizeof ready;
+    if (self->zf->param_fetch(self->instance, &self->ids[param], 1, &self->stream, &ready, &error) < 0)
+        return fail_with(err, "param_fetch", &error);
+    self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
+    if (zf_loader_fence_wait(self->loader, &ready, fence_timeout_ns, &error) < 0)
+        return fail_with(err, base->params->list[param].name, &error);
+    return 0;
+}
+
+/* During backward: a gradient is complete. It may be overwritten as soon as this returns. */
+static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    const host_param_t *p = &base->params->list[param];
+    zf_error_t error = empty_error();
+    zf_tensor_t tensor;
+    zf_grad_item_t item;
+    zf_fence_t done;
+
+    describe_tensor(p, p->grad, &tensor);
+    memset(&item, 0, sizeof item);
+    item.struct_size = sizeof item;
+    item.id = self->ids[param];
+    item.flags = (flags & HOST_GRAD_PART) != 0 ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
+    item.flags |= (flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE;
+    item.tensor = &tensor;
+    memset(&done, 0, sizeof done);
+    done.struct_size = sizeof done;
+    if (self->zf->grads_ready(self->instance, &item, 1, sizeof item, &self->stream, &done, &error) < 0)
+        return fail_with(err, "grads_ready", &error);
+    if (zf_loader_fence_wait(self->loader, &done, fence_timeout_ns, &error) < 0)
+        return fail_with(err, p->name, &error);
+    return 0;
+}
+
+static void translate_group(const host_hyper_t *from, zf_group_hyper_t *out) {
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    out->lr = from->lr;
+    out->beta1 = from->beta1;
+    out->beta2 = from->beta2;
+    out->eps = from->eps;
+    out->weight_decay = from->weight_decay;
+}
+
+static int plugin_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    zf_error_t error = empty_error();
+    zf_group_hyper_t groups[HOST_N_GROUPS];
+    zf_step_args_t step;
+    zf_step_report_t report;
+
+    for (int i = 0; i < HOST_N_GROUPS; i++)
+        translate_group(&args->groups[i], &groups[i]);
+    memset(&step, 0, sizeof step);
+    step.struct_size = sizeof step;
+    step.flags = args->is_epoch_end ? ZF_STEP_EPOCH_END : 0;
+    step.groups = groups;
+    step.n_groups = HOST_N_GROUPS;
+    step.elem_size = sizeof groups[0];
+    step.unscale = 1.0;
+    step.clip_norm = args->clip_norm;
+    step.stream = &self->stream;
+    memset(&report, 0, sizeof report);
+    report.struct_size = sizeof report;
+    if (self->zf->step(self->instance, &step, &report, &error) < 0)
+        return fail_with(err, "step", &error);
+    return 0;
+}
+
+/* End of training: every open window is applied and the final weights are visible. */
+static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    zf_error_t error = empty_error();
+
+    if (self->zf->quiesce(self->instance, ZF_QUIESCE_FLUSH, &error) < 0)
+        return fail_with(err, "quiesce", &error);
+    return 0;
+}
+
+static int read_stats(plugin_optimizer_t *self, zf_stats_t *out) {
+    const zf_stats_ext_t *extension = self->zf->get_extension(ZF_EXT_STATS);
+
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    return extension != NULL && extension->read != NULL ? extension->read(self->instance, out, NULL) : -1;
+}
+
+static double share(uint64_t amount, uint64_t of) { return of == 0 ? 0.0 : (double)amount / (double)of; }
+
+static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+    uint64_t n_elems = self->layout.n_elems, stall, down, up;
+    zf_stats_t s;
+    size_t n = 0;
+
+    if (read_stats(self, &s) < 0)
+        return 0;
+    down = s.down_grad_nbytes + s.down_record_nbytes;
+    up = s.up_publish_nbytes + s.up_enter_nbytes;
+    stall = s.stall_replay_ns + s.stall_select_ns + s.stall_pool_ns;
+    out[n++] = (host_counter_t){"steps", (double)s.steps};
+    out[n++] = (host_counter_t){"skipped_steps", (double)s.steps_skipped};
+    out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, s.steps)};
+    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, s.steps) / (double)n_elems};
+    out[n++] = (host_counter_t){"down_bytes_per_step", share(down, s.steps)};
+    out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(s.up_publish_nbytes, s.steps)};
+    out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(s.up_enter_nbytes, s.steps)};
+    out[n++] = (host_counter_t){"stall_us_per_step", share(stall, s.steps) * 1e-3};
+    out[n++] = (host_counter_t){"host_wait_us_per_step", share(s.host_wait_ns, s.steps) * 1e-3};
+    out[n++] = (host_counter_t){"replay_ns_per_elem", share(s.replay_ns, s.replay_elems)};
+    out[n++] = (host_counter_t){"host_bytes_per_param", share(s.host_measured_nbytes, n_elems)};
+    out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(s.host_planned_nbytes, n_elems)};
+    out[n++] = (host_counter_t){"device_bytes_per_param", share(s.device_measured_nbytes, n_elems)};
+    out[n++] = (host_counter_t){"window_closes", (double)s.window_closes};
+    out[n++] = (host_counter_t){"reselects", (double)s.reselects};
+    out[n++] = (host_counter_t){"channels_entered", (double)s.channels_entered};
+    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)s.lost_overlap_nbytes};
+    out[n++] = (host_counter_t){"overwritten_elems", (double)s.overwritten_elems};
+    out[n++] = (host_counter_t){"fetches_with_fence", (double)self->fetch_wait_calls};
+    out[n++] = (host_counter_t){"workers", (double)s.n_workers};
+    return n;
+}
+
+static void plugin_destroy(host_optimizer_t *base) {
+    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
+
+    if (self->zf != NULL)
+        self->zf->destroy(self->instance);
+    zf_loader_close(self->loader);
+    free(self->ids);
+    free(self);
+}
+
+static const host_optimizer_ops_t plugin_ops = {.name = "plugin",
+                                                .before_forward = plugin_before_forward,
+                                                .grads_ready = plugin_grads_ready,
+                                                .step = plugin_step,
+                                                .finish = plugin_finish,
+                                                .counters = plugin_counters,
+                                                .destroy = plugin_destroy};
+
+static int open_plugin(plugin_optimizer_t *self, const char *path, glue_error_t *err) {
+    zf_error_t error = empty_error();
+
+    if (zf_loader_open(path, &self->loader, &error) < 0)
+        return glue_fail(err, "plugin: %s", error.message);
+    self->zf = zf_loader_plugin(self->loader);
+    self->description.struct_size = sizeof self->description;
+    if (self->zf->describe(&self->description, &error) < 0)
+        return fail_with(err, "describe", &error);
+    return 0;
+}
+
+static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t *options, glue_error_t *err) {
+    zf_error_t error = empty_error();
+    zf_create_args_t args;
+
+    zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
+    zf_stream_host_thread(&self->stream);
+    memset(&args, 0, sizeof args);
+    args.struct_size = sizeof args;
+    args.flags = ZF_CREATE_CAP_FETCH;
+    args.host = &self->host;
+    args.config_path = options->config_path;
+    args.overrides = options->overrides;
+    args.n_overrides = (uint32_t)options->n_overrides;
+    args.device_type = ZF_DEVICE_CPU;
+    if (self->zf->create(&args, &self->instance, &error) < 0)
+        return fail_with(err, "create", &error);
+    return 0;
+}
+
+static void declare(host_param_t *p, zf_tensor_t *tensor, zf_param_decl_t *out) {
+    describe_tensor(p, p->value, tensor);
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    out->name = p->name;
+    out->tensor = tensor;
+    out->group = (uint32_t)p->group;
+    out->channels = ZF_CHANNELS_COLUMNS;
+}
+
+static int bind(plugin_optimizer_t *self, glue_error_t *err) {
+    host_params_t *params = self->base.params;
+    zf_error_t error = empty_error();
+    zf_tensor_t *tensors = calloc(params->n, sizeof *tensors);
+    zf_param_decl_t *decls = calloc(params->n, sizeof *decls);
+    int st = 0;
+
+    self->ids = calloc(params->n, sizeof *self->ids);
+    if (tensors == NULL || decls == NULL || self->ids == NULL) {
+        st = glue_fail(err, "plugin: out of memory for %zu declarations", params->n);
+    } else {
+        for (size_t i = 0; i < params->n; i++)
+            declare(&params->list[i], &tensors[i], &decls[i]);
+        self->layout.struct_size = sizeof self->layout;
+        if (self->zf->bind_params(self->instance, decls, (uint32_t)params->n, sizeof *decls, self->ids, &self->layout,
+                                  &error) < 0)
+            st = fail_with(err, "bind_params", &error);
+    }
+    free(decls);
+    free(tensors);
+    return st;
+}
+
+int host_plugin_create(host_params_t *params, const host_plugin_options_t *options, host_optimizer_t **out,
+                       glue_error_t *err) {
+    plugin_optimizer_t *self = calloc(1, sizeof *self);
+
+    if (self == NULL)
+        return glue_fail(err, "plugin: out of memory");
+    self->base = (host_optimizer_t){.ops = &plugin_ops, .params = params};
+    if (open_plugin(self, options->plugin_path, err) != 0 || create_instance(self, options, err) != 0 ||
+        bind(self, err) != 0) {
+        plugin_destroy(&self->base);
+        return -1;
+    }
+    *out = &self->base;
+    return 0;
+}
+
+const char *host_plugin_version(const host_optimizer_t *optimizer) {
+    return ((const plugin_optimizer_t *)optimizer)->description.version;
+}

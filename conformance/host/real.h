@@ -1,0 +1,24 @@
+/* real.h - the type that the reference host computes in.
+ *
+ * It is float. The gradient test compiles the same sources with HOST_COMPUTE_IN_DOUBLE, which makes finite differences
+ * exact enough to check every derivative; parameters and delivered gradients keep their own type either way. */
+#ifndef ZF_CONFORMANCE_HOST_REAL_H
+#define ZF_CONFORMANCE_HOST_REAL_H
+
+#include <math.h>
+
+#ifdef HOST_COMPUTE_IN_DOUBLE
+typedef double host_real_t;
+#define host_real_exp exp
+#define host_real_erf erf
+#define host_real_sqrt sqrt
+#define host_real_tanh tanh
+#else
+typedef float host_real_t;
+#define host_real_exp expf
+#define host_real_erf erff
+#define host_real_sqrt sqrtf
+#define host_real_tanh tanhf
+#endif
+
+#endif

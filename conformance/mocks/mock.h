@@ -1,0 +1,71 @@
+/* mock.h - a small plugin that keeps every rule of the ABI, but for the one that it is built to break.
+ *
+ * It trains with plain gradient descent with momentum, on the calling thread. Its only purpose is to prove that the checker
+ * sees each broken rule and blames no other. */
+#ifndef ZFC_MOCK_H
+#define ZFC_MOCK_H
+
+#include <stddef.h>
+
+#include "zf/plugin.h"
+
+enum {
+#define MOCK(name, broken, what) BREAK_##name,
+#include "mocks.def"
+#undef MOCK
+    N_MOCKS
+};
+
+#ifndef MOCK_BREAKS
+#error "compile with -DMOCK_BREAKS=BREAK_good or another name of mocks.def"
+#endif
+
+#define BREAKS(name) (MOCK_BREAKS == BREAK_##name)
+
+enum { MOCK_MAX_PARAMS = 8, MOCK_MAX_ELEMS = 64 };
+
+typedef struct mock_param {
+    char name[256];
+    uint32_t flags;
+    uint32_t n_elems;
+    int32_t ndim;
+    int64_t shape[ZF_MAX_NDIM];
+    int is_bf16;
+    void *visible;
+    float w[MOCK_MAX_ELEMS], m[MOCK_MAX_ELEMS], grad[MOCK_MAX_ELEMS];
+    uint32_t n;
+    int has_grad;
+} mock_param_t;
+
+struct zf_instance {
+    zf_host_t host;
+    int is_bound, is_dead;
+    float carry; /* of the mock that keeps parts of a refused delivery */
+    uint32_t n_params;
+    mock_param_t params[MOCK_MAX_PARAMS];
+    uint64_t n_steps, n_skipped;
+    zf_step_report_t last;
+};
+
+zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Size rules. */
+zf_status_t mock_read(void *out, const void *given, uint32_t size, const char *name, zf_error_t *err);
+zf_status_t mock_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t size, const char *name, zf_error_t *err);
+zf_status_t mock_check_array(const void *items, uint32_t n, uint32_t *elem_size, uint32_t size, const char *name, zf_error_t *err);
+zf_status_t mock_check_out(const void *out, const char *name, zf_error_t *err);
+void mock_write(void *out, const void *from, uint32_t size);
+
+/* Checks. */
+zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err);
+zf_status_t mock_check_stream(const zf_stream_t *stream, zf_error_t *err);
+zf_status_t mock_check_tensor(const zf_tensor_t *given, const char *name, zf_tensor_t *out, zf_error_t *err);
+zf_status_t mock_check_hyper(const zf_step_args_t *args, zf_group_hyper_t *out, zf_error_t *err);
+
+/* Ways to break rules. */
+void mock_misbehave_in_negotiate(void);
+void mock_misbehave_in_create(const zf_host_t *host);
+void mock_misbehave_in_step(zf_instance_t *instance);
+float mock_learning_rate(double lr);
+
+#endif

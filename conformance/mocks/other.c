@@ -1,0 +1,3 @@
+/* other.c - a library without a purpose: one mock is linked to it, another opens it. */
+int mock_other(void);
+int mock_other(void) { return 1; }

@@ -1,0 +1,417 @@
+/* oracle.c - plugin/SCHEDULE.md from "Step t" on, section by section. Read them side by side.
+ *
+ * Where the page leaves a choice, the reading taken stands at the place, marked "Reading:". Compiled with
+ * -ffp-contract=off: every product and sum rounds where it is written. */
+#include "oracle_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* visible = round(src) of one channel; src is an array of the whole parameter. */
+static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src)
+{
+    zo_param_t *p = &o->params[x->param];
+
+    for (uint64_t i = 0; i < zo_depth(x); i++) {
+        uint64_t e = x->first + zo_at(x, c, i);
+
+        zo_narrow(p->visible, p->decl.dtype, e, src[e]);
+    }
+}
+
+static void show_deferred(zo_t *o, const zo_matrix_t *x, const float *src)
+{
+    for (uint64_t c = 0; c < x->channels; c++)
+        if (!x->is_selected[c])
+            show(o, x, c, src);
+}
+
+/* ---- "Step t": 1 to 3 -------------------------------------------------------------------------------------------- */
+
+void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace)
+{
+    zo_param_t *p = &o->params[id];
+    int is_first = is_replace || !is_part || !p->is_delivered;
+
+    for (uint64_t i = 0; i < p->n_elems; i++) {
+        float g = zo_widen(grad, p->decl.grad_dtype, i);
+
+        p->grad[i] = is_first ? g : p->grad[i] + g;
+    }
+    p->is_delivered = 1;
+}
+
+static void end_gradients(zo_t *o)
+{
+    for (uint32_t id = 0; id < o->n_params; id++) {
+        zo_param_t *p = &o->params[id];
+        uint16_t rounded;
+
+        p->was_present = p->is_delivered;
+        p->is_delivered = 0;
+        if (p->was_present && p->decl.grad_dtype == ZO_BF16)
+            for (uint64_t i = 0; i < p->n_elems; i++) {
+                zo_narrow(&rounded, ZO_BF16, 0, p->grad[i]);
+                p->grad[i] = zo_widen(&rounded, ZO_BF16, 0);
+            }
+    }
+}
+
+static int is_all_finite(const zo_param_t *p)
+{
+    for (uint64_t i = 0; i < p->n_elems; i++)
+        if (!isfinite(p->grad[i]))
+            return 0;
+    return 1;
+}
+
+static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r)
+{
+    double sumsq = 0.0, clip;
+
+    *r = (zo_report_t){.is_applied = 1, .nonfinite_param = ZO_NO_ID, .clip_factor = 1.0};
+    for (uint32_t id = 0; id < o->n_params; id++) {
+        const zo_param_t *p = &o->params[id];
+
+        if (!p->was_present)
+            continue;
+        r->n_present++;
+        if (!is_all_finite(p) && r->nonfinite_param == ZO_NO_ID)
+            r->nonfinite_param = id;
+        if (!p->decl.is_not_in_norm)
+            sumsq += zo_linear_sum(p->grad, p->n_elems, 1);
+    }
+    r->norm = args->host_norm ? *args->host_norm : args->unscale * sqrt(sumsq);
+    r->is_applied = r->nonfinite_param == ZO_NO_ID && (!args->host_norm || isfinite(*args->host_norm));
+    if (args->clip_norm > 0.0) {
+        clip = args->clip_norm / (r->norm + 1e-6);
+        r->clip_factor = clip < 1.0 ? clip : 1.0;
+    }
+    r->s = (float)(args->unscale * r->clip_factor);
+}
+
+static void take_record(const zo_t *o, zo_matrix_t *x, double s_t)
+{
+    const float *g = o->params[x->param].grad + x->first;
+
+    for (uint64_t c = 0; c < x->channels; c++)
+        x->record[c] = s_t * (x->channels_are_rows ? zo_linear_sum(g + c * x->cols, x->cols, 0)
+                                                   : zo_column_sum(g, x->rows, x->cols, c));
+}
+
+static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r)
+{
+    const zo_param_t *p = &o->params[x->param];
+    uint64_t n = x->rows * x->cols;
+    zo_slot_t *slot = &x->slots[x->n_slots++];
+
+    slot->grad = zo_zeros(n, sizeof(float));
+    memcpy(slot->grad, p->grad + x->first, n * sizeof(float));
+    slot->is_applied = r->is_applied;
+    slot->s = r->s;
+    slot->hyper = groups[p->decl.group];
+}
+
+/* ---- "Step t": 4 and 5, the device ------------------------------------------------------------------------------- */
+
+static void copy_to_device(zo_t *o, zo_matrix_t *x, uint64_t c)
+{
+    zo_param_t *p = &o->params[x->param];
+
+    for (uint64_t i = 0; i < zo_depth(x); i++) {
+        uint64_t e = x->first + zo_at(x, c, i);
+
+        p->device_w[e] = p->w[e];
+        p->device_m[e] = p->m[e];
+        p->device_v[e] = p->v[e];
+    }
+    x->device_n[c] = x->n[c];
+}
+
+/* Reading: after params_changed or FLUSH between the choice and this step, the host's state as those left it. */
+static void enter_channels(zo_t *o, zo_matrix_t *x)
+{
+    for (uint64_t c = 0; c < x->channels; c++)
+        if (x->is_entering[c]) {
+            x->is_entering[c] = 0;
+            copy_to_device(o, x, c);
+            show(o, x, c, o->params[x->param].device_w);
+        }
+}
+
+static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r)
+{
+    zo_param_t *p = &o->params[x->param];
+
+    for (uint64_t c = 0; c < x->channels; c++) {
+        zo_scalars_t k;
+
+        if (!x->is_selected[c])
+            continue;
+        k = zo_scalars_of(&groups[p->decl.group], r->s, ++x->device_n[c]);
+        for (uint64_t i = 0; i < zo_depth(x); i++) {
+            uint64_t e = x->first + zo_at(x, c, i);
+
+            zo_update(&p->device_w[e], &p->device_m[e], &p->device_v[e], p->grad[e], &k);
+        }
+        show(o, x, c, p->device_w);
+    }
+}
+
+/* ---- Replay ------------------------------------------------------------------------------------------------------ */
+
+typedef struct zo_target { /* what a replay updates: the state itself, or a copy of it for export */
+    float *w, *m, *v;      /* of the whole parameter */
+    uint32_t *n;           /* [channels] of the matrix */
+} zo_target_t;
+
+static void replay_channel(const zo_matrix_t *x, uint64_t c, const zo_target_t *to)
+{
+    for (uint32_t j = 0; j < x->n_slots; j++) {
+        const zo_slot_t *slot = &x->slots[j];
+        zo_scalars_t k;
+
+        if (!slot->is_applied)
+            continue;
+        k = zo_scalars_of(&slot->hyper, slot->s, ++to->n[c]);
+        for (uint64_t i = 0; i < zo_depth(x); i++) {
+            uint64_t e = zo_at(x, c, i);
+
+            zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], slot->grad[e], &k);
+        }
+    }
+}
+
+static float mean_grad(const zo_matrix_t *x, uint64_t e)
+{
+    float sum = 0.0f, count = 0.0f;
+
+    for (uint32_t j = 0; j < x->n_slots; j++) {
+        float term = x->slots[j].grad[e] * x->slots[j].s;
+
+        if (!x->slots[j].is_applied)
+            continue;
+        sum = count == 0.0f ? term : sum + term;
+        count += 1.0f;
+    }
+    return sum / count;
+}
+
+static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to)
+{
+    const zo_slot_t *last = NULL;
+    zo_hyper_t hyper;
+    zo_scalars_t k;
+
+    for (uint32_t j = 0; j < x->n_slots; j++)
+        if (x->slots[j].is_applied)
+            last = &x->slots[j];
+    if (!last)
+        return;
+    hyper = last->hyper;
+    hyper.lr *= o->config.deferred_lr_scale;
+    k = zo_scalars_of(&hyper, 1.0f, ++to->n[c]);
+    for (uint64_t i = 0; i < zo_depth(x); i++) {
+        uint64_t e = zo_at(x, c, i);
+
+        zo_update(&to->w[x->first + e], &to->m[x->first + e], &to->v[x->first + e], mean_grad(x, e), &k);
+    }
+}
+
+static void replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to)
+{
+    int is_warm_up = o->t <= o->config.warm_up;
+
+    for (uint64_t c = 0; c < x->channels; c++)
+        if (o->config.is_mean && !is_warm_up && !x->is_selected[c])
+            mean_channel(o, x, c, to);
+        else
+            replay_channel(x, c, to);
+}
+
+static void replay_matrix(zo_t *o, zo_matrix_t *x)
+{
+    zo_param_t *p = &o->params[x->param];
+    zo_target_t to = {.w = p->w, .m = p->m, .v = p->v, .n = x->n};
+
+    replay(o, x, &to);
+    zo_drop_slots(x);
+}
+
+/* ---- "Step t": 6 to 9, "When windows close" ---------------------------------------------------------------------- */
+
+static int is_closing(const zo_t *o, uint32_t cohort)
+{
+    uint64_t interval = o->config.update_interval;
+    uint64_t first = o->base + (o->config.is_staggered ? cohort + 1 : interval);
+
+    return o->t <= o->config.warm_up || (o->t >= first && (o->t - first) % interval == 0);
+}
+
+static void publish_due(zo_t *o, zo_matrix_t *x)
+{
+    if (x->is_publish_due)
+        show_deferred(o, x, o->params[x->param].published);
+    x->is_publish_due = 0;
+}
+
+static void close_window(zo_t *o, zo_matrix_t *x)
+{
+    zo_param_t *p = &o->params[x->param];
+
+    replay_matrix(o, x);
+    if (o->config.publish_lag == 0 || o->t <= o->config.warm_up) {
+        show_deferred(o, x, p->w);
+        return;
+    }
+    memcpy(p->published + x->first, p->w + x->first, x->rows * x->cols * sizeof(float));
+    x->is_publish_due = 1;
+}
+
+static int is_choice_due(const zo_t *o, uint32_t cohort)
+{
+    if (o->t <= o->config.warm_up)
+        return o->t == o->config.warm_up;
+    return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= o->config.select_interval;
+}
+
+/* The k channels with the largest importance, ties by lower index. */
+static void choose(zo_matrix_t *x)
+{
+    uint8_t *is_chosen = zo_zeros(x->channels, 1);
+
+    for (uint64_t i = 0; i < x->k; i++) {
+        uint64_t best = x->channels;
+
+        for (uint64_t c = 0; c < x->channels; c++)
+            if (!is_chosen[c] && (best == x->channels || x->importance[c] > x->importance[best]))
+                best = c;
+        is_chosen[best] = 1;
+        x->is_entering[best] = !x->is_selected[best];
+    }
+    memcpy(x->is_selected, is_chosen, x->channels);
+    memset(x->importance, 0, x->channels * sizeof *x->importance);
+    free(is_chosen);
+}
+
+static void choose_due(zo_t *o)
+{
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (is_choice_due(o, o->matrices[i].cohort))
+            choose(&o->matrices[i]);
+    for (uint32_t j = 0; j < o->n_cohorts; j++)
+        if (is_choice_due(o, j))
+            o->last_choice[j] = o->t;
+}
+
+static void count_records(zo_t *o, const zo_report_t *r)
+{
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        for (uint64_t c = 0; r->is_applied && o->params[x->param].was_present && c < x->channels; c++)
+            x->importance[c] += x->record[c];
+    }
+}
+
+void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out)
+{
+    zo_report_t *r = out;
+
+    o->t++;
+    end_gradients(o);           /* 1 */
+    step_scalars(o, args, r);   /* 2 */
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+        int is_present = o->params[x->param].was_present;
+
+        if (is_present && r->is_applied)
+            take_record(o, x, args->unscale * r->clip_factor);
+        if (is_present)
+            add_slot(o, x, args->groups, r); /* 3 */
+        enter_channels(o, x);                /* 4 */
+        if (is_present && r->is_applied)
+            run_ahead(o, x, args->groups, r); /* 5 */
+        publish_due(o, x);                    /* 6 */
+        if (is_closing(o, x->cohort))
+            close_window(o, x); /* 7 */
+    }
+    if (o->t == o->config.warm_up)
+        count_records(o, r);
+    choose_due(o); /* 8 */
+    if (o->t != o->config.warm_up)
+        count_records(o, r); /* 9 */
+}
+
+void zo_discard(zo_t *o)
+{
+    for (uint32_t id = 0; id < o->n_params; id++)
+        o->params[id].is_delivered = 0;
+}
+
+/* ---- "Between steps" --------------------------------------------------------------------------------------------- */
+
+void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset)
+{
+    zo_param_t *p = &o->params[id];
+
+    if (p->n_elems)
+        memcpy(p->visible, visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
+    if (!p->is_trainable)
+        return;
+    for (uint64_t i = 0; i < p->n_elems; i++)
+        p->w[i] = zo_widen(visible, p->decl.dtype, i);
+    if (is_reset) {
+        memset(p->m, 0, p->n_elems * sizeof(float));
+        memset(p->v, 0, p->n_elems * sizeof(float));
+    }
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        if (x->param != id)
+            continue;
+        zo_drop_slots(x);
+        x->is_publish_due = 0;
+        if (is_reset)
+            memset(x->n, 0, x->channels * sizeof *x->n);
+        for (uint64_t c = 0; c < x->channels; c++)
+            if (x->is_selected[c])
+                copy_to_device(o, x, c);
+    }
+}
+
+void zo_flush(zo_t *o)
+{
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        replay_matrix(o, x);
+        x->is_publish_due = 0;
+        for (uint64_t c = 0; c < x->channels; c++)
+            show(o, x, c, o->params[x->param].w);
+    }
+    if (o->t >= o->config.warm_up)
+        o->base = o->t;
+}
+
+void zo_export(const zo_t *o, uint32_t id, float *dst)
+{
+    const zo_param_t *p = &o->params[id];
+    float *m = zo_zeros(p->n_elems, sizeof *m), *v = zo_zeros(p->n_elems, sizeof *v);
+
+    memcpy(dst, p->w, p->n_elems * sizeof *dst);
+    memcpy(m, p->m, p->n_elems * sizeof *m);
+    memcpy(v, p->v, p->n_elems * sizeof *v);
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        const zo_matrix_t *x = &o->matrices[i];
+        zo_target_t to = {.w = dst, .m = m, .v = v, .n = zo_zeros(x->channels, sizeof *x->n)};
+
+        memcpy(to.n, x->n, x->channels * sizeof *x->n);
+        if (x->param == id)
+            replay(o, x, &to);
+        free(to.n);
+    }
+    free(m);
+    free(v);
+}

@@ -1,0 +1,120 @@
+/* oracle.h - plugin/SCHEDULE.md as a small program: one thread, plain loops, nothing asynchronous.
+ *
+ * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does through
+ * the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection, importance, scalars.
+ * It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit for bit. Beside it stands
+ * plain AdamW, per parameter and whole, which laws 1 and 6 compare with.
+ *
+ * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
+ * program. Cost: 7 floats per element, plus one per element and open slot. */
+#ifndef ZF_CONFORMANCE_ORACLE_H
+#define ZF_CONFORMANCE_ORACLE_H
+
+#include <stdint.h>
+
+#define ZO_MAX_NDIM 8
+#define ZO_MAX_SLOTS 64 /* = the largest update_interval */
+#define ZO_NO_ID 0xFFFFFFFFu
+
+typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16 } zo_dtype_t;
+
+typedef struct zo_config {
+    double topk_ratio;
+    uint32_t select_interval;
+    uint32_t update_interval; /* S */
+    uint32_t warm_up;         /* W = full_warm_up_rounds */
+    int publish_lag;          /* 0 or 1 */
+    int is_staggered;
+    int is_mean; /* deferred = mean, else replay */
+    double deferred_lr_scale;
+} zo_config_t;
+
+typedef struct zo_decl {
+    uint32_t ndim;
+    int64_t shape[ZO_MAX_NDIM];
+    uint32_t n_batch_axes;
+    int channels_are_rows;
+    int is_stateless; /* frozen or tied (zero-size ones are found by their shape) */
+    int is_always_selected, is_never_selected, is_not_in_norm;
+    zo_dtype_t dtype, grad_dtype;
+    uint32_t group;
+    const void *visible; /* [elements] of dtype, copied */
+} zo_decl_t;
+
+typedef struct zo_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zo_hyper_t;
+
+typedef struct zo_step {
+    const zo_hyper_t *groups;
+    double unscale;          /* 1 where the host gave 0 */
+    double clip_norm;        /* 0 = off */
+    const double *host_norm; /* or NULL */
+} zo_step_t;
+
+typedef struct zo_report {
+    int is_applied;
+    uint32_t nonfinite_param; /* first by id, or ZO_NO_ID */
+    uint32_t n_present;
+    double norm, clip_factor;
+    float s; /* unscale x clip factor, rounded once */
+} zo_report_t;
+
+typedef struct zo_matrix_info {
+    uint32_t param, cohort;
+    uint64_t first, rows, cols; /* first element in the parameter */
+    uint64_t channels, n_selected; /* n_selected: how many a choice takes */
+} zo_matrix_info_t;
+
+/* State of one parameter, per element; any array may be NULL. */
+typedef struct zo_state {
+    float *w, *m, *v;
+    uint32_t *n;
+    uint8_t *selected;
+    double *importance;
+} zo_state_t;
+
+typedef struct zo zo_t;
+
+zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
+void zo_destroy(zo_t *o);
+
+/* One delivery of a parameter's gradient, [elements] of its grad_dtype. */
+void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace);
+void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
+void zo_discard(zo_t *o);
+/* The host wrote visible ([elements] of dtype) itself. */
+void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
+void zo_flush(zo_t *o);
+/* dst [elements]: the w that zo_flush() would leave. */
+void zo_export(const zo_t *o, uint32_t id, float *dst);
+
+uint64_t zo_n_elems(const zo_t *o, uint32_t id);
+uint64_t zo_n_steps(const zo_t *o);
+int zo_is_trainable(const zo_t *o, uint32_t id);
+const void *zo_visible(const zo_t *o, uint32_t id);
+void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out);
+/* The gradient of the last step as the schedule saw it, or NULL for a hole. Valid until the next delivery. */
+const float *zo_step_grad(const zo_t *o, uint32_t id);
+uint32_t zo_n_matrices(const zo_t *o);
+void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
+/* Elements of selected channels whose w, m, v, n differ between host and device. 0 for every matrix without open slots:
+ * the invariant of the design. */
+uint64_t zo_n_device_differs(const zo_t *o);
+
+/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone. */
+typedef struct zo_adamw zo_adamw_t;
+zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
+void zo_adamw_destroy(zo_adamw_t *a);
+void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s);
+const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id);
+const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id);
+const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id);
+uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id);
+
+/* Element i of an array of a data type; narrowing rounds to nearest even. */
+float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i);
+void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x);
+uint64_t zo_dtype_nbytes(zo_dtype_t dtype);
+
+#endif

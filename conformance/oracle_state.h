@@ -1,0 +1,65 @@
+/* oracle_state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
+#ifndef ZF_CONFORMANCE_ORACLE_STATE_H
+#define ZF_CONFORMANCE_ORACLE_STATE_H
+
+#include <stddef.h>
+
+#include "oracle.h"
+
+typedef struct zo_slot {
+    float *grad; /* [rows*cols] of the matrix, widened: exact */
+    int is_applied;
+    float s;
+    zo_hyper_t hyper;
+} zo_slot_t;
+
+typedef struct zo_matrix {
+    uint32_t param, cohort;
+    uint64_t first, rows, cols, channels, k;
+    int channels_are_rows;
+    uint8_t *is_selected, *is_entering; /* [channels] */
+    uint32_t *n, *device_n;             /* [channels] */
+    double *importance, *record;        /* [channels] */
+    zo_slot_t slots[ZO_MAX_SLOTS];
+    uint32_t n_slots;
+    int is_publish_due;
+} zo_matrix_t;
+
+typedef struct zo_param {
+    zo_decl_t decl;
+    uint64_t n_elems;
+    int is_trainable, is_delivered, was_present;
+    float *w, *m, *v, *published;
+    float *device_w, *device_m, *device_v;
+    float *grad; /* sum of the deliveries */
+    void *visible;
+} zo_param_t;
+
+struct zo {
+    zo_config_t config;
+    zo_param_t *params;
+    zo_matrix_t *matrices;
+    uint32_t n_params, n_matrices, n_cohorts;
+    uint64_t t, base;
+    uint64_t last_choice[ZO_MAX_SLOTS];
+};
+
+typedef struct zo_scalars {
+    float s, b1, one_minus_b1, b2, one_minus_b2, inv_sqrt_bc2, eps, neg_step, decay;
+} zo_scalars_t;
+
+/* oracle_math.c */
+zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n); /* n = applied updates, this one included */
+void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
+double zo_linear_sum(const float *g, uint64_t n, int is_square); /* of g*g, or of |g| */
+double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
+
+/* oracle_plan.c */
+void *zo_zeros(uint64_t n, size_t size);
+void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
+void zo_free_param(zo_param_t *p);
+void zo_drop_slots(zo_matrix_t *x);
+uint64_t zo_depth(const zo_matrix_t *x);                       /* elements of a channel */
+uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */
+
+#endif

@@ -1,0 +1,38 @@
+/* avx2.c - the table for AVX2 with FMA: vectors of eight. Compiled with -mavx2 -mfma, reached only through dispatch.c.
+ */
+#include <immintrin.h>
+
+#define VL 8
+#define VD 4
+#define N_INFLIGHT 2
+#define PREFETCH_NBYTES 2048u
+#include "lanes.h"
+
+static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+
+static ALWAYS_INLINE vf vf_sqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+
+static ALWAYS_INLINE vu vu_load_16(const void *from) {
+    return (vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
+}
+
+static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
+    __m128i low = _mm256_castsi256_si128((__m256i)x), high = _mm256_extracti128_si256((__m256i)x, 1);
+
+    _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(low, high));
+}
+
+static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
+    return (vhu)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)from));
+}
+
+static ALWAYS_INLINE vd vd_of(vh x) { return (vd)_mm256_cvtps_pd((__m128)x); }
+
+#include "replay.h"
+#include "rows.h"
+#include "run_ahead.h"
+#include "stats.h"
+
+#define ISA_NAME "avx2"
+#define ISA_TABLE zfi_kernels_avx2
+#include "table.inc.h"

@@ -1,0 +1,35 @@
+/* avx512.c - the table for AVX-512 (F, BW, VL, DQ): vectors of sixteen. Reached only through dispatch.c. */
+#include <immintrin.h>
+
+#define VL 16
+#define VD 8
+#define N_INFLIGHT 2
+#define PREFETCH_NBYTES 2048u
+#include "lanes.h"
+
+static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+
+static ALWAYS_INLINE vf vf_sqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+
+static ALWAYS_INLINE vu vu_load_16(const void *from) {
+    return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+}
+
+static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16((__m512i)x));
+}
+
+static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
+    return (vhu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
+}
+
+static ALWAYS_INLINE vd vd_of(vh x) { return (vd)_mm512_cvtps_pd((__m256)x); }
+
+#include "replay.h"
+#include "rows.h"
+#include "run_ahead.h"
+#include "stats.h"
+
+#define ISA_NAME "avx512"
+#define ISA_TABLE zfi_kernels_avx512
+#include "table.inc.h"

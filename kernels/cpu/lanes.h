@@ -1,0 +1,98 @@
+/* lanes.h - the vector vocabulary in which replay.h, rows.h, run_ahead.h and stats.h are written once.
+ *
+ * A file of one instruction set (generic.c, avx2.c, avx512.c) defines VL, the floats in one vector, and VD, the doubles
+ * in one vector, includes this file, defines the six functions declared below, and includes the others. Types are the
+ * compilers' vector extension: + - * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart.
+ * Everything is static, so nothing compiled for one instruction set can be linked in place of another's.
+ *
+ *   vf   VL floats     vu   their bits     vd   VD doubles     vh   VD floats     vhu  their bits */
+#ifndef ZFI_LANES_H
+#define ZFI_LANES_H
+
+#include <math.h>
+#include <string.h>
+
+#include "tables.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* Before a loop over an array of vectors: without it the array lives in memory instead of registers. */
+#define UNROLL _Pragma("GCC unroll 16")
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+typedef double vd __attribute__((vector_size(8 * VD)));
+typedef uint64_t vdu __attribute__((vector_size(8 * VD)));
+typedef float vh __attribute__((vector_size(4 * VD)));
+typedef uint32_t vhu __attribute__((vector_size(4 * VD)));
+
+/* What each instruction set defines. */
+static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
+static vf vf_sqrt(vf a);                  /* IEEE */
+static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended */
+static void vu_store_16(void *to, vu x);  /* the lower halves; the upper ones are zero */
+static vhu vhu_load_16(const void *from); /* VD of them, zero-extended */
+static vd vd_of(vh x);                    /* exact */
+
+static ALWAYS_INLINE vf vf_splat(float x) {
+    return x - (vf){0.0f}; /* x - +0.0 is x, -0.0 too; compiles to one broadcast */
+}
+
+static ALWAYS_INLINE vf vf_load(const float *from) {
+    vf x;
+
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+static ALWAYS_INLINE void vf_store(float *to, vf x) { memcpy(to, &x, sizeof x); }
+
+/* VL elements of a gradient, from element i on, as floats. */
+static ALWAYS_INLINE vf vf_load_as(const void *array, zfi_dtype_t dtype, uint64_t i) {
+    if (dtype == ZFI_F32)
+        return vf_load((const float *)array + i);
+    return (vf)(vu_load_16((const uint16_t *)array + i) << 16);
+}
+
+/* zfi_f32_to_bf16 of every lane, in the lower half. The comparison is signed, which is cheaper, on values without sign.
+ */
+static ALWAYS_INLINE vu vf_to_bf16(vf x) {
+    vu bits = (vu)x;
+    vu is_nan = (vu)((vi)(bits & 0x7fffffffu) > 0x7f800000);
+    vu rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    vu quiet = bits >> 16 | 0x40u;
+
+    return (is_nan & quiet) | (~is_nan & rounded);
+}
+
+static ALWAYS_INLINE void vf_store_as(void *array, zfi_dtype_t dtype, uint64_t i, vf x) {
+    if (dtype == ZFI_F32)
+        vf_store((float *)array + i, x);
+    else
+        vu_store_16((uint16_t *)array + i, vf_to_bf16(x));
+}
+
+/* The first n < VL elements of an array from element i on; other lanes are +0.0. */
+static ALWAYS_INLINE vf vf_load_tail(const void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+    const size_t nbytes = zfi_dtype_nbytes(dtype);
+    float padded[VL] = {0.0f}; /* holds VL bf16 as well */
+
+    memcpy(padded, (const char *)array + i * nbytes, n * nbytes);
+    return vf_load_as(padded, dtype, 0);
+}
+
+static ALWAYS_INLINE void vf_store_tail(void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n, vf x) {
+    const size_t nbytes = zfi_dtype_nbytes(dtype);
+    float padded[VL];
+
+    vf_store_as(padded, dtype, 0, x);
+    memcpy((char *)array + i * nbytes, padded, n * nbytes);
+}
+
+/* Brings the line of base + nbytes near. Addresses past the end of an array are harmless: a prefetch never faults. */
+static ALWAYS_INLINE void prefetch(const void *base, uint64_t nbytes) {
+    __builtin_prefetch((const void *)((uintptr_t)base + nbytes), 0, 3);
+}
+
+#endif

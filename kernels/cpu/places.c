@@ -1,0 +1,105 @@
+/* places.c - moves elements between compact arrays and their places in a matrix: gather, the scattering half of
+ * run-ahead and scatter, masked publish. No arithmetic, so one baseline copy serves every instruction set: the cost is
+ * that of scattered 2- and 4-byte accesses, for which vector gathers and scatters gain nothing.
+ *
+ * Each loop is written once over the element size and instantiated for 2 and 4 bytes by inlining. */
+#include <string.h>
+
+#include "tables.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static uint64_t row_of(const zfi_submatrix_t *sub, uint64_t i) { return sub->row_index ? sub->row_index[i] : i; }
+
+static ALWAYS_INLINE void gather_row(char *out, const char *row, const uint32_t *col_index, uint64_t n_cols,
+                                     size_t nbytes) {
+    for (uint64_t j = 0; j < n_cols; j++)
+        memcpy(out + j * nbytes, row + (size_t)col_index[j] * nbytes, nbytes);
+}
+
+void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub) {
+    char *to = out;
+
+    for (uint64_t i = 0; i < sub->n_rows; i++, to += sub->n_cols * elem_nbytes) {
+        const char *row = (const char *)matrix + row_of(sub, i) * cols * elem_nbytes;
+
+        if (!sub->col_index)
+            memcpy(to, row, sub->n_cols * elem_nbytes);
+        else if (elem_nbytes == 2)
+            gather_row(to, row, sub->col_index, sub->n_cols, 2);
+        else
+            gather_row(to, row, sub->col_index, sub->n_cols, 4);
+    }
+}
+
+/* Where column j of a sub-matrix lies in its row of the visible parameter, in elements. */
+static ALWAYS_INLINE int64_t offset_of(const int64_t *col_offset, const uint32_t *col_index, uint64_t j) {
+    uint64_t c = col_index ? col_index[j] : j;
+
+    return col_offset ? col_offset[c] : (int64_t)c;
+}
+
+static ALWAYS_INLINE uint64_t place_elems(char *row, const int64_t *col_offset, const uint32_t *col_index,
+                                          uint64_t first_col, uint64_t n, const char *bits, const char *expected,
+                                          size_t nbytes) {
+    uint64_t n_differ = 0;
+
+    for (uint64_t j = 0; j < n; j++) {
+        char *at = row + offset_of(col_offset, col_index, first_col + j) * (int64_t)nbytes;
+
+        if (expected)
+            n_differ += memcmp(at, expected + j * nbytes, nbytes) != 0;
+        memcpy(at, bits + j * nbytes, nbytes);
+    }
+    return n_differ;
+}
+
+/* The first element of row i of the sub-matrix. */
+static char *visible_row(const zfi_place_t *place, uint64_t r) {
+    return (char *)place->visible + (int64_t)r * place->row_stride * (int64_t)zfi_dtype_nbytes(place->dtype);
+}
+
+uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uint64_t i, uint64_t first_col, uint64_t n,
+                       const void *bits, const void *expected) {
+    char *row = visible_row(place, row_of(sub, i));
+
+    if (place->dtype == ZFI_BF16)
+        return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 2);
+    return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 4);
+}
+
+/* Columns [c, c + n) of one row. The write to a selected column goes to a local instead: no branch to mispredict, and
+ * nothing is read from or written to the element itself. */
+static ALWAYS_INLINE void publish_row(char *row, const int64_t *col_offset, const uint8_t *selected, uint64_t c,
+                                      uint64_t n, const char *staged, size_t nbytes) {
+    uint32_t nowhere;
+
+    for (uint64_t j = 0; j < n; j++) {
+        char *at = row + offset_of(col_offset, NULL, c + j) * (int64_t)nbytes;
+
+        memcpy(selected && selected[c + j] ? (char *)&nowhere : at, staged + j * nbytes, nbytes);
+    }
+}
+
+void zfi_publish(const zfi_publish_t *job) {
+    const zfi_place_t *place = &job->place;
+    const size_t nbytes = zfi_dtype_nbytes(place->dtype);
+    const uint8_t *column_mask = job->channels_are_rows ? NULL : job->selected;
+    const char *staged = job->staged;
+    uint64_t n;
+
+    for (uint64_t e = 0; e < job->n_elems; e += n, staged += n * nbytes) {
+        uint64_t r = (job->first + e) / job->cols, c = (job->first + e) % job->cols;
+        char *row = visible_row(place, r);
+
+        n = job->cols - c < job->n_elems - e ? job->cols - c : job->n_elems - e;
+        if (job->channels_are_rows && job->selected && job->selected[r])
+            continue;
+        if (!column_mask && !place->col_offset)
+            memcpy(row + c * nbytes, staged, n * nbytes);
+        else if (nbytes == 2)
+            publish_row(row, place->col_offset, column_mask, c, n, staged, 2);
+        else
+            publish_row(row, place->col_offset, column_mask, c, n, staged, 4);
+    }
+}

@@ -1,0 +1,25 @@
+/* tables.h - what the files of kernels/cpu share: one table per instruction set, and the functions that move elements
+ * without arithmetic, which are compiled once for the baseline CPU and used by every table. */
+#ifndef ZFI_CPU_TABLES_H
+#define ZFI_CPU_TABLES_H
+
+#include "../kernels.h"
+
+extern const zfi_kernels_t zfi_kernels_generic;
+#ifdef ZFI_HAVE_X86
+extern const zfi_kernels_t zfi_kernels_avx2;
+extern const zfi_kernels_t zfi_kernels_avx512;
+#endif
+
+/* kernels.h: gather. */
+void zfi_gather(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
+
+/* kernels.h: publish. A selected element is neither read nor written: another thread may be updating it. */
+void zfi_publish(const zfi_publish_t *job);
+
+/* Writes n elements (bits, of the place's dtype) at columns first_col ... of row i of the sub-matrix. Returns how many
+ * of them held other bits than expected; expected may be NULL: 0. */
+uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uint64_t i, uint64_t first_col, uint64_t n,
+                       const void *bits, const void *expected);
+
+#endif

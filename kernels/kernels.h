@@ -1,0 +1,176 @@
+/* kernels/kernels.h - the arithmetic of the engine as one table of functions per instruction set.
+ *
+ * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
+ * IEEE square root and division; sums that decide are taken in double in ONE stated order (below). kernels/ref/ is the
+ * obviously right definition; kernels/cpu/ holds generic, AVX2 and AVX-512. The caller's thread must be in the default
+ * floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
+ *
+ * No kernel allocates, locks, or keeps state. Arrays need only the alignment of their element. All arrays of one call
+ * are distinct unless said.
+ *
+ * Order of sums (double):
+ *   sum of squares of a parameter's gradient, linear index i (row-major, contiguous), in blocks of ZFI_SUM_BLOCK_ELEMS:
+ *     in a block, lane l (of ZFI_SUM_LANES) starts at +0.0 and adds (double)g[i]*(double)g[i] for i = l mod LANES,
+ *     i rising; lanes are joined by a binary tree: for off = LANES/2 ... 1: x[l] += x[l + off] for l < off; block sums
+ *     are added to +0.0 in index order.
+ *   importance sum of a column: rows in blocks of ZFI_SUM_BLOCK_ROWS: from +0.0 add |g[r][c]|, r rising; block sums are
+ *     added to +0.0 in index order.
+ *   importance sum of a row: as the sum of squares, with |g[r][c]| and the column index c in place of i.
+ */
+#ifndef ZFI_KERNELS_H
+#define ZFI_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ZFI_SUM_BLOCK_ELEMS 4096u
+#define ZFI_SUM_LANES 32u
+#define ZFI_SUM_BLOCK_ROWS 64u
+
+/* Element types of gradients and visible parameters. */
+typedef enum zfi_dtype { ZFI_F32 = 0, ZFI_BF16 = 1, ZFI_N_DTYPES } zfi_dtype_t;
+
+static inline size_t zfi_dtype_nbytes(zfi_dtype_t dtype) { return dtype == ZFI_F32 ? 4u : 2u; }
+
+/* Update rules. One row per rule in each kernel table; AdamW first. */
+typedef enum zfi_rule { ZFI_RULE_ADAMW = 0, ZFI_N_RULES } zfi_rule_t;
+
+/* Scalars of one AdamW update, computed in double and rounded once (plugin/rule.c). n = applied updates, this included.
+ *   g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
+ *   d = fma(sqrt(v), inv_sqrt_bc2, eps); w = fma(neg_step, m/d, w*decay) */
+typedef struct zfi_scalars {
+    float s;            /* unscale * clip factor */
+    float b1;
+    float one_minus_b1;
+    float b2;
+    float one_minus_b2;
+    float inv_sqrt_bc2; /* 1 / sqrt(1 - b2^n) */
+    float eps;
+    float neg_step;     /* -lr / (1 - b1^n) */
+    float decay;        /* 1 - lr*wd */
+} zfi_scalars_t;
+
+/* Replay: n_slots full updates in slot order, in registers, in one pass over w, m, v. */
+typedef struct zfi_replay {
+    float *w, *m, *v;              /* [n_elems], in/out */
+    const void *const *grads;      /* [n_slots] -> [n_elems] of grad_dtype */
+    const zfi_scalars_t *scalars;  /* [n_slots] */
+    uint32_t n_slots;              /* 0 is legal: only visible is written */
+    zfi_dtype_t grad_dtype;
+    void *visible;                 /* [n_elems] = round(w), or NULL */
+    zfi_dtype_t visible_dtype;
+    uint64_t n_elems;
+} zfi_replay_t;
+
+/* One micro pass over a gradient: sum of squares, non-finite count, channel sums of |g|. The matrices lie one behind the
+ * other in grad and cover it; abs_sums is overwritten. */
+typedef struct zfi_stats_matrix {
+    uint64_t rows, cols;
+    double *abs_sums; /* [cols], or [rows] where channels are rows; NULL: not wanted */
+} zfi_stats_matrix_t;
+
+typedef struct zfi_stats {
+    const void *grad; /* contiguous */
+    zfi_dtype_t dtype;
+    int channels_are_rows;
+    const zfi_stats_matrix_t *matrices;
+    uint32_t n_matrices;
+} zfi_stats_t;
+
+typedef struct zfi_stats_result {
+    double sum_squares;   /* over all matrices, linear index of the whole gradient */
+    uint64_t n_nonfinite; /* elements that are Inf or NaN */
+} zfi_stats_result_t;
+
+/* Where channels of a matrix lie in the visible parameter: element (r, c) at visible[r*row_stride + col(c)], with
+ * col(c) = col_offset[c], or c where col_offset is NULL. Strides count elements. */
+typedef struct zfi_place {
+    void *visible; /* element (0, 0) of the matrix */
+    zfi_dtype_t dtype;
+    int64_t row_stride;
+    const int64_t *col_offset; /* [cols] or NULL */
+} zfi_place_t;
+
+/* A sub-matrix: rows row_index[0..n_rows) (NULL: 0..n_rows) by columns col_index[0..n_cols) (NULL: 0..n_cols). Compact
+ * arrays of it are [n_rows][n_cols], row-major. */
+typedef struct zfi_submatrix {
+    const uint32_t *row_index;
+    const uint32_t *col_index;
+    uint64_t n_rows, n_cols;
+} zfi_submatrix_t;
+
+/* Run-ahead: one update of the selected channels' compact state, then visible = round(w) at their places. */
+typedef struct zfi_run_ahead {
+    float *w, *m, *v;             /* compact, in/out */
+    const void *grad;             /* compact, grad_dtype */
+    zfi_dtype_t grad_dtype;
+    zfi_submatrix_t sub;
+    zfi_place_t place;
+    const zfi_scalars_t *scalars; /* element (i, j) uses scalars[i*scalars_row_stride + j*scalars_col_stride] */
+    uint64_t scalars_row_stride;  /* 0 or 1 */
+    uint64_t scalars_col_stride;  /* 0 or 1; never both 1 */
+} zfi_run_ahead_t;
+
+/* Masked publish of elements [first, first + n_elems) (linear, row-major index) of a matrix with cols columns: visible =
+ * staged where the element's channel is not selected. */
+typedef struct zfi_publish {
+    const void *staged;      /* [n_elems], dtype of place */
+    uint64_t first, n_elems;
+    uint64_t cols;
+    int channels_are_rows;
+    const uint8_t *selected; /* [channels], 1 = leave alone; NULL = publish all */
+    zfi_place_t place;
+} zfi_publish_t;
+
+typedef struct zfi_kernels {
+    const char *name; /* "ref", "generic", "avx2", "avx512" */
+
+    /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
+    uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
+
+    /* out[i] = (sum over slots in order of grads[k][i]*s[k]) / n_slots, n_slots >= 1; the first product starts the sum. */
+    void (*mean_grad)(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
+                      uint64_t n_elems);
+
+    void (*stats)(const zfi_stats_t *job, zfi_stats_result_t *out);
+
+    /* Compact copy of a sub-matrix of a contiguous [.][cols] matrix; elements of elem_nbytes = 2 or 4. */
+    void (*gather)(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
+
+    /* Returns how many visible elements differed in bits from round(w) before the update: the host has overwritten them. */
+    uint64_t (*run_ahead[ZFI_N_RULES])(const zfi_run_ahead_t *job);
+
+    /* visible = round(w) at the places of a sub-matrix; w compact. */
+    void (*scatter)(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w);
+
+    void (*publish)(const zfi_publish_t *job);
+
+    /* acc = g (is_first) or acc + g; fp32. */
+    void (*accumulate)(float *acc, const void *grad, zfi_dtype_t dtype, uint64_t n_elems, int is_first);
+
+    void (*widen)(float *dst, const void *src, zfi_dtype_t dtype, uint64_t n_elems);
+    void (*narrow)(void *dst, zfi_dtype_t dtype, const float *src, uint64_t n_elems); /* round to nearest even */
+} zfi_kernels_t;
+
+/* Instruction sets in rising order. */
+typedef enum zfi_isa { ZFI_ISA_GENERIC = 0, ZFI_ISA_AVX2, ZFI_ISA_AVX512, ZFI_N_ISAS } zfi_isa_t;
+
+/* [any-thread] Best set this CPU (and the operating system's register state) supports. */
+zfi_isa_t zfi_isa_best(void);
+/* [any-thread] "generic", "avx2", "avx512". */
+const char *zfi_isa_name(zfi_isa_t isa);
+/* [any-thread] Parses a name; -1 where unknown. */
+int zfi_isa_parse(const char *name);
+/* [any-thread] Table of a set, NULL where the CPU or the build lacks it. */
+const zfi_kernels_t *zfi_kernels_of(zfi_isa_t isa);
+/* [any-thread] The naive reference: tests only. */
+const zfi_kernels_t *zfi_kernels_ref(void);
+
+/* The calling thread (one of the plugin's own) rounds to nearest, keeps denormals, raises no traps. */
+void zfi_fp_mode_ieee(void);
+
+/* Scalar conversions, used by every table for its tails. */
+float zfi_bf16_to_f32(uint16_t bits);
+uint16_t zfi_f32_to_bf16(float x); /* round to nearest even by integers; a NaN keeps its upper bits and becomes quiet */
+
+#endif

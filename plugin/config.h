@@ -1,0 +1,54 @@
+/* plugin/config.h - the INI configuration: one table of keys drives parsing, checks, defaults, printing and documents.
+ *
+ * A text is taken whole or not at all; all problems are reported at once, each with file:line, key, value and the allowed
+ * range. Trainer values (learning rate, betas, accumulation, clip) are no keys: they come with every step. */
+#ifndef ZFI_CONFIG_H
+#define ZFI_CONFIG_H
+
+#include <stdint.h>
+
+#include "zf/ext/config.h"
+#include "zf/plugin.h"
+
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
+enum { ZFI_SELECT_STEP = 0 };
+enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
+
+typedef struct zfi_config {
+    /* [zenflow] */
+    double topk_ratio;            /* (0, 1], default 0.1: share of channels that run ahead on the device */
+    int32_t select_strategy;      /* step */
+    uint32_t select_interval;     /* 1..1000000, default 16: steps between choices of a cohort */
+    uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
+    uint32_t full_warm_up_rounds; /* 1..1000000, default 10: synchronous steps at the start */
+    int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
+    uint32_t publish_lag;         /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
+    int32_t stagger;              /* bool, default true: cohorts close in turn */
+    int32_t deferred;             /* replay | mean, default replay */
+    double deferred_lr_scale;     /* (0, 1000], default 1: mean only */
+    /* [host] */
+    uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
+    int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
+    uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
+    uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
+    uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
+    /* [log] */
+    int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
+} zfi_config_t;
+
+/* [any-thread] Parses text (may be NULL: defaults) named `where` in messages, then overrides "section.key=value" in order.
+ * Returns ZF_OK and fills *out, or ZF_ERR_CONFIG with err's message listing every problem (as many as fit, then how many
+ * more), *out untouched. No locale, no file access, no globals. */
+zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char *where, const char *const *overrides,
+                             uint32_t n_overrides, zfi_config_t *out, zf_error_t *err);
+
+/* [any-thread] The same from a file; a missing, unreadable, oversized (> 1 MiB) or binary file is ZF_ERR_CONFIG. */
+zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
+                                  zfi_config_t *out, zf_error_t *err);
+
+/* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
+uint32_t zfi_config_n_keys(void);
+zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err);
+zf_status_t zfi_config_value(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err);
+
+#endif

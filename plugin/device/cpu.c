@@ -1,0 +1,489 @@
+/* plugin/device/cpu.c - the device's programs on the CPU backend: commands on a queue's thread (contract in device.h).
+ *
+ * "Device" arrays are separate from the host's even though both are plain memory: every transfer is an explicit copy made
+ * by the down, up or control stream, so that an ordering bug shows here as it would on a GPU. */
+#include "device/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "fault.h"
+#include "memory.h"
+#include "select.h"
+#include "tensor.h"
+
+typedef struct step_args {
+    zf_instance_t *inst;
+    uint64_t t, choice_step;
+    uint32_t first, end;
+} step_args_t;
+
+typedef struct close_args {
+    zf_instance_t *inst;
+    zfi_close_t close;
+} close_args_t;
+
+typedef struct order_args {
+    zf_instance_t *inst;
+    zfi_queue_t *from;
+    uint64_t seq;
+} order_args_t;
+
+static zf_status_t push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, size_t nbytes) {
+    return zfi_queue_push(inst->stream, fn, args, nbytes, NULL);
+}
+
+/* ---- begin: maps of channels chosen at the step before ------------------------------------------------------------ */
+
+static void apply_maps(zf_instance_t *inst, uint32_t number) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const zfi_selection_t *sel = &inst->sel;
+    uint8_t *mask = inst->dev.mask + matrix->channel_base;
+    uint32_t *index = inst->dev.index + matrix->index_base;
+    uint32_t n = sel->n_enter[number];
+    int is_first = inst->dev.enter_block == 0;
+    for (uint32_t e = 0; e < n; e++) {
+        uint32_t pos = sel->enter_pos[matrix->index_base + e];
+        if (!is_first && !ZFI_FAULT_LEAVING_KEEPS_STALE) mask[index[pos]] = 0;
+        index[pos] = sel->enter_channel[matrix->index_base + e];
+    }
+    for (uint32_t e = 0; e < n; e++) mask[sel->enter_channel[matrix->index_base + e]] = 1;
+    atomic_fetch_add(&inst->count.up_enter_nbytes, n * 2u * sizeof(uint32_t));
+}
+
+static void run_begin(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
+    if (args->t > 2 && zfi_wait(inst, &inst->down, args->t - 2, &inst->count.stall_pool_ns)) return;
+    if (!args->choice_step || zfi_wait(inst, &inst->chosen, args->choice_step, &inst->count.stall_select_ns)) return;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
+        if (row->chooses[inst->plan.matrices[i].cohort]) apply_maps(inst, i);
+}
+
+static zf_status_t cpu_begin(zf_instance_t *inst, uint64_t t, uint64_t choice_step) {
+    step_args_t args = {.inst = inst, .t = t, .choice_step = choice_step};
+    return push(inst, run_begin, &args, sizeof args);
+}
+
+/* ---- ship: statistics of delivered gradients ---------------------------------------------------------------------- */
+
+static zfi_submatrix_t selected_part(const zf_instance_t *inst, const zfi_matrix_t *matrix) {
+    const uint32_t *index = matrix->is_choosable ? inst->dev.index + matrix->index_base : NULL;
+    zfi_submatrix_t sub = {NULL, index, matrix->rows, matrix->k};
+    if (matrix->channels_are_rows) sub = (zfi_submatrix_t){index, NULL, matrix->k, matrix->cols};
+    return sub;
+}
+
+static void take_statistics(zf_instance_t *inst, const zfi_param_t *param, uint64_t t, const void *grad) {
+    zfi_device_state_t *dev = &inst->dev;
+    zfi_stats_matrix_t *list = dev->stats_matrices;
+    zfi_stats_t job = {grad, param->grad_dtype, param->channels_are_rows, list, param->n_matrices};
+    zfi_stats_result_t result;
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    for (uint32_t i = 0; i < param->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[param->first_matrix + i];
+        double *sums = matrix->is_choosable ? dev->sums[t & 1] + matrix->sum_base : NULL;
+        list[i] = (zfi_stats_matrix_t){matrix->rows, matrix->cols, sums};
+    }
+    inst->kernels->stats(&job, &result);
+    dev->sum_squares[param->id] = result.sum_squares;
+    dev->has_nonfinite[param->id] = result.n_nonfinite != 0;
+    if (zfi_is_warm_up(inst, t)) return;
+    for (uint32_t i = 0; i < param->n_matrices; i++) {
+        uint32_t number = param->first_matrix + i;
+        const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+        zfi_submatrix_t sub = selected_part(inst, matrix);
+        if (matrix->k)
+            inst->kernels->gather(dev->grad + dev->grad_base[number],
+                                  (const unsigned char *)grad + matrix->param_offset * elem, matrix->cols, elem, &sub);
+    }
+}
+
+static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64_t t) {
+    const zfi_param_t *param = &inst->params[entry->param];
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    int uses_staging = (entry->flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) != 0;
+    zf_status_t st = uses_staging ? zfi_wait(inst, &inst->batches, entry->staging_batch, &inst->count.stall_pool_ns)
+                                  : ZF_OK;
+    if (st) return st;
+    entry->grad = entry->source;
+    if (entry->flags & ZFI_DELIVER_STRIDED) {
+        zfi_tensor_pack(zfi_staging(inst, param->id), entry->source, elem, param->ndim, param->shape, entry->strides);
+        entry->grad = zfi_staging(inst, param->id);
+    }
+    if (entry->flags & ZFI_DELIVER_SUM)
+        inst->kernels->accumulate(zfi_sum(inst, param->id), entry->grad, param->grad_dtype, param->n_elems,
+                                  (entry->flags & ZFI_DELIVER_SUM_FIRST) != 0);
+    if (!(entry->flags & ZFI_DELIVER_SHIP)) return ZF_OK;
+    if (entry->flags & (ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) {
+        inst->kernels->narrow(zfi_staging(inst, param->id), param->grad_dtype, zfi_sum(inst, param->id),
+                              param->n_elems);
+        entry->grad = zfi_staging(inst, param->id);
+    }
+    take_statistics(inst, param, t, entry->grad);
+    return ZF_OK;
+}
+
+static void run_ship(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    zfi_batch_t *batch = &inst->batch_ring[args->t % ZFI_N_BATCHES];
+    zfi_fp_mode_ieee();
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (ship_entry(inst, &batch->entries[i], batch->step)) return;
+    zfi_timeline_signal(&inst->shipped, args->t + 1);
+}
+
+static zf_status_t cpu_ship(zf_instance_t *inst, uint64_t batch) {
+    step_args_t args = {.inst = inst, .t = batch};
+    return push(inst, run_ship, &args, sizeof args);
+}
+
+/* ---- finish: the scalars of the step ------------------------------------------------------------------------------ */
+
+static void run_finish(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    zfi_step_row_t *row = zfi_row(inst, args->t);
+    zfi_step_scalars_t *out = &row->dev;
+    double sum = 0.0;
+    zfi_fp_mode_ieee();
+    *out = (zfi_step_scalars_t){.applied = 1, .nonfinite_param = ZF_NO_ID, .clip_factor = 1.0};
+    for (uint32_t i = 0; i < inst->n_params; i++) {
+        if (!row->present[i]) continue;
+        if (inst->dev.has_nonfinite[i] && out->applied) {
+            out->applied = 0;
+            out->nonfinite_param = i;
+        }
+        if (!(inst->params[i].flags & ZF_PARAM_NOT_IN_NORM)) sum += inst->dev.sum_squares[i];
+    }
+    out->norm = row->host_norm ? *row->host_norm : row->unscale * sqrt(sum);
+    if (row->host_norm && !isfinite(out->norm)) out->applied = 0;
+    if (row->clip_norm > 0) {
+        double factor = row->clip_norm / (out->norm + 1e-6);
+        out->clip_factor = factor < 1.0 ? factor : 1.0;
+    }
+    out->s_exact = row->unscale * out->clip_factor;
+    out->s = (float)out->s_exact;
+    zfi_timeline_signal(&inst->finished, args->t);
+}
+
+static zf_status_t cpu_finish(zf_instance_t *inst, uint64_t t) {
+    step_args_t args = {.inst = inst, .t = t};
+    return push(inst, run_finish, &args, sizeof args);
+}
+
+/* ---- entering channels -------------------------------------------------------------------------------------------- */
+
+static uint64_t compact_index(const zfi_matrix_t *matrix, const uint32_t *pos, uint64_t i, uint64_t j) {
+    return matrix->sel_base +
+           (matrix->channels_are_rows ? pos[i] * matrix->cols + j : i * matrix->k + pos[j]);
+}
+
+/* Address of an element in the visible parameter. */
+static void *visible_at(const zfi_place_t *place, uint64_t r, uint64_t c) {
+    int64_t offset = (int64_t)r * place->row_stride + (place->col_offset ? place->col_offset[c] : (int64_t)c);
+    return (unsigned char *)place->visible + offset * (int64_t)zfi_dtype_nbytes(place->dtype);
+}
+
+static float read_visible(const zfi_place_t *place, uint64_t r, uint64_t c) {
+    const void *at = visible_at(place, r, c);
+    uint16_t bits;
+    float value;
+    if (place->dtype == ZFI_F32) {
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    memcpy(&bits, at, sizeof bits);
+    return zfi_bf16_to_f32(bits);
+}
+
+static void write_visible(const zfi_place_t *place, uint64_t r, uint64_t c, float value) {
+    void *at = visible_at(place, r, c);
+    uint16_t bits;
+    if (place->dtype == ZFI_F32) {
+        memcpy(at, &value, sizeof value);
+        return;
+    }
+    bits = zfi_f32_to_bf16(value);
+    memcpy(at, &bits, sizeof bits);
+}
+
+static void take_block(zf_instance_t *inst, const zfi_enter_block_t *block, const float *from, uint64_t choice_step) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[block->matrix];
+    const uint32_t *pos = inst->sel.enter_pos + matrix->index_base;
+    const uint32_t *channel = inst->sel.enter_channel + matrix->index_base;
+    uint64_t n = block->na * block->nb, at = 0;
+    for (uint64_t i = block->a0; i < block->a0 + block->na; i++)
+        for (uint64_t j = block->b0; j < block->b0 + block->nb; j++, at++) {
+            uint64_t to = compact_index(matrix, pos, i, j);
+            inst->dev.w[to] = from[at];
+            inst->dev.m[to] = from[n + at];
+            inst->dev.v[to] = from[2 * n + at];
+            if (ZFI_FAULT_ENTERING_MISSES_REPLAY && choice_step > inst->config.full_warm_up_rounds)
+                inst->dev.w[to] = read_visible(&matrix->place, matrix->channels_are_rows ? channel[i] : i,
+                                               matrix->channels_are_rows ? j : channel[j]);
+        }
+}
+
+static void run_enter_state(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
+    zfi_enter_walk_t walk;
+    zfi_enter_block_t block;
+    zfi_enter_walk_start(&walk, inst, row);
+    while (zfi_enter_walk_next(&walk, &block)) {
+        uint64_t e = inst->dev.enter_block;
+        if (zfi_wait(inst, &inst->enter_up, e + 1, &inst->count.stall_select_ns)) return;
+        take_block(inst, &block, inst->dev.enter + e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS, args->choice_step);
+        inst->dev.enter_block = e + 1;
+        zfi_timeline_signal(&inst->enter_done, e + 1);
+    }
+    for (uint32_t i = 0; zfi_is_mean(inst) && i < inst->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        if (!row->chooses[matrix->cohort]) continue;
+        for (uint32_t e = 0; e < inst->sel.n_enter[i]; e++)
+            inst->dev.n[matrix->index_base + inst->sel.enter_pos[matrix->index_base + e]] =
+                inst->sel.enter_n[matrix->index_base + e];
+    }
+}
+
+static zf_status_t cpu_enter_state(zf_instance_t *inst, uint64_t choice_step) {
+    step_args_t args = {.inst = inst, .choice_step = choice_step};
+    return push(inst, run_enter_state, &args, sizeof args);
+}
+
+static void show_entering(zf_instance_t *inst, uint32_t number) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const uint32_t *pos = inst->sel.enter_pos + matrix->index_base;
+    const uint32_t *channel = inst->sel.enter_channel + matrix->index_base;
+    uint32_t n = inst->sel.n_enter[number];
+    uint64_t rows = matrix->channels_are_rows ? n : matrix->rows, cols = matrix->channels_are_rows ? matrix->cols : n;
+    for (uint64_t i = 0; i < rows; i++)
+        for (uint64_t j = 0; j < cols; j++)
+            write_visible(&matrix->place, matrix->channels_are_rows ? channel[i] : i,
+                          matrix->channels_are_rows ? j : channel[j],
+                          inst->dev.w[compact_index(matrix, pos, i, j)]);
+}
+
+static void run_enter_visible(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
+    if (atomic_load(&inst->is_poisoned)) return;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
+        if (row->chooses[inst->plan.matrices[i].cohort]) show_entering(inst, i);
+    zfi_timeline_signal(&inst->entered, args->choice_step + 1);
+}
+
+static zf_status_t cpu_enter_visible(zf_instance_t *inst, uint64_t choice_step) {
+    step_args_t args = {.inst = inst, .choice_step = choice_step};
+    return push(inst, run_enter_visible, &args, sizeof args);
+}
+
+/* ---- run-ahead ---------------------------------------------------------------------------------------------------- */
+
+/* Scalars per selected channel in mean mode, where update counts differ; counts this update. */
+static void scalars_per_channel(zf_instance_t *inst, const zfi_matrix_t *matrix, const zfi_hyper_t *hyper, float s) {
+    for (uint32_t i = 0; i < matrix->k; i++) {
+        uint32_t n = ++inst->dev.n[matrix->index_base + i];
+        inst->dev.scalars[i] = i && n == inst->dev.n[matrix->index_base + i - 1]
+                                   ? inst->dev.scalars[i - 1]
+                                   : zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, s, n);
+    }
+}
+
+static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *row) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const zfi_param_t *param = &inst->params[matrix->param];
+    const zfi_hyper_t *hyper = &row->hyper[param->group];
+    zfi_device_state_t *dev = &inst->dev;
+    zfi_run_ahead_t job = {dev->w + matrix->sel_base, dev->m + matrix->sel_base, dev->v + matrix->sel_base,
+                           dev->grad + dev->grad_base[number], param->grad_dtype, selected_part(inst, matrix),
+                           matrix->place, dev->scalars, 0, 0};
+    uint64_t n_overwritten;
+    if (!zfi_is_mean(inst)) {
+        uint32_t n = ++dev->n[number];
+        if (!matrix->k || zfi_is_warm_up(inst, row->t)) return;
+        dev->scalars[0] = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, row->dev.s, n);
+    } else {
+        if (!matrix->k || zfi_is_warm_up(inst, row->t)) return;
+        scalars_per_channel(inst, matrix, hyper, row->dev.s);
+        job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
+        job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
+    }
+    n_overwritten = inst->kernels->run_ahead[ZFI_RULE_ADAMW](&job);
+    if (n_overwritten) {
+        uint32_t none = ZF_NO_ID;
+        atomic_fetch_add(&inst->count.overwritten_elems, n_overwritten);
+        atomic_compare_exchange_strong(&inst->overwritten_param, &none, param->id);
+    }
+}
+
+static void run_run_ahead(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_step_row_t *row = zfi_row(inst, args->t);
+    if (atomic_load(&inst->is_poisoned) || !row->dev.applied) return;
+    zfi_fp_mode_ieee();
+    for (uint32_t i = args->first; i < args->end; i++)
+        if (row->present[inst->plan.matrices[i].param]) advance(inst, i, row);
+}
+
+static zf_status_t cpu_run_ahead(zf_instance_t *inst, uint64_t t, uint32_t first, uint32_t end) {
+    step_args_t args = {.inst = inst, .t = t, .first = first, .end = end};
+    return push(inst, run_run_ahead, &args, sizeof args);
+}
+
+/* ---- publish ------------------------------------------------------------------------------------------------------ */
+
+static void publish_segment(zf_instance_t *inst, const zfi_segment_t *segment, const unsigned char *staged,
+                            const zfi_close_t *close) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
+    zfi_publish_t job = {
+        .staged = staged + segment->chunk_offset * zfi_dtype_nbytes(matrix->place.dtype),
+        .first = segment->matrix_offset,
+        .n_elems = segment->n_elems,
+        .cols = matrix->cols,
+        .channels_are_rows = matrix->channels_are_rows,
+        .selected = close->publishes_all ? NULL : inst->dev.mask + matrix->channel_base,
+        .place = matrix->place,
+    };
+    if (!close->publishes_all && !close->is_warm_up && matrix->k == matrix->n_channels) return;
+    inst->kernels->publish(&job);
+}
+
+static void run_publish(void *raw) {
+    const close_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_close_t *close = &args->close;
+    uint32_t first_chunk = inst->plan.cohorts[close->cohort].first_chunk;
+    int is_lost = ZFI_FAULT_STALE_BY_TEN && !close->is_warm_up && !close->publishes_all &&
+                  close->step / inst->config.update_interval % 10 != 0;
+    for (uint32_t i = 0; i < close->n_chunks; i++) {
+        uint64_t q = close->first_job + i;
+        const zfi_chunk_t *chunk = &inst->plan.chunks[first_chunk + i];
+        const unsigned char *staged = inst->dev.ring + q % ZFI_RING_CHUNKS * inst->plan.publish_piece_nbytes;
+        if (zfi_wait(inst, &inst->up, q + 1, &inst->count.stall_replay_ns)) return;
+        for (uint32_t s = chunk->first_segment; s < chunk->first_segment + chunk->n_segments && !is_lost; s++)
+            if (q >= inst->skip_publish_below[inst->plan.segments[s].matrix])
+                publish_segment(inst, &inst->plan.segments[s], staged, close);
+        zfi_timeline_signal(&inst->merged, q + 1);
+    }
+}
+
+static zf_status_t cpu_publish(zf_instance_t *inst, const zfi_close_t *close) {
+    close_args_t args = {inst, *close};
+    return push(inst, run_publish, &args, sizeof args);
+}
+
+/* ---- done: the report of the step --------------------------------------------------------------------------------- */
+
+static void run_done(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    zfi_step_row_t *row = zfi_row(inst, args->t);
+    zf_step_report_t *report = &row->report;
+    if (row->waits_for_down && zfi_wait(inst, &inst->down, args->t, &inst->count.stall_pool_ns)) return;
+    if (atomic_load(&inst->is_poisoned)) return;
+    atomic_fetch_add(row->dev.applied ? &inst->count.steps_applied : &inst->count.steps_skipped, 1);
+    *report = (zf_step_report_t){
+        .struct_size = sizeof *report,
+        .has_report = 1,
+        .step = args->t,
+        .applied = row->dev.applied,
+        .skip_reason = row->dev.applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
+        .nonfinite_param = row->dev.nonfinite_param,
+        .n_present = row->n_present,
+        .grad_norm = row->dev.norm,
+        .clip_factor = row->dev.clip_factor,
+        .n_skipped = atomic_load(&inst->count.steps_skipped),
+    };
+    zfi_timeline_signal(&inst->stepped, args->t);
+}
+
+static zf_status_t cpu_done(zf_instance_t *inst, uint64_t t) {
+    step_args_t args = {.inst = inst, .t = t};
+    return push(inst, run_done, &args, sizeof args);
+}
+
+/* ---- whole parameters, while everything else is idle -------------------------------------------------------------- */
+
+static void run_read_visible(void *raw) {
+    const step_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_param_t *param = &inst->params[args->first];
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        float *to = inst->hs.w + matrix->state_base;
+        for (uint64_t r = 0; r < matrix->rows; r++)
+            for (uint64_t c = 0; c < matrix->cols; c++)
+                to[r * matrix->cols + c] = read_visible(&matrix->place, r, c);
+    }
+}
+
+static zf_status_t cpu_read_visible(zf_instance_t *inst, uint32_t param) {
+    step_args_t args = {.inst = inst, .first = param};
+    return push(inst, run_read_visible, &args, sizeof args);
+}
+
+static void reload_matrix(zf_instance_t *inst, uint32_t number) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const uint32_t *index = inst->dev.index + matrix->index_base;
+    uint64_t per_channel = zfi_channel_elems(matrix);
+    if (!zfi_is_mean(inst)) inst->dev.n[number] = inst->hs.n[number];
+    if (inst->dev.enter_block == 0) return; /* nothing has entered yet */
+    for (uint32_t pos = 0; pos < matrix->k; pos++) {
+        if (zfi_is_mean(inst))
+            inst->dev.n[matrix->index_base + pos] = inst->hs.n[matrix->channel_base + index[pos]];
+        for (uint64_t i = 0; i < per_channel; i++) {
+            uint64_t r = matrix->channels_are_rows ? index[pos] : i, c = matrix->channels_are_rows ? i : index[pos];
+            uint64_t from = matrix->state_base + r * matrix->cols + c;
+            uint64_t to = matrix->sel_base + (matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos);
+            inst->dev.w[to] = inst->hs.w[from];
+            inst->dev.m[to] = inst->hs.m[from];
+            inst->dev.v[to] = inst->hs.v[from];
+        }
+    }
+    atomic_fetch_add(&inst->count.up_enter_nbytes, matrix->k * per_channel * 12u);
+}
+
+static void run_reload_selected(void *raw) {
+    const step_args_t *args = raw;
+    const zfi_param_t *param = &args->inst->params[args->first];
+    for (uint32_t i = 0; i < param->n_matrices; i++) reload_matrix(args->inst, param->first_matrix + i);
+}
+
+static zf_status_t cpu_reload_selected(zf_instance_t *inst, uint32_t param) {
+    step_args_t args = {.inst = inst, .first = param};
+    return push(inst, run_reload_selected, &args, sizeof args);
+}
+
+/* ---- order between streams ---------------------------------------------------------------------------------------- */
+
+static void run_order(void *raw) {
+    const order_args_t *args = raw;
+    zfi_wait(args->inst, &args->from->executed, args->seq, NULL);
+}
+
+static zf_status_t cpu_order(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to) {
+    order_args_t args = {inst, from, zfi_queue_newest(from)};
+    return zfi_queue_push(to, run_order, &args, sizeof args, NULL);
+}
+
+const zfi_device_ops_t zfi_device_cpu = {
+    .name = "cpu",
+    .begin = cpu_begin,
+    .ship = cpu_ship,
+    .finish = cpu_finish,
+    .enter_state = cpu_enter_state,
+    .enter_visible = cpu_enter_visible,
+    .run_ahead = cpu_run_ahead,
+    .publish = cpu_publish,
+    .done = cpu_done,
+    .read_visible = cpu_read_visible,
+    .reload_selected = cpu_reload_selected,
+    .order = cpu_order,
+};

@@ -1,0 +1,39 @@
+/* plugin/device/device.h - the device's side of a step as one table per backend.
+ *
+ * Every function enqueues one program on inst->stream and returns at once; what it reads must be filled before the call.
+ * The CPU backend (cpu.c) pushes a command to a queue; a GPU backend launches kernels on the host's stream. Programs run in
+ * order and follow SCHEDULE.md; the waits they make stand in instance.h. */
+#ifndef ZFI_DEVICE_H
+#define ZFI_DEVICE_H
+
+#include "instance.h"
+
+typedef struct zfi_device_ops {
+    const char *name;
+    /* First program of step t. Takes over the maps of a choice made at the end of choice_step (0: none). */
+    zf_status_t (*begin)(zf_instance_t *inst, uint64_t t, uint64_t choice_step);
+    /* Sums, statistics and compact copies of a batch of gradients; then signals shipped. */
+    zf_status_t (*ship)(zf_instance_t *inst, uint64_t batch);
+    /* applied, norm and s of step t; then signals finished. */
+    zf_status_t (*finish)(zf_instance_t *inst, uint64_t t);
+    /* The state of channels chosen at choice_step enters the compact arrays ... */
+    zf_status_t (*enter_state)(zf_instance_t *inst, uint64_t choice_step);
+    /* ... and becomes visible; then signals entered = choice_step + 1. */
+    zf_status_t (*enter_visible)(zf_instance_t *inst, uint64_t choice_step);
+    /* Updates the selected channels of matrices [first, end). */
+    zf_status_t (*run_ahead)(zf_instance_t *inst, uint64_t t, uint32_t first, uint32_t end);
+    /* Makes a close visible; signals merged chunk by chunk. */
+    zf_status_t (*publish)(zf_instance_t *inst, const zfi_close_t *close);
+    /* Last program of step t: its report; then signals stepped. */
+    zf_status_t (*done)(zf_instance_t *inst, uint64_t t);
+    /* Masters of a parameter := its visible values (everything else idle). */
+    zf_status_t (*read_visible)(zf_instance_t *inst, uint32_t param);
+    /* Compact state of a parameter := the host's (everything else idle). */
+    zf_status_t (*reload_selected)(zf_instance_t *inst, uint32_t param);
+    /* Work enqueued on `to` waits for everything enqueued on `from`. */
+    zf_status_t (*order)(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to);
+} zfi_device_ops_t;
+
+extern const zfi_device_ops_t zfi_device_cpu;
+
+#endif

@@ -1,0 +1,216 @@
+/* plugin/offload/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay"). */
+#include "offload/replay.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "error.h"
+#include "fault.h"
+
+enum { MOST_SLOTS = 64 };
+
+/* The slots of one segment that count: pointers to its gradients and the scalars of each update. Scalars are kept from one
+ * segment to the next while nothing they depend on has changed, which is the common case with many small parameters. */
+typedef struct slots {
+    uint32_t n;
+    const void *grads[MOST_SLOTS];
+    const zfi_step_row_t *rows[MOST_SLOTS];
+    zfi_scalars_t scalars[MOST_SLOTS], mean_scalars;
+    float s[MOST_SLOTS];
+    uint64_t pattern; /* which slots of the window these are */
+    uint32_t group;
+    uint32_t n_before, n_before_mean; /* updates before the window that scalars were made for */
+    int has_scalars, has_mean;
+} slots_t;
+
+static int counts(const zfi_step_row_t *row, uint32_t param) {
+    return row->present[param] && (row->scalars.applied || ZFI_FAULT_SKIPPED_REPLAYED);
+}
+
+/* Updates that a window makes to a matrix of this parameter. */
+static uint32_t n_updates(zf_instance_t *inst, const zfi_close_t *close, uint32_t param) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < close->n_slots; k++) {
+        const zfi_step_row_t *row = zfi_row(inst, close->first_step + k);
+        n += counts(row, param) || (ZFI_FAULT_HOLE_COUNTED_IN_N && !row->present[param]);
+    }
+    return n;
+}
+
+static int is_dropped(const zfi_close_t *close) { return ZFI_FAULT_DEFERRED_DROPPED && !close->is_warm_up; }
+
+static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment, slots_t *slots) {
+    const zfi_param_t *param = &inst->params[inst->plan.matrices[segment->matrix].param];
+    const int32_t *table = zfi_slot_table(inst, segment->chunk, close->table);
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t pattern = 0;
+    slots->n = 0;
+    for (uint32_t k = 0; k < close->n_slots && !is_dropped(close); k++) {
+        const zfi_step_row_t *row = zfi_row(inst, close->first_step + k);
+        if (!counts(row, param->id)) continue;
+        pattern |= (uint64_t)1 << k;
+        slots->grads[slots->n] = zfi_piece(inst, table[k]) + segment->chunk_offset * elem;
+        slots->rows[slots->n++] = row;
+    }
+    if (ZFI_FAULT_SLOTS_SWAPPED && slots->n >= 2) {
+        const void *first = slots->grads[0];
+        slots->grads[0] = slots->grads[1];
+        slots->grads[1] = first;
+    }
+    if (pattern != slots->pattern || param->group != slots->group) slots->has_scalars = slots->has_mean = 0;
+    slots->pattern = pattern;
+    slots->group = param->group;
+}
+
+static const zfi_scalars_t *replay_scalars(slots_t *slots, uint32_t n_before) {
+    if (slots->has_scalars && slots->n_before == n_before) return slots->scalars;
+    for (uint32_t k = 0; k < slots->n; k++) {
+        zfi_hyper_t hyper = slots->rows[k]->hyper[slots->group];
+        if (ZFI_FAULT_LAST_LR_FOR_ALL) hyper.lr = slots->rows[slots->n - 1]->hyper[slots->group].lr;
+        slots->scalars[k] = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
+    }
+    slots->n_before = n_before;
+    slots->has_scalars = 1;
+    return slots->scalars;
+}
+
+static const zfi_scalars_t *mean_scalars(slots_t *slots, uint32_t n_before, double lr_scale) {
+    zfi_hyper_t hyper;
+    if (slots->has_mean && slots->n_before_mean == n_before) return &slots->mean_scalars;
+    hyper = slots->rows[slots->n - 1]->hyper[slots->group];
+    hyper.lr *= lr_scale;
+    slots->mean_scalars = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, 1.0f, n_before + 1);
+    for (uint32_t k = 0; k < slots->n; k++) slots->s[k] = slots->rows[k]->scalars.s;
+    slots->n_before_mean = n_before;
+    slots->has_mean = 1;
+    return &slots->mean_scalars;
+}
+
+/* A run of elements, at the same offset in the segment's slots and in the chunk, that share n and a way of updating. */
+typedef struct run {
+    uint32_t offset; /* from the segment's start */
+    uint32_t n_elems;
+    uint32_t n_before;
+    int by_mean;
+} run_t;
+
+static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, const run_t *run, slots_t *slots,
+                           const zfi_replay_target_t *target) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
+    zfi_dtype_t grad_dtype = inst->params[matrix->param].grad_dtype;
+    const void *grads[MOST_SLOTS], *mean = target->scratch;
+    uint32_t at = segment->chunk_offset + run->offset;
+    zfi_replay_t job = {
+        .w = target->w + at,
+        .m = target->m + at,
+        .v = target->v + at,
+        .grads = grads,
+        .n_slots = slots->n,
+        .grad_dtype = grad_dtype,
+        .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
+        .visible_dtype = matrix->place.dtype,
+        .n_elems = run->n_elems,
+    };
+    for (uint32_t k = 0; k < slots->n; k++)
+        grads[k] = (const unsigned char *)slots->grads[k] + run->offset * zfi_dtype_nbytes(grad_dtype);
+    if (run->by_mean && slots->n) {
+        job.scalars = mean_scalars(slots, run->n_before, inst->config.deferred_lr_scale);
+        inst->kernels->mean_grad(target->scratch, grads, grad_dtype, slots->s, slots->n, run->n_elems);
+        job.grads = &mean;
+        job.n_slots = 1;
+        job.grad_dtype = ZFI_F32;
+    } else {
+        job.scalars = replay_scalars(slots, run->n_before);
+    }
+    return inst->kernels->replay[ZFI_RULE_ADAMW](&job);
+}
+
+/* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
+static int is_by_mean(const zf_instance_t *inst, const zfi_close_t *close, const zfi_matrix_t *matrix, uint64_t c) {
+    return !close->is_warm_up && !inst->sel.mask[matrix->channel_base + c];
+}
+
+static int channels_alike(const zf_instance_t *inst, const zfi_close_t *close, const zfi_matrix_t *matrix, uint64_t a,
+                          uint64_t b) {
+    const uint32_t *n = inst->hs.n + matrix->channel_base;
+    return n[a] == n[b] && is_by_mean(inst, close, matrix, a) == is_by_mean(inst, close, matrix, b);
+}
+
+/* The longest run from `offset` on whose channels are alike. */
+static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
+                      const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
+    uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
+    uint64_t first = matrix->channels_are_rows ? row : col, end = matrix->cols;
+    run_t run = {.offset = offset, .n_before = inst->hs.n[matrix->channel_base + first],
+                 .by_mean = is_by_mean(inst, close, matrix, first)};
+    uint64_t length = segment->n_elems - offset;
+    if (!all_alike) {
+        if (!matrix->channels_are_rows)
+            for (end = col + 1; end < matrix->cols && channels_alike(inst, close, matrix, first, end);) end++;
+        if (end - col < length) length = end - col;
+    }
+    run.n_elems = (uint32_t)length;
+    return run;
+}
+
+static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
+                                    slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
+    uint64_t bad = UINT64_MAX;
+    int all_alike = 1;
+    for (uint64_t c = 1; c < matrix->n_channels && all_alike; c++)
+        all_alike = channels_alike(inst, close, matrix, 0, c);
+    for (uint32_t offset = 0; offset < segment->n_elems && bad == UINT64_MAX;) {
+        run_t run = next_run(inst, close, segment, matrix, all_alike, offset);
+        bad = replay_run(inst, segment, &run, slots, target);
+        offset += run.n_elems;
+    }
+    return bad;
+}
+
+static zf_status_t report_nonfinite(zf_instance_t *inst, const zfi_close_t *close, uint32_t matrix) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "replay",
+                     "a weight of \"%s\" became Inf or NaN in the window that closed at step %" PRIu64
+                     ": lower the learning rate or check the gradients",
+                     inst->params[inst->plan.matrices[matrix].param].name, close->step);
+    zfi_poison(inst, &error);
+    return ZF_ERR_NONFINITE;
+}
+
+zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint32_t number,
+                             const zfi_replay_target_t *target) {
+    const zfi_chunk_t *chunk = &inst->plan.chunks[number];
+    slots_t slots = {.group = UINT32_MAX};
+    uint64_t n_elems = 0;
+    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++) {
+        const zfi_segment_t *segment = &inst->plan.segments[i];
+        uint64_t bad;
+        find_slots(inst, close, segment, &slots);
+        if (zfi_is_mean(inst)) {
+            bad = replay_segment_mean(inst, close, segment, &slots, target);
+        } else {
+            run_t whole = {.n_elems = segment->n_elems, .n_before = inst->hs.n[segment->matrix]};
+            bad = replay_run(inst, segment, &whole, &slots, target);
+        }
+        if (bad != UINT64_MAX) return report_nonfinite(inst, close, segment->matrix);
+        n_elems += (uint64_t)segment->n_elems * slots.n;
+    }
+    atomic_fetch_add(&inst->count.replay_elems, n_elems);
+    return ZF_OK;
+}
+
+void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close) {
+    const zfi_cohort_plan_t *cohort = &inst->plan.cohorts[close->cohort];
+    for (uint32_t i = 0; i < cohort->n_matrices; i++) {
+        uint32_t number = inst->plan.cohort_matrices[cohort->first_matrix + i];
+        const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+        uint32_t n = n_updates(inst, close, matrix->param);
+        if (!zfi_is_mean(inst)) {
+            inst->hs.n[number] += n;
+            continue;
+        }
+        for (uint32_t c = 0; c < matrix->n_channels; c++)
+            inst->hs.n[matrix->channel_base + c] += is_by_mean(inst, close, matrix, c) ? n > 0 : n;
+    }
+}

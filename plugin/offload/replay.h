@@ -1,0 +1,22 @@
+/* plugin/offload/replay.h - one chunk of a closed window: its slots applied to w, m, v in one pass. */
+#ifndef ZFI_REPLAY_H
+#define ZFI_REPLAY_H
+
+#include "instance.h"
+
+/* Where the pass works: the chunk's own state, or copies of it (export). */
+typedef struct zfi_replay_target {
+    float *w, *m, *v;       /* [chunk elements] */
+    unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
+    float *scratch;         /* [chunk elements] mean mode; else unused */
+} zfi_replay_target_t;
+
+/* [own threads] Replays; slots and scalars of the window must be in host memory. Poisons and returns ZF_ERR_NONFINITE with
+ * the parameter's name where a weight ends non-finite. Does not count updates: zfi_replay_count does. */
+zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint32_t chunk,
+                             const zfi_replay_target_t *target);
+
+/* [own threads] Adds the window's updates to n of the cohort's matrices; once per close, after its last chunk. */
+void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close);
+
+#endif

@@ -1,0 +1,134 @@
+/* plugin/quiesce.c - DRAIN, FLUSH and params_changed (contracts in zf/plugin.h; rules in SCHEDULE.md, "Between steps"). */
+#include "quiesce.h"
+
+#include <string.h>
+
+#include "deliver.h"
+#include "device/device.h"
+#include "error.h"
+#include "fault.h"
+#include "hooks.h"
+#include "offload/transfer.h"
+#include "offload/workers.h"
+#include "window.h"
+
+enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
+
+static zf_status_t wait_all(zf_instance_t *inst) {
+    zf_status_t st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), &inst->count.host_wait_ns);
+    if (!st) st = zfi_wait(inst, &inst->batches, inst->n_batches, &inst->count.host_wait_ns);
+    if (!st) st = zfi_wait(inst, &inst->down, inst->t, &inst->count.host_wait_ns);
+    if (!st) st = zfi_wait(inst, &inst->jobs, inst->next_job, &inst->count.host_wait_ns);
+    if (!st) st = zfi_wait(inst, &inst->control, inst->t, &inst->count.host_wait_ns);
+    return st;
+}
+
+zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
+    zf_status_t st = zfi_deliver_flush(inst);
+    if (!st && inst->enter_due && !inst->enter_state_pushed) {
+        /* control must get rid of entering state to come to rest; taking it early is not visible */
+        st = zfi_deliver_begin(inst);
+        if (!st) st = inst->device->enter_state(inst, inst->enter_due);
+        inst->enter_state_pushed = 1;
+    }
+    if (!st) st = wait_all(inst);
+    if (!st) return ZF_OK;
+    if (atomic_load(&inst->is_poisoned)) return zfi_error_copy(err, &inst->poison);
+    return zfi_error(err, st, "quiesce", "the device did not come to rest");
+}
+
+/* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t close_all(zf_instance_t *inst) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < inst->n_due && !st; i++)
+        if (inst->due[i].n_chunks) st = inst->device->publish(inst, &inst->due[i]);
+    inst->n_due = 0;
+    for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++) {
+        zfi_close_t close;
+        zfi_window_close(inst, c, inst->t, 1, &close);
+        if (close.n_chunks == 0) continue;
+        zfi_workers_push(inst, &close);
+        st = zfi_transfer_publish(inst, &close);
+        if (!st) st = inst->device->publish(inst, &close);
+    }
+    zfi_window_restart(inst);
+    return st;
+}
+
+static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
+    zf_status_t st = zfi_drain(inst, err);
+    if (st) return st;
+    st = close_all(inst);
+    if (!st) st = wait_all(inst);
+    if (!st) return ZF_OK;
+    if (atomic_load(&inst->is_poisoned)) return zfi_error_copy(err, &inst->poison);
+    return zfi_error(err, st, "quiesce", "the open windows could not be closed");
+}
+
+zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
+    zf_status_t st = zfi_enter(inst, AT_REST, "quiesce", err);
+    if (st) return st;
+    if (mode != ZF_QUIESCE_DRAIN && mode != ZF_QUIESCE_FLUSH)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "quiesce", "mode = %d; allowed: %d (DRAIN), %d (FLUSH)", mode,
+                       ZF_QUIESCE_DRAIN, ZF_QUIESCE_FLUSH);
+    else if (mode == ZF_QUIESCE_FLUSH || ZFI_FAULT_DRAIN_FLUSHES)
+        st = flush(inst, err);
+    else
+        st = zfi_drain(inst, err);
+    if (!st && ZFI_FAULT_PUBLISH_LOST_ON_DRAIN)
+        for (uint32_t i = 0; i < inst->plan.n_matrices; i++) inst->skip_publish_below[i] = inst->next_job;
+    if (!st) inst->state = ZFI_STATE_QUIESCED;
+    zfi_leave(inst);
+    return st;
+}
+
+/* ---- params_changed ---------------------------------------------------------------------------------------------- */
+
+/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
+static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
+    const zfi_param_t *param = &inst->params[id];
+    uint64_t oldest = inst->t > inst->config.update_interval ? inst->t - inst->config.update_interval : 0;
+    zf_status_t st = inst->device->read_visible(inst, id);
+    for (uint64_t t = oldest + 1; t <= inst->t; t++) zfi_row(inst, t)->present[id] = 0;
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        inst->skip_publish_below[i] = inst->next_job;
+        if (!(flags & ZF_CHANGED_RESET)) continue;
+        memset(inst->hs.m + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
+        memset(inst->hs.v + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
+        if (zfi_is_mean(inst))
+            memset(inst->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *inst->hs.n);
+        else
+            inst->hs.n[i] = 0;
+    }
+    if (!st) st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+    return st ? st : inst->device->reload_selected(inst, id);
+}
+
+static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags,
+                                 zf_error_t *err) {
+    if (flags & ~ZF_CHANGED_RESET)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
+    if (n && !ids) return zfi_error(err, ZF_ERR_ARGUMENT, "params_changed", "ids is NULL with n = %u", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] >= inst->n_params)
+            return zfi_error(err, ZF_ERR_PARAM, "params_changed", "unknown parameter id %u; %u are bound", ids[i],
+                             inst->n_params);
+    return ZF_OK;
+}
+
+zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
+    zf_status_t st = zfi_enter(inst, AT_REST, "params_changed", err);
+    if (st) return st;
+    st = check_changed(inst, ids, n, flags, err);
+    if (!st) st = zfi_drain(inst, err);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        uint32_t owner = inst->params[ids[i]].owner;
+        if (inst->params[owner].has_state) st = take_over(inst, owner, flags);
+        if (atomic_load(&inst->overwritten_param) == owner) atomic_store(&inst->overwritten_param, ZF_NO_ID);
+    }
+    if (!st) st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+    zfi_leave(inst);
+    return st;
+}

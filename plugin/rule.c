@@ -1,0 +1,59 @@
+/* plugin/rule.c - the scalars of one update (contract in rule.h). AdamW: Loshchilov & Hutter, arXiv 1711.05101. */
+#include "rule.h"
+
+#include <math.h>
+
+#include "error.h"
+#include "fault.h"
+
+double zfi_power(double b, uint32_t n) {
+    double result = 1.0;
+    for (; n; n >>= 1) {
+        if (n & 1u) result *= b;
+        b *= b;
+    }
+    return result;
+}
+
+static zfi_scalars_t adamw(const zfi_hyper_t *h, float s, uint32_t n) {
+    zfi_scalars_t out;
+    uint32_t power = ZFI_FAULT_WRONG_BIAS_CORRECTION ? n + 1 : n;
+    out.s = s;
+    out.b1 = (float)h->beta1;
+    out.one_minus_b1 = (float)(1.0 - h->beta1);
+    out.b2 = (float)h->beta2;
+    out.one_minus_b2 = (float)(1.0 - h->beta2);
+    out.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - zfi_power(h->beta2, power)));
+    out.eps = (float)h->eps;
+    out.neg_step = (float)(-h->lr / (1.0 - zfi_power(h->beta1, power)));
+    out.decay = (float)(1.0 - h->lr * h->weight_decay);
+    return out;
+}
+
+static zfi_scalars_t (*const rules[ZFI_N_RULES])(const zfi_hyper_t *, float, uint32_t) = {
+    [ZFI_RULE_ADAMW] = adamw,
+};
+
+zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n) {
+    return rules[rule](hyper, s, n);
+}
+
+zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {
+    const struct {
+        const char *name;
+        double value;
+        int is_ok;
+        const char *range;
+    } checks[] = {
+        {"lr", h->lr, isfinite(h->lr) && h->lr >= 0, "finite, >= 0"},
+        {"beta1", h->beta1, h->beta1 >= 0 && h->beta1 < 1, "[0, 1)"},
+        {"beta2", h->beta2, h->beta2 >= 0 && h->beta2 < 1, "[0, 1)"},
+        {"eps", h->eps, isfinite(h->eps) && (float)h->eps > 0, "finite, > 0 as float32"},
+        {"weight_decay", h->weight_decay, isfinite(h->weight_decay) && h->weight_decay >= 0, "finite, >= 0"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (!checks[i].is_ok)
+            return zfi_error(err, ZF_ERR_ARGUMENT, "step", "group %u: %s = %g; allowed: %s", group, checks[i].name,
+                             checks[i].value, checks[i].range);
+    return ZF_OK;
+}

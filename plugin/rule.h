@@ -1,0 +1,25 @@
+/* plugin/rule.h - the scalars of one update from its hyper-parameters: the one place where update rules differ outside
+ * the kernels. A new rule is a row in rule.c's table and a row in each kernel table. */
+#ifndef ZFI_RULE_H
+#define ZFI_RULE_H
+
+#include <stdint.h>
+
+#include "kernels.h"
+#include "zf/plugin.h"
+
+/* Hyper-parameters of one parameter group at one step, as the host passed them. */
+typedef struct zfi_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zfi_hyper_t;
+
+/* b^n by repeated squaring, low bit first: the same bits on every machine, unlike libm's pow. */
+double zfi_power(double b, uint32_t n);
+
+/* [own threads] Scalars of update number n (from 1) with gradient factor s. Computed in double, rounded once. */
+zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n);
+
+/* [any-thread] Ranges of hyper-parameters; group is for the message. */
+zf_status_t zfi_rule_check(const zf_group_hyper_t *hyper, uint32_t group, zf_error_t *err);
+
+#endif

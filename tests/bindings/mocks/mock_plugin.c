@@ -1,0 +1,168 @@
+/* mock_plugin.c - plugins that keep or break one rule of the entry, for test_loader.c.
+ *
+ * One source, one library per value of MOCK (tests/bindings/CMakeLists.txt). The slots do nothing: the loader never
+ * calls them. MOCK_GOOD keeps every rule.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "zf/ext/cpu.h"
+#include "zf/plugin.h"
+
+#define MOCK_GOOD 0
+#define MOCK_OTHER_ABI 1    /* knows only major 7; says so with both lists */
+#define MOCK_SILENT_ABI 2   /* the same, without a word */
+#define MOCK_UNSERVED_ABI 3 /* chooses an ABI that the host did not list */
+#define MOCK_REFUSES 4      /* another negative status */
+#define MOCK_NO_TABLE 5     /* agrees, but hands out NULL */
+#define MOCK_TABLE_ABI 6    /* the table names another ABI than was chosen */
+#define MOCK_NULL_SLOT 7    /* step is NULL */
+#define MOCK_SHORT_TABLE 8  /* ends before poll */
+#define MOCK_TINY_TABLE 9   /* ends before abi */
+#define MOCK_LONG_TABLE 10  /* a later minor's table, longer than the host's: legal */
+#define MOCK_CPU_EXT 11     /* has zf.cpu/1, whose fence_wait always times out */
+
+static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
+    (void)err;
+    out->name = "mock";
+    return ZF_OK;
+}
+
+static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err) {
+    (void)args, (void)out_instance, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static void destroy(zf_instance_t *instance) { (void)instance; }
+
+static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+    (void)instance, (void)decls, (void)n, (void)elem_size, (void)out_ids, (void)out_layout, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
+                                  zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)flags, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_done, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
+                        zf_error_t *err) {
+    (void)instance, (void)args, (void)out_report, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                               zf_fence_t *out_ready, zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)stream, (void)out_ready, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                                 zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)stream, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
+    (void)instance, (void)mode, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                                 zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t poll(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
+    (void)instance, (void)out_report, (void)err;
+    return ZF_ERR_INTERNAL;
+}
+
+static zf_status_t fence_wait(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
+    (void)fence, (void)timeout_ns;
+    if (err != NULL)
+        snprintf(err->message, sizeof err->message, "said by the mock's fence_wait");
+    return ZF_ERR_TIMEOUT;
+}
+
+static const zf_cpu_ext_t cpu_ext = {.struct_size = sizeof(zf_cpu_ext_t), .fence_wait = fence_wait};
+
+static const void *get_extension(const char *id) {
+    return MOCK == MOCK_CPU_EXT && strcmp(id, ZF_EXT_CPU) == 0 ? &cpu_ext : NULL;
+}
+
+typedef struct long_table { /* what a later minor would append */
+    zf_plugin_t known;
+    void (*later_a)(void);
+    void (*later_b)(void);
+} long_table_t;
+
+static const long_table_t table = {
+    .known =
+        {
+            .struct_size = MOCK == MOCK_SHORT_TABLE  ? offsetof(zf_plugin_t, poll)
+                           : MOCK == MOCK_TINY_TABLE ? sizeof(uint32_t)
+                           : MOCK == MOCK_LONG_TABLE ? sizeof(long_table_t)
+                                                     : sizeof(zf_plugin_t),
+            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_1,
+            .describe = describe,
+            .create = create,
+            .destroy = destroy,
+            .bind_params = bind_params,
+            .params_changed = params_changed,
+            .grads_ready = grads_ready,
+            .step = MOCK == MOCK_NULL_SLOT ? NULL : step,
+            .param_fetch = param_fetch,
+            .param_release = param_release,
+            .quiesce = quiesce,
+            .export_params = export_params,
+            .poll = poll,
+            .get_extension = get_extension,
+        },
+};
+
+static int32_t agree(zf_bootstrap_t *bootstrap, uint32_t abi, const void *plugin) {
+    bootstrap->chosen_abi = abi;
+    bootstrap->plugin = plugin;
+    return ZF_OK;
+}
+
+static int32_t refuse(zf_bootstrap_t *bootstrap, int32_t status, const char *message) {
+    if (bootstrap->error != NULL)
+        snprintf(bootstrap->error->message, sizeof bootstrap->error->message, "%s", message);
+    return status;
+}
+
+static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
+    if (bootstrap->struct_size != sizeof *bootstrap || bootstrap->magic != ZF_BOOTSTRAP_MAGIC ||
+        bootstrap->n_abis == 0 || bootstrap->abis == NULL || (bootstrap->reserved0 | bootstrap->reserved1) != 0)
+        return refuse(bootstrap, ZF_ERR_ARGUMENT, "the host's bootstrap is wrong");
+    switch (mock) {
+    case MOCK_OTHER_ABI:
+        return refuse(bootstrap, ZF_ERR_ABI, "no common ABI: plugin knows 7.3, host serves 0.1");
+    case MOCK_SILENT_ABI:
+        return refuse(bootstrap, ZF_ERR_ABI, "");
+    case MOCK_REFUSES:
+        return refuse(bootstrap, ZF_ERR_MEMORY, "no memory for the mock");
+    case MOCK_UNSERVED_ABI:
+        return agree(bootstrap, ZF_ABI_NUMBER(5, 2), &table.known);
+    case MOCK_NO_TABLE:
+        return agree(bootstrap, ZF_ABI_0_1, NULL);
+    default:
+        return agree(bootstrap, bootstrap->abis[0], &table.known);
+    }
+}
+
+__attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
+    return negotiate(bootstrap, MOCK);
+}

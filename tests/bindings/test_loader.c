@@ -1,0 +1,432 @@
+/* test_loader.c - bindings/c/zf_loader.[ch] against files that are no plugins, mock plugins that each break one rule of
+ * the entry (mocks/), and fences. Each failure must carry its own status and a message that names file and cure. */
+#define _GNU_SOURCE
+
+#include <check.h>
+#include <elf.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "zf_loader.h"
+
+#define MS UINT64_C(1000000)
+
+static zf_error_t err;
+
+static void setup(void) {
+    memset(&err, 0, sizeof err);
+    err.struct_size = sizeof err;
+}
+
+static void contains(const char *text, const char *part) {
+    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, text);
+}
+
+/* Opening path fails with this status and with both words in the message; without an error record too. */
+static void fails(const char *path, zf_status_t status, const char *word1, const char *word2) {
+    zf_loader_t *loader = NULL;
+    ck_assert_int_eq(zf_loader_open(path, &loader, &err), status);
+    ck_assert_ptr_null(loader);
+    ck_assert_int_eq(err.status, status);
+    ck_assert_str_eq(err.origin, "zf_loader");
+    contains(err.message, word1);
+    contains(err.message, word2);
+    ck_assert_int_eq(zf_loader_open(path, &loader, NULL), status);
+    ck_assert_ptr_null(loader);
+}
+
+static zf_loader_t *opens(const char *path) {
+    zf_loader_t *loader = NULL;
+    ck_assert_msg(zf_loader_open(path, &loader, &err) == ZF_OK, "%s", err.message);
+    ck_assert_ptr_nonnull(loader);
+    return loader;
+}
+
+/* ---- files that are no plugins ----------------------------------------------------------------------------------- */
+
+/* A temporary file with these bytes; the caller unlinks it. */
+static const char *write_file(const void *bytes, size_t nbytes) {
+    static char path[] = "/tmp/zf_test_loader_XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq((int)write(fd, bytes, nbytes), (int)nbytes);
+    close(fd);
+    return path;
+}
+
+START_TEST(missing_file) {
+    fails("/no/such/dir/libzfplugin.so", ZF_LOADER_ERR_FILE, "/no/such/dir/libzfplugin.so", "No such file");
+    contains(err.message, "ZFPLUGIN_PATH");
+    ck_assert_int_eq(err.native_code, 2);
+    fails("libzf_found_nowhere.so.9", ZF_LOADER_ERR_FILE, "libzf_found_nowhere.so.9", "LD_LIBRARY_PATH");
+}
+END_TEST
+
+START_TEST(long_path_keeps_its_end) {
+    char path[1500];
+    memset(path, 'x', sizeof path);
+    memcpy(path, "/no/", 4);
+    strcpy(path + sizeof path - sizeof "/the_end.so", "/the_end.so");
+    fails(path, ZF_LOADER_ERR_FILE, "/the_end.so", "...xxx");
+}
+END_TEST
+
+START_TEST(directory) { fails(MOCK_DIR, ZF_LOADER_ERR_FILE, &MOCK_DIR[sizeof MOCK_DIR - 7], "is a directory"); }
+END_TEST
+
+START_TEST(text_file) {
+    const char *path = write_file("update_interval = 4\nmore text here\n", 35);
+    fails(path, ZF_LOADER_ERR_FILE, path, "no ELF header");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(empty_file) {
+    const char *path = write_file("", 0);
+    fails(path, ZF_LOADER_ERR_FILE, path, "no ELF header");
+    unlink(path);
+}
+END_TEST
+
+/* The first bytes of a real library; the loader must judge them before the dynamic linker does. */
+static void read_header(Elf64_Ehdr *out_header) {
+    FILE *file = fopen(MOCK_DIR "/mock_good.so", "rb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq((int)fread(out_header, sizeof *out_header, 1, file), 1);
+    fclose(file);
+}
+
+START_TEST(other_machine) {
+    Elf64_Ehdr header;
+    read_header(&header);
+    header.e_machine = header.e_machine == EM_PPC64 ? EM_X86_64 : EM_PPC64;
+    const char *path = write_file(&header, sizeof header);
+    fails(path, ZF_LOADER_ERR_FILE, path, header.e_machine == EM_PPC64 ? "64-bit POWER" : "x86-64");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(other_word_size) {
+    Elf64_Ehdr header;
+    read_header(&header);
+    header.e_ident[EI_CLASS] = header.e_ident[EI_CLASS] == ELFCLASS64 ? ELFCLASS32 : ELFCLASS64;
+    const char *path = write_file(&header, sizeof header);
+    fails(path, ZF_LOADER_ERR_FILE, path, "-bit library");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(cut_short) {
+    Elf64_Ehdr header;
+    read_header(&header);
+    const char *path = write_file(&header, 30);
+    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
+    FILE *file = fopen(path, "wb"); /* a whole header and nothing behind it: the dynamic linker's own words */
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq((int)fwrite(&header, sizeof header, 1, file), 1);
+    fclose(file);
+    fails(path, ZF_LOADER_ERR_FILE, path, "cannot open");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_program) {
+    Elf64_Ehdr header;
+    read_header(&header);
+    header.e_type = ET_REL;
+    const char *path = write_file(&header, sizeof header);
+    fails(path, ZF_LOADER_ERR_FILE, path, "not a shared library");
+    unlink(path);
+}
+END_TEST
+
+START_TEST(undefined_symbol) {
+    fails(MOCK_DIR "/mock_undefined.so", ZF_LOADER_ERR_FILE, "zf_mock_found_nowhere", "mock_undefined.so");
+}
+END_TEST
+
+START_TEST(no_symbol) {
+    fails(MOCK_DIR "/mock_no_symbol.so", ZF_LOADER_ERR_SYMBOL, "mock_no_symbol.so", "zf_plugin_negotiate");
+}
+END_TEST
+
+START_TEST(symbol_of_a_dependency) {
+    fails(MOCK_DIR "/mock_borrowed.so", ZF_LOADER_ERR_SYMBOL, "mock_borrowed.so", "mock_good.so");
+}
+END_TEST
+
+/* ---- plugins that break a rule ----------------------------------------------------------------------------------- */
+
+START_TEST(other_abi) {
+    fails(MOCK_DIR "/mock_other_abi.so", ZF_ERR_ABI, "serves 0.1", "plugin knows 7.3");
+    contains(err.message, "mock_other_abi.so");
+    fails(MOCK_DIR "/mock_silent_abi.so", ZF_ERR_ABI, "serves 0.1", "nothing");
+}
+END_TEST
+
+START_TEST(unserved_abi) { fails(MOCK_DIR "/mock_unserved_abi.so", ZF_ERR_ABI, "chose ABI 5.2", "serves 0.1"); }
+END_TEST
+
+START_TEST(refuses) { fails(MOCK_DIR "/mock_refuses.so", ZF_ERR_MEMORY, "mock_refuses.so", "no memory for the mock"); }
+END_TEST
+
+START_TEST(no_table) { fails(MOCK_DIR "/mock_no_table.so", ZF_ERR_ABI, "mock_no_table.so", "no table"); }
+END_TEST
+
+START_TEST(table_of_another_abi) { fails(MOCK_DIR "/mock_table_abi.so", ZF_ERR_ABI, "chose ABI 0.1", "says 3.1"); }
+END_TEST
+
+START_TEST(null_slot) { fails(MOCK_DIR "/mock_null_slot.so", ZF_ERR_ABI, "no function step", "mock_null_slot.so"); }
+END_TEST
+
+START_TEST(short_table) {
+    fails(MOCK_DIR "/mock_short_table.so", ZF_ERR_ABI, "ends before poll", "mock_short_table.so");
+    fails(MOCK_DIR "/mock_tiny_table.so", ZF_ERR_ABI, "ends before describe", "4 bytes");
+}
+END_TEST
+
+/* ---- plugins that work ------------------------------------------------------------------------------------------- */
+
+START_TEST(good) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
+    const zf_plugin_t *plugin = zf_loader_plugin(loader);
+    ck_assert_uint_eq(plugin->abi, ZF_ABI_0_1);
+    contains(zf_loader_file(loader), "mock_good.so");
+    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(describe)), 1);
+    ck_assert_int_eq(zf_loader_has(loader, ZF_LOADER_SLOT(get_extension)), 1);
+    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0);
+    ck_assert_int_eq(zf_loader_has(loader, (size_t)-1), 0);
+    zf_loader_close(loader);
+
+    /* the library stays mapped, also one that was not linked with -z nodelete */
+    zf_description_t is = {.struct_size = sizeof is};
+    ck_assert_int_eq(plugin->describe(&is, NULL), ZF_OK);
+    ck_assert_str_eq(is.name, "mock");
+    zf_loader_close(NULL);
+}
+END_TEST
+
+START_TEST(opened_twice) {
+    zf_loader_t *first = opens(MOCK_DIR "/mock_good.so");
+    zf_loader_t *second = opens(MOCK_DIR "/../mocks/mock_good.so");
+    ck_assert_ptr_eq(zf_loader_plugin(first), zf_loader_plugin(second));
+    zf_loader_close(first);
+    ck_assert_int_eq(zf_loader_has(second, ZF_LOADER_SLOT(step)), 1);
+    zf_loader_close(second);
+}
+END_TEST
+
+START_TEST(longer_table) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_long_table.so");
+    ck_assert_int_eq(zf_loader_has(loader, sizeof(zf_plugin_t)), 0); /* a slot that is there but NULL */
+    zf_loader_close(loader);
+}
+END_TEST
+
+START_TEST(path_from_the_environment) {
+    setenv("ZFPLUGIN_PATH", MOCK_DIR "/mock_good.so", 1);
+    zf_loader_close(opens(NULL));
+    setenv("ZFPLUGIN_PATH", "/no/such/plugin.so", 1);
+    fails(NULL, ZF_LOADER_ERR_FILE, "/no/such/plugin.so", "ZFPLUGIN_PATH");
+    zf_loader_close(opens(MOCK_DIR "/mock_good.so")); /* an explicit path wins */
+}
+END_TEST
+
+/* Without a path and a variable the plain soname is searched. */
+START_TEST(soname_is_the_last_resort) {
+    unsetenv("ZFPLUGIN_PATH");
+    zf_loader_t *loader = NULL;
+    if (zf_loader_open(NULL, &loader, &err) == ZF_OK) /* this machine has one installed */
+        zf_loader_close(loader);
+    else
+        contains(err.message, "libzfplugin.so.1");
+}
+END_TEST
+
+START_TEST(null_arguments) {
+    ck_assert_int_eq(zf_loader_open(MOCK_DIR "/mock_good.so", NULL, &err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zf_loader_fence_wait(NULL, NULL, 0, &err), ZF_ERR_ARGUMENT);
+}
+END_TEST
+
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
+
+static zf_fence_t counter_fence(const uint64_t *counter, uint64_t value) {
+    zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER, .counter = counter, .value = value};
+    return fence;
+}
+
+START_TEST(fence_kinds) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
+    zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_NONE};
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_OK);
+    fence.kind = ZF_FENCE_STREAM_ORDER;
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_ERR_ARGUMENT);
+    contains(err.message, "synchronise the stream");
+    fence.kind = ZF_FENCE_CUDA_EVENT;
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_ERR_ARGUMENT);
+    fence.kind = ZF_FENCE_HOST_COUNTER; /* without a counter */
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 0, &err), ZF_ERR_ARGUMENT);
+    zf_loader_close(loader);
+}
+END_TEST
+
+START_TEST(fence_counter) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
+    uint64_t counter = 5;
+    zf_fence_t reached = counter_fence(&counter, 5), ahead = counter_fence(&counter, 6);
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &reached, 0, &err), ZF_OK);
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &ahead, 0, &err), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &ahead, 20 * MS, &err), ZF_ERR_TIMEOUT);
+    contains(err.message, "stands at 5 of 6 after 20 ms");
+    counter = UINT64_MAX;
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &ahead, 20 * MS, &err), ZF_ERR_POISONED);
+    contains(err.message, "poll()");
+    zf_loader_close(loader);
+}
+END_TEST
+
+typedef struct raiser {
+    uint64_t counter; /* atomic: the thread's release store pairs with the loader's acquire load */
+    int payload;      /* plain; written before the store, read after the wait */
+} raiser_t;
+
+static void *raise_counter(void *arg) {
+    raiser_t *raiser = arg;
+    struct timespec pause = {0, 5 * (long)MS};
+    nanosleep(&pause, NULL);
+    raiser->payload = 42;
+    __atomic_store_n(&raiser->counter, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+START_TEST(fence_of_another_thread) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_good.so");
+    raiser_t raiser = {0, 0};
+    zf_fence_t fence = counter_fence(&raiser.counter, 1);
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, raise_counter, &raiser), 0);
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, 10000 * MS, &err), ZF_OK);
+    ck_assert_int_eq(raiser.payload, 42);
+    pthread_join(thread, NULL);
+    zf_loader_close(loader);
+}
+END_TEST
+
+START_TEST(fence_through_the_extension) {
+    zf_loader_t *loader = opens(MOCK_DIR "/mock_cpu_ext.so");
+    uint64_t counter = 5;
+    zf_fence_t fence = counter_fence(&counter, 5);
+    ck_assert_int_eq(zf_loader_fence_wait(loader, &fence, MS, &err), ZF_ERR_TIMEOUT);
+    contains(err.message, "said by the mock's fence_wait");
+    zf_loader_close(loader);
+}
+END_TEST
+
+/* ---- what every C host fills in ---------------------------------------------------------------------------------- */
+
+START_TEST(tensors_and_streams) {
+    float data[24];
+    int64_t shape[] = {2, 3, 4};
+    zf_tensor_t tensor;
+    zf_tensor_contiguous(data, zf_dtype_float32(), 3, shape, &tensor);
+    ck_assert_uint_eq(tensor.struct_size, sizeof tensor);
+    ck_assert_uint_eq(tensor.nbytes, sizeof data);
+    ck_assert_ptr_eq(tensor.dl.data, data);
+    ck_assert_ptr_eq(tensor.dl.shape, shape);
+    ck_assert_ptr_null(tensor.dl.strides);
+    ck_assert_int_eq(tensor.dl.ndim, 3);
+    ck_assert_int_eq(tensor.dl.device_type, ZF_DEVICE_CPU);
+    ck_assert_int_eq(tensor.dl.dtype.code, ZF_DTYPE_CODE_FLOAT);
+    ck_assert_int_eq(tensor.dl.dtype.bits, 32);
+    ck_assert_int_eq(tensor.dl.dtype.lanes, 1);
+    zf_tensor_contiguous(data, zf_dtype_bfloat16(), 2, shape, &tensor);
+    ck_assert_uint_eq(tensor.nbytes, 12);
+    ck_assert_int_eq(tensor.dl.dtype.code, ZF_DTYPE_CODE_BFLOAT);
+    zf_tensor_contiguous(data, zf_dtype_float32(), 0, NULL, &tensor);
+    ck_assert_uint_eq(tensor.nbytes, 4);
+
+    zf_stream_t stream;
+    zf_stream_host_thread(&stream);
+    ck_assert_uint_eq(stream.struct_size, sizeof stream);
+    ck_assert_int_eq(stream.kind, ZF_STREAM_HOST_THREAD);
+    ck_assert_int_eq(stream.device_type, ZF_DEVICE_CPU);
+    ck_assert_uint_eq(stream.handle, 0);
+}
+END_TEST
+
+START_TEST(log_to_stderr) {
+    zf_host_t host;
+    zf_host_stderr("test", "1.0", ZF_LOG_WARN, &host);
+    ck_assert_uint_eq(host.struct_size, sizeof host);
+    ck_assert_str_eq(host.name, "test");
+    ck_assert_ptr_null(host.get_extension);
+
+    int ends[2], saved = dup(STDERR_FILENO);
+    ck_assert_int_eq(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    host.log(host.ctx, ZF_LOG_WARN, "config", "config.c", 7, "told, cut here", 4);
+    host.log(host.ctx, ZF_LOG_INFO, "config", "config.c", 8, "kept", 4);
+    dup2(saved, STDERR_FILENO);
+    close(ends[1]);
+    char text[200] = "";
+    ck_assert_int_gt((int)read(ends[0], text, sizeof text - 1), 0);
+    ck_assert_str_eq(text, "zfplugin warning: config: told\n");
+    close(ends[0]);
+    close(saved);
+}
+END_TEST
+
+/* ---- main -------------------------------------------------------------------------------------------------------- */
+
+int main(void) {
+    const TTest *const tests[] = {
+        missing_file,
+        long_path_keeps_its_end,
+        directory,
+        text_file,
+        empty_file,
+        other_machine,
+        other_word_size,
+        cut_short,
+        a_program,
+        undefined_symbol,
+        no_symbol,
+        symbol_of_a_dependency,
+        other_abi,
+        unserved_abi,
+        refuses,
+        no_table,
+        table_of_another_abi,
+        null_slot,
+        short_table,
+        good,
+        opened_twice,
+        longer_table,
+        path_from_the_environment,
+        soname_is_the_last_resort,
+        null_arguments,
+        fence_kinds,
+        fence_counter,
+        fence_of_another_thread,
+        fence_through_the_extension,
+        tensors_and_streams,
+        log_to_stderr,
+    };
+    Suite *suite = suite_create("loader");
+    TCase *tcase = tcase_create("loader");
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; ++i)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,55 @@
+#!/bin/sh
+# checker.sh ZF_CONFORM MOCK - the checker itself: it passes on the oracle behind the ABI, fails on each planted break with
+# the law, the parameter and the step named, outlives a crash and a hang, and repeats a single case.
+set -u
+conform=$1
+mock=$2
+failed=0
+
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+# expect NAME STATUS PATTERN ARGUMENT...
+expect() {
+    name=$1
+    status=$2
+    pattern=$3
+    shift 3
+    out=$(ZF_MOCK_BREAK=$name "$conform" exact --plugin "$mock" --max-failures 1 "$@" 2>&1)
+    found=$?
+    [ "$found" -eq "$status" ] || fail "$name: exit status $found, not $status: $out"
+    echo "$out" | grep -q "$pattern" || fail "$name: no line matches \"$pattern\": $out"
+    echo "$name: $(echo "$out" | grep "$pattern" | head -n 1)"
+}
+
+value='law [1256]: step [0-9]*, parameter layer[0-9]*\.[a-z]*, [a-z]*\[[0-9]*\]: expected 0x[0-9a-f]*, found 0x[0-9a-f]*'
+expect none 0 'conforms$' --cases 60
+expect none 0 '^ok 6 - law 6' --cases 16 --tap
+expect none 0 '^not ok 3 - .*# TODO not in this version' --cases 16 --tap
+expect hole_as_zero 1 '^law [126]: step ' --cases 40
+expect late_visible 1 "$value" --cases 40
+expect torn 1 "$value" --cases 40 --law 5
+expect reads_late 1 '^law [1256]: step ' --cases 40
+expect drain_flushes 1 "$value" --cases 80
+expect gap 1 'bytes beside its elements were overwritten' --cases 40
+expect norm 1 'report.grad_norm: expected' --cases 40
+expect crash 1 'the process ended by signal' --cases 4
+expect hang 1 'no answer within 2 s' --cases 2 --deadline 2 --jobs 1
+
+# The command that a failure prints repeats it, and nothing else.
+first=$(ZF_MOCK_BREAK=late_visible "$conform" exact --plugin "$mock" --cases 40 --jobs 1 --max-failures 1)
+repeat=$(echo "$first" | sed -n 's/^ *repeat: zf-conform //p')
+# shellcheck disable=SC2086 # a list of words
+again=$(ZF_MOCK_BREAK=late_visible "$conform" $repeat)
+[ "$(echo "$first" | grep '^law [0-9]:')" = "$(echo "$again" | grep '^law [0-9]:')" ] ||
+    fail "not repeated: $first -- $again"
+
+"$conform" exact --plugin /nowhere/libzfplugin.so --cases 1 >/dev/null 2>&1
+[ $? -eq 2 ] || fail "a missing plugin: exit status is not 2"
+"$conform" exact --law 3 >/dev/null 2>&1
+[ $? -eq 77 ] || fail "a law that is not here: exit status is not 77"
+"$conform" exact --laws 3 >/dev/null 2>&1
+[ $? -eq 2 ] || fail "an unknown option: exit status is not 2"
+exit $failed

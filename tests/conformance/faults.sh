@@ -1,0 +1,29 @@
+#!/bin/sh
+# faults.sh ZF_CONFORM PLUGIN FAULT_DIR - every planted fault is caught, with the law, the parameter and the step named,
+# and the plugin without a fault passes the same cases.
+set -u
+conform=$1
+plugin=$2
+dir=$3
+failed=0
+same="--cases 240 --seed 7 --isa plugin --max-failures 4 --deadline 60"
+
+# shellcheck disable=SC2086 # a list of words
+out=$("$conform" exact --plugin "$plugin" $same 2>&1) || {
+    echo "FAIL: the plugin without a fault: $out"
+    failed=1
+}
+for fault in "$dir"/*.so; do
+    name=$(basename "$fault" .so)
+    # shellcheck disable=SC2086
+    out=$("$conform" exact --plugin "$fault" $same 2>&1)
+    status=$?
+    line=$(echo "$out" | grep '^law [1256]: step [0-9]*, parameter layer' | head -n 1)
+    if [ "$status" -ne 1 ] || [ -z "$line" ]; then
+        echo "FAIL: $name: exit status $status, no law, parameter and step named: $(echo "$out" | head -n 3)"
+        failed=1
+    else
+        echo "$name: $line"
+    fi
+done
+exit $failed

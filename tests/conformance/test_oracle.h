@@ -1,0 +1,9 @@
+/* test_oracle.h - the parts of test_oracle. */
+#ifndef ZF_TESTS_TEST_ORACLE_H
+#define ZF_TESTS_TEST_ORACLE_H
+
+#include <check.h>
+
+TCase *oracle_laws_tcase(void); /* test_oracle_laws.c */
+
+#endif

@@ -1,0 +1,354 @@
+/* test_train.c - the generated corpus and the training loop on it: determinism, learning, accumulation, the order in
+ * which an optimizer is called, and that sequences of a batch do not see each other. */
+#define _POSIX_C_SOURCE 200809L
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "glue/synthetic.h"
+#include "host/run.h"
+
+static char folder[] = "/tmp/zf_test_train_XXXXXX";
+static host_workload_t workload;
+static host_run_options_t options;
+
+static void setup(void) {
+    glue_error_t err = {""};
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    host_run_defaults(&options);
+    options.synthetic_dir = folder;
+    options.max_tokens = 64;
+    options.model.n_layers = 1;
+    options.model.hidden = 32;
+    options.model.ffn = 64;
+    options.train.n_steps = 12;
+    options.train.batch = 8;
+    ck_assert_msg(host_workload_load(&options, &workload, &err) == 0, "%s", err.text);
+}
+
+static void remove_file(const char *name) {
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)unlink(path);
+}
+
+static void teardown(void) {
+    host_workload_free(&workload);
+    remove_file("train.tsv");
+    remove_file("dev.tsv");
+    remove_file("vocab.txt");
+    (void)rmdir(folder);
+}
+
+static host_run_result_t runs(void) {
+    glue_error_t err = {""};
+    host_run_result_t result;
+
+    ck_assert_msg(host_run(&workload, &options, &result, &err) == 0, "%s", err.text);
+    return result;
+}
+
+static int same_losses(const host_run_result_t *a, const host_run_result_t *b) {
+    return a->train.n_steps == b->train.n_steps &&
+           memcmp(a->train.losses, b->train.losses, a->train.n_steps * sizeof *a->train.losses) == 0;
+}
+
+/* ---- the corpus -------------------------------------------------------------------------------------------------- */
+
+static uint64_t checksum(const char *name) {
+    char path[128];
+    uint64_t hash = 0xcbf29ce484222325u;
+    FILE *file;
+    int c;
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    file = fopen(path, "rb");
+    ck_assert_ptr_nonnull(file);
+    while ((c = fgetc(file)) != EOF)
+        hash = (hash ^ (uint64_t)c) * 0x100000001b3u;
+    (void)fclose(file);
+    return hash;
+}
+
+START_TEST(test_corpus) {
+    size_t n_positive = 0;
+    uint64_t first = checksum("train.tsv"), vocab = checksum("vocab.txt");
+    glue_synthetic_options_t other = {.seed = 1};
+
+    ck_assert_uint_eq(workload.train.n_rows, 20000);
+    ck_assert_uint_eq(workload.dev.n_rows, 1500);
+    ck_assert_int_eq(workload.is_synthetic, 1);
+    ck_assert_uint_eq(workload.n_unknown_dev, 0);
+    for (size_t i = 0; i < workload.dev.n_rows; i++)
+        n_positive += workload.dev.targets[i] > 0.5;
+    ck_assert_uint_gt(n_positive, 650);
+    ck_assert_uint_lt(n_positive, 850);
+    ck_assert_int_eq(glue_synthetic_write(folder, NULL, NULL), 0);
+    ck_assert_uint_eq(checksum("train.tsv"), first);
+    ck_assert_int_eq(glue_synthetic_write(folder, &other, NULL), 0);
+    ck_assert_uint_ne(checksum("train.tsv"), first);
+    ck_assert_uint_eq(checksum("vocab.txt"), vocab);
+}
+END_TEST
+
+START_TEST(test_corpus_has_no_unknown_piece) {
+    int32_t unknown = 1; /* [UNK] after the dense renumbering */
+
+    for (size_t i = 0; i < workload.train.starts[workload.train.n_rows]; i++)
+        ck_assert_int_ne(workload.train.ids[i], unknown);
+}
+END_TEST
+
+/* ---- training ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_same_seed_same_bits) {
+    host_run_result_t a = runs(), b = runs(), c;
+
+    ck_assert(same_losses(&a, &b));
+    ck_assert(a.scores.loss == b.scores.loss);
+    options.train.seed = 2;
+    c = runs();
+    ck_assert(!same_losses(&a, &c));
+    host_run_result_free(&a);
+    host_run_result_free(&b);
+    host_run_result_free(&c);
+}
+END_TEST
+
+START_TEST(test_learns) {
+    host_run_result_t r;
+
+    options.train.n_steps = 400;
+    options.train.batch = 32;
+    r = runs();
+    ck_assert_msg(r.scores.main > 70.0, "found accuracy %.1f on the generated corpus", r.scores.main);
+    host_run_result_free(&r);
+}
+END_TEST
+
+/* 4 micro-batches of 8 rows are one batch of 32, but for rounding; parts are totals, but for rounding. */
+START_TEST(test_accumulation) {
+    host_run_result_t whole, total, parts;
+
+    options.train.batch = 32;
+    whole = runs();
+    options.train.batch = 8;
+    options.train.accumulation = 4;
+    total = runs();
+    options.train.deliver_parts = 1;
+    parts = runs();
+    for (size_t i = 0; i < whole.train.n_steps; i++) {
+        ck_assert_double_eq_tol(whole.train.losses[i], total.train.losses[i], 1e-4);
+        ck_assert_double_eq_tol(total.train.losses[i], parts.train.losses[i], 1e-4);
+    }
+    host_run_result_free(&whole);
+    host_run_result_free(&total);
+    host_run_result_free(&parts);
+}
+END_TEST
+
+START_TEST(test_bf16_trains) {
+    host_run_result_t wide, narrow;
+
+    options.train.n_steps = 60;
+    wide = runs();
+    options.model.dtype = HOST_BFLOAT16;
+    narrow = runs();
+    ck_assert_double_eq_tol(wide.train.losses[0], narrow.train.losses[0], 0.01);
+    ck_assert_double_eq_tol(wide.train.losses[59], narrow.train.losses[59], 0.15);
+    host_run_result_free(&wide);
+    host_run_result_free(&narrow);
+}
+END_TEST
+
+START_TEST(test_schedule) {
+    host_train_options_t o = {.n_steps = 100, .hyper = {.lr = 2.0}, .warmup_share = 0.1};
+
+    ck_assert_double_eq(host_learning_rate(&o, 0), 0.2);
+    ck_assert_double_eq(host_learning_rate(&o, 9), 2.0);
+    ck_assert_double_eq(host_learning_rate(&o, 10), 2.0);
+    ck_assert_double_eq_tol(host_learning_rate(&o, 99), 2.0 / 90.0, 1e-15);
+    o.warmup_share = 0.0;
+    ck_assert_double_eq(host_learning_rate(&o, 0), 2.0);
+}
+END_TEST
+
+/* ---- the optimizer's calls --------------------------------------------------------------------------------------- */
+
+/* An optimizer that only watches. */
+typedef struct watcher {
+    host_optimizer_t base;
+    size_t n_fetched, n_delivered, n_steps, n_finished;
+    size_t last_fetched, last_delivered;
+    unsigned flags;
+    int is_in_order;
+} watcher_t;
+
+static int watch_fetch(host_optimizer_t *base, size_t param, glue_error_t *err) {
+    watcher_t *w = (watcher_t *)base;
+
+    (void)err;
+    w->is_in_order &= w->n_fetched % base->params->n == 0 ? param == 0 : param == w->last_fetched + 1;
+    w->last_fetched = param;
+    w->n_fetched++;
+    return 0;
+}
+
+/* Last layer first: parameters of one layer lie together, and layers come in falling order. */
+static int watch_grads(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
+    watcher_t *w = (watcher_t *)base;
+    const char *name = base->params->list[param].name;
+
+    (void)err;
+    if (w->n_delivered % base->params->n == 0)
+        w->is_in_order &= strcmp(name, "classifier.bias") == 0;
+    else if (w->n_delivered % base->params->n == base->params->n - 1)
+        w->is_in_order &= param == 0; /* the word table */
+    else
+        w->is_in_order &= param <= w->last_delivered + 1;
+    w->last_delivered = param;
+    w->flags = flags;
+    w->n_delivered++;
+    return 0;
+}
+
+static int watch_step(host_optimizer_t *base, const host_step_args_t *args, glue_error_t *err) {
+    watcher_t *w = (watcher_t *)base;
+
+    (void)err;
+    w->is_in_order &= args->groups[HOST_GROUP_NO_DECAY].weight_decay == 0.0 && args->groups[0].weight_decay > 0.0;
+    w->n_steps++;
+    return 0;
+}
+
+static int watch_finish(host_optimizer_t *base, glue_error_t *err) {
+    (void)err;
+    ((watcher_t *)base)->n_finished++;
+    return 0;
+}
+
+START_TEST(test_calls) {
+    static const host_optimizer_ops_t ops = {.name = "watcher",
+                                             .before_forward = watch_fetch,
+                                             .grads_ready = watch_grads,
+                                             .step = watch_step,
+                                             .finish = watch_finish};
+    host_model_config_t config = options.model;
+    host_train_result_t result;
+    host_scores_t scores;
+    glue_error_t err = {""};
+    watcher_t w = {.base = {.ops = &ops}, .is_in_order = 1};
+    host_model_t model;
+    size_t n;
+
+    config.n_layers = 3;
+    config.n_pieces = workload.n_pieces;
+    config.max_positions = 64;
+    config.n_labels = 2;
+    ck_assert_int_eq(host_model_init(&model, &config, &err), 0);
+    host_model_randomise(&model, 1);
+    w.base.params = &model.params;
+    n = model.params.n;
+    options.train.n_steps = 3;
+    options.train.accumulation = 2;
+    ck_assert_int_eq(host_train(&model, &w.base, &workload.train, &options.train, &result, &err), 0);
+    ck_assert_uint_eq(w.n_fetched, 3 * 2 * n);
+    ck_assert_uint_eq(w.n_delivered, 3 * n); /* totals: at the last micro-batch only */
+    ck_assert_uint_eq(w.flags, HOST_GRAD_TOTAL | HOST_GRAD_LAST);
+    ck_assert_uint_eq(w.n_steps, 3);
+    ck_assert_uint_eq(w.n_finished, 1);
+    host_train_result_free(&result);
+    options.train.deliver_parts = 1;
+    ck_assert_int_eq(host_train(&model, &w.base, &workload.train, &options.train, &result, &err), 0);
+    ck_assert_uint_eq(w.n_delivered, 9 * n);
+    ck_assert_uint_eq(w.flags, HOST_GRAD_PART | HOST_GRAD_LAST);
+    ck_assert_int_eq(host_evaluate(&model, &w.base, &workload.dev, &scores, &err), 0);
+    ck_assert_uint_gt(w.n_fetched, 12 * n);
+    ck_assert_int_eq(w.is_in_order, 1);
+    host_train_result_free(&result);
+    host_model_free(&model);
+}
+END_TEST
+
+/* ---- the encoder ------------------------------------------------------------------------------------------------- */
+
+/* The logits of a row do not depend on the rows beside it. */
+START_TEST(test_sequences_are_independent) {
+    static const uint32_t rows[] = {5, 17, 3, 100};
+    host_model_config_t config = options.model;
+    host_batch_buffer_t buffer = {.ids = NULL};
+    glue_error_t err = {""};
+    float together[8];
+    host_encoder_t encoder;
+    host_batch_t batch;
+    host_model_t model;
+
+    config.n_pieces = workload.n_pieces;
+    config.max_positions = 64;
+    config.n_labels = 2;
+    ck_assert_int_eq(host_model_init(&model, &config, &err), 0);
+    host_model_randomise(&model, 1);
+    ck_assert_int_eq(host_encoder_init(&encoder, &model, &err), 0);
+    ck_assert_int_eq(host_corpus_gather(&workload.train, rows, 4, &buffer, &batch, &err), 0);
+    ck_assert_int_eq(host_encoder_forward(&encoder, &batch, 0, 0, NULL, &err), 0);
+    memcpy(together, encoder.logits, sizeof together);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(host_corpus_gather(&workload.train, rows + i, 1, &buffer, &batch, &err), 0);
+        ck_assert_int_eq(host_encoder_forward(&encoder, &batch, 0, 0, NULL, &err), 0);
+        ck_assert_float_eq_tol(encoder.logits[0], together[2 * i], 1e-5f);
+        ck_assert_float_eq_tol(encoder.logits[1], together[2 * i + 1], 1e-5f);
+    }
+    host_batch_buffer_free(&buffer);
+    host_encoder_free(&encoder);
+    host_model_free(&model);
+}
+END_TEST
+
+START_TEST(test_refusals) {
+    glue_error_t err = {""};
+    host_run_result_t r;
+    host_workload_t w;
+
+    options.model.hidden = 33;
+    ck_assert_int_eq(host_run(&workload, &options, &r, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "multiple of 2 heads"));
+    options.data_dir = folder;
+    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "exactly one of"));
+    options.synthetic_dir = NULL;
+    options.data_dir = "/nonexistent";
+    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "/nonexistent"));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("train");
+    TCase *tcase = tcase_create("training");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_corpus);
+    tcase_add_test(tcase, test_corpus_has_no_unknown_piece);
+    tcase_add_test(tcase, test_same_seed_same_bits);
+    tcase_add_test(tcase, test_learns);
+    tcase_add_test(tcase, test_accumulation);
+    tcase_add_test(tcase, test_bf16_trains);
+    tcase_add_test(tcase, test_schedule);
+    tcase_add_test(tcase, test_calls);
+    tcase_add_test(tcase, test_sequences_are_independent);
+    tcase_add_test(tcase, test_refusals);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,338 @@
+/* test_channels.c - kernels that know where channels lie: gather, run-ahead, scatter, masked publish. A visible
+ * parameter is compared as a whole, so a write outside the places fails too. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+enum { MAX_ROWS = 9, MAX_COLS = 1200 };
+
+/* A matrix whose rows lie row_stride apart in visible, columns at col_offset, and a random sub-matrix of it. */
+typedef struct geometry {
+    uint64_t rows, cols, n_visible;
+    int64_t row_stride, col_offset[MAX_COLS];
+    uint32_t row_index[MAX_ROWS], col_index[MAX_COLS];
+    zfi_submatrix_t sub;
+    int has_col_offset;
+} geometry_t;
+
+/* A rising random subset of 0..n; returns its size. */
+static uint64_t choose(uint64_t n, uint32_t *out_index) {
+    const uint64_t one_in = 1 + random_below(10);
+    uint64_t n_chosen = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        if (random_below(one_in) == 0)
+            out_index[n_chosen++] = (uint32_t)i;
+    return n_chosen;
+}
+
+static void geometry_random(geometry_t *g, uint64_t max_cols) {
+    g->rows = random_below(MAX_ROWS + 1);
+    g->cols = random_below(max_cols + 1);
+    g->row_stride = (int64_t)(2 * g->cols + random_below(5));
+    g->n_visible = g->rows * (uint64_t)g->row_stride + 2 * g->cols;
+    g->has_col_offset = random_below(2) == 0;
+    for (uint64_t c = 0; c < g->cols; c++)
+        g->col_offset[c] = (int64_t)(2 * (g->cols - 1 - c) + c % 2); /* falling, with holes */
+    g->sub = (zfi_submatrix_t){.n_rows = g->rows, .n_cols = g->cols};
+    if (random_below(2) == 0) {
+        g->sub.row_index = g->row_index;
+        g->sub.n_rows = choose(g->rows, g->row_index);
+    }
+    if (random_below(4) != 0) {
+        g->sub.col_index = g->col_index;
+        g->sub.n_cols = choose(g->cols, g->col_index);
+    }
+}
+
+static zfi_place_t place_of(const geometry_t *g, const array_t *visible) {
+    return (zfi_place_t){.visible = visible->at,
+                         .dtype = visible->dtype,
+                         .row_stride = g->row_stride,
+                         .col_offset = g->has_col_offset ? g->col_offset : NULL};
+}
+
+START_TEST(gather_compact) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static geometry_t g;
+
+    for (int repeat = 0; repeat < 300; repeat++) {
+        const zfi_dtype_t dtype = (zfi_dtype_t)(repeat & 1);
+        array_t matrix, want;
+
+        geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
+        matrix = array_new(dtype, g.rows * g.cols, ANY_BITS);
+        want = array_new(dtype, g.sub.n_rows * g.sub.n_cols, ORDINARY);
+        zfi_kernels_ref()->gather(want.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
+        for (int t = 0; t < n_tables; t++) {
+            array_t got = array_new(dtype, want.n_elems, ORDINARY);
+
+            tables[t]->gather(got.at, matrix.at, g.cols, zfi_dtype_nbytes(dtype), &g.sub);
+            check_arrays(&want, &got, tables[t]->name, "gather", want.n_elems);
+            array_free(&got);
+        }
+        array_free(&matrix);
+        array_free(&want);
+    }
+}
+END_TEST
+
+START_TEST(gather_by_hand) {
+    const uint16_t matrix[] = {0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23};
+    const uint32_t rows[] = {0, 2}, cols[] = {1, 3};
+    const uint16_t want[] = {1, 3, 21, 23};
+    const zfi_submatrix_t sub = {.row_index = rows, .col_index = cols, .n_rows = 2, .n_cols = 2};
+    uint16_t out[4];
+
+    zfi_kernels_ref()->gather(out, matrix, 4, 2, &sub);
+    ck_assert_mem_eq(out, want, sizeof want);
+}
+END_TEST
+
+START_TEST(scatter_places) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static geometry_t g;
+
+    for (int repeat = 0; repeat < 300; repeat++) {
+        array_t w, start, want;
+        zfi_place_t place;
+
+        geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
+        w = array_new(ZFI_F32, g.sub.n_rows * g.sub.n_cols, SPECIAL);
+        start = array_new((zfi_dtype_t)(repeat & 1), g.n_visible, ANY_BITS);
+        want = array_copy(&start);
+        place = place_of(&g, &want);
+        zfi_kernels_ref()->scatter(&place, &g.sub, w.at);
+        for (int t = 0; t < n_tables; t++) {
+            array_t got = array_copy(&start);
+
+            place = place_of(&g, &got);
+            tables[t]->scatter(&place, &g.sub, w.at);
+            check_arrays(&want, &got, tables[t]->name, "scatter", g.n_visible);
+            array_free(&got);
+        }
+        array_free(&w);
+        array_free(&start);
+        array_free(&want);
+    }
+}
+END_TEST
+
+typedef struct ahead {
+    array_t w, m, v, visible;
+    zfi_run_ahead_t job;
+} ahead_t;
+
+static ahead_t ahead_copy(const ahead_t *from, const geometry_t *g) {
+    ahead_t copy = *from;
+
+    copy.w = array_copy(&from->w);
+    copy.m = array_copy(&from->m);
+    copy.v = array_copy(&from->v);
+    copy.visible = array_copy(&from->visible);
+    copy.job.w = copy.w.at;
+    copy.job.m = copy.m.at;
+    copy.job.v = copy.v.at;
+    copy.job.place = place_of(g, &copy.visible);
+    return copy;
+}
+
+static void ahead_free(ahead_t *ahead) {
+    array_free(&ahead->w);
+    array_free(&ahead->m);
+    array_free(&ahead->v);
+    array_free(&ahead->visible);
+}
+
+static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        scalars[i] = (zfi_scalars_t){.s = 1.0f + random_unit() / 2,
+                                     .b1 = 0.9f,
+                                     .one_minus_b1 = 0.1f,
+                                     .b2 = 0.999f,
+                                     .one_minus_b2 = 0.001f,
+                                     .inv_sqrt_bc2 = 2.0f + random_unit(),
+                                     .eps = 1e-8f,
+                                     .neg_step = -1e-3f * (2.0f + random_unit()),
+                                     .decay = 1.0f - 1e-5f};
+}
+
+/* visible holds round(w) where it should, but for some elements overwritten by "the host". */
+static void fill_visible(ahead_t *start, const geometry_t *g) {
+    zfi_place_t place = place_of(g, &start->visible);
+    array_t changed = array_copy(&start->w);
+
+    for (uint64_t e = 0; e < changed.n_elems; e++)
+        if (random_below(10) == 0)
+            ((float *)changed.at)[e] += 1.0f;
+    zfi_kernels_ref()->scatter(&place, &g->sub, changed.at);
+    array_free(&changed);
+}
+
+static void compare_run_ahead(geometry_t *g, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype, int scalars_by,
+                              contents_t contents) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    const uint64_t n = g->sub.n_rows * g->sub.n_cols;
+    static zfi_scalars_t scalars[MAX_COLS];
+    array_t grad = array_new(grad_dtype, n, contents);
+    ahead_t start = {.w = array_new(ZFI_F32, n, contents),
+                     .m = array_new(ZFI_F32, n, contents),
+                     .v = array_new(ZFI_F32, n, POSITIVE),
+                     .visible = array_new(visible_dtype, g->n_visible, ORDINARY)};
+    ahead_t want;
+    uint64_t want_differ;
+
+    random_scalars(scalars, scalars_by == 0 ? 1 : scalars_by == 1 ? g->sub.n_rows : g->sub.n_cols);
+    start.job = (zfi_run_ahead_t){.grad = grad.at,
+                                  .grad_dtype = grad_dtype,
+                                  .sub = g->sub,
+                                  .scalars = scalars,
+                                  .scalars_row_stride = scalars_by == 1,
+                                  .scalars_col_stride = scalars_by == 2};
+    fill_visible(&start, g);
+    want = ahead_copy(&start, g);
+    want_differ = zfi_kernels_ref()->run_ahead[ZFI_RULE_ADAMW](&want.job);
+    for (int t = 0; t < n_tables; t++) {
+        ahead_t got = ahead_copy(&start, g);
+
+        ck_assert_uint_eq(tables[t]->run_ahead[ZFI_RULE_ADAMW](&got.job), want_differ);
+        check_arrays(&want.w, &got.w, tables[t]->name, "run_ahead: w", n);
+        check_arrays(&want.m, &got.m, tables[t]->name, "run_ahead: m", n);
+        check_arrays(&want.v, &got.v, tables[t]->name, "run_ahead: v", n);
+        check_arrays(&want.visible, &got.visible, tables[t]->name, "run_ahead: visible", g->n_visible);
+        ahead_free(&got);
+    }
+    ahead_free(&want);
+    ahead_free(&start);
+    array_free(&grad);
+}
+
+START_TEST(run_ahead) {
+    static geometry_t g;
+
+    for (int repeat = 0; repeat < 600; repeat++) {
+        geometry_random(&g, repeat % 20 ? 70 : MAX_COLS);
+        compare_run_ahead(&g, (zfi_dtype_t)(repeat & 1), (zfi_dtype_t)(repeat >> 1 & 1), repeat % 3,
+                          repeat % 5 ? ORDINARY : SPECIAL);
+    }
+}
+END_TEST
+
+/* A run-ahead of all n elements of one row equals a replay of one slot: what runs ahead is what the host will find. */
+static void compare_with_replay(const zfi_kernels_t *table, uint64_t n) {
+    const geometry_t g = {.row_stride = (int64_t)n};
+    zfi_scalars_t scalars;
+    array_t grad = array_new(ZFI_BF16, n, ORDINARY);
+    const void *grads[] = {grad.at};
+    ahead_t start = {.w = array_new(ZFI_F32, n, ORDINARY),
+                     .m = array_new(ZFI_F32, n, ORDINARY),
+                     .v = array_new(ZFI_F32, n, POSITIVE),
+                     .visible = array_new(ZFI_BF16, n, ORDINARY)};
+    ahead_t ahead, replayed;
+    zfi_replay_t replay = {.grads = grads,
+                           .scalars = &scalars,
+                           .n_slots = 1,
+                           .grad_dtype = ZFI_BF16,
+                           .visible_dtype = ZFI_BF16,
+                           .n_elems = n};
+
+    random_scalars(&scalars, 1);
+    start.job = (zfi_run_ahead_t){
+        .grad = grad.at, .grad_dtype = ZFI_BF16, .sub = {.n_rows = 1, .n_cols = n}, .scalars = &scalars};
+    ahead = ahead_copy(&start, &g);
+    replayed = ahead_copy(&start, &g);
+    replay.w = replayed.w.at;
+    replay.m = replayed.m.at;
+    replay.v = replayed.v.at;
+    replay.visible = replayed.visible.at;
+    (void)table->run_ahead[ZFI_RULE_ADAMW](&ahead.job);
+    ck_assert_uint_eq(table->replay[ZFI_RULE_ADAMW](&replay), UINT64_MAX);
+    check_arrays(&replayed.w, &ahead.w, table->name, "w", n);
+    check_arrays(&replayed.m, &ahead.m, table->name, "m", n);
+    check_arrays(&replayed.v, &ahead.v, table->name, "v", n);
+    check_arrays(&replayed.visible, &ahead.visible, table->name, "visible", n);
+    ahead_free(&start);
+    ahead_free(&ahead);
+    ahead_free(&replayed);
+    array_free(&grad);
+}
+
+START_TEST(run_ahead_equals_replay) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 1; n < 600; n += 37)
+            compare_with_replay(tables[t], n);
+}
+END_TEST
+
+static void compare_publish(const geometry_t *g, zfi_dtype_t dtype, int channels_are_rows, int has_mask) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    const uint64_t n_all = g->rows * g->cols, first = random_below(n_all), n = random_below(n_all - first + 1);
+    const uint64_t n_channels = channels_are_rows ? g->rows : g->cols;
+    array_t staged = array_new(dtype, n, ANY_BITS), start = array_new(dtype, g->n_visible, ANY_BITS);
+    array_t want = array_copy(&start);
+    uint8_t *selected = malloc(n_channels + 1);
+    zfi_publish_t job = {.staged = staged.at,
+                         .first = first,
+                         .n_elems = n,
+                         .cols = g->cols,
+                         .channels_are_rows = channels_are_rows,
+                         .selected = has_mask ? selected : NULL,
+                         .place = place_of(g, &want)};
+
+    ck_assert_ptr_nonnull(selected);
+    for (uint64_t c = 0; c < n_channels; c++)
+        selected[c] = random_below(4) == 0;
+    zfi_kernels_ref()->publish(&job);
+    for (int t = 0; t < n_tables; t++) {
+        array_t got = array_copy(&start);
+
+        job.place = place_of(g, &got);
+        tables[t]->publish(&job);
+        check_arrays(&want, &got, tables[t]->name, "publish", g->n_visible);
+        array_free(&got);
+    }
+    free(selected);
+    array_free(&staged);
+    array_free(&start);
+    array_free(&want);
+}
+
+START_TEST(publish_masked) {
+    static geometry_t g;
+
+    for (int repeat = 0; repeat < 600; repeat++) {
+        geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
+        compare_publish(&g, (zfi_dtype_t)(repeat & 1), repeat >> 1 & 1, repeat % 3 != 0);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("channels");
+    TCase *cases = tcase_create("channels");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, gather_by_hand);
+    tcase_add_test(cases, gather_compact);
+    tcase_add_test(cases, scatter_places);
+    tcase_add_test(cases, run_ahead);
+    tcase_add_test(cases, run_ahead_equals_replay);
+    tcase_add_test(cases, publish_masked);
+    suite_add_tcase(suite, cases);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

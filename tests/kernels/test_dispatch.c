@@ -1,0 +1,79 @@
+/* test_dispatch.c - names, availability, complete tables, and the floating-point mode of the plugin's threads. */
+#include <check.h>
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
+#include "arrays.h"
+
+START_TEST(names_parse_back) {
+    for (int isa = 0; isa < ZFI_N_ISAS; isa++)
+        ck_assert_int_eq(zfi_isa_parse(zfi_isa_name((zfi_isa_t)isa)), isa);
+    ck_assert_int_eq(zfi_isa_parse("avx9000"), -1);
+    ck_assert_int_eq(zfi_isa_parse(""), -1);
+}
+END_TEST
+
+START_TEST(best_is_the_highest_available) {
+    const int best = (int)zfi_isa_best();
+
+    ck_assert_ptr_nonnull(zfi_kernels_of(ZFI_ISA_GENERIC));
+    ck_assert_ptr_nonnull(zfi_kernels_of((zfi_isa_t)best));
+    for (int isa = best + 1; isa < ZFI_N_ISAS; isa++)
+        ck_assert_ptr_null(zfi_kernels_of((zfi_isa_t)isa));
+    ck_assert_ptr_null(zfi_kernels_of(ZFI_N_ISAS));
+}
+END_TEST
+
+static void check_table(const zfi_kernels_t *table, const char *name) {
+    ck_assert_str_eq(table->name, name);
+    for (int rule = 0; rule < ZFI_N_RULES; rule++)
+        ck_assert(table->replay[rule] && table->run_ahead[rule]);
+    ck_assert(table->mean_grad && table->stats && table->gather && table->scatter && table->publish);
+    ck_assert(table->accumulate && table->widen && table->narrow);
+}
+
+START_TEST(tables_are_complete) {
+    check_table(zfi_kernels_ref(), "ref");
+    for (int isa = 0; isa < ZFI_N_ISAS; isa++)
+        if (zfi_kernels_of((zfi_isa_t)isa))
+            check_table(zfi_kernels_of((zfi_isa_t)isa), zfi_isa_name((zfi_isa_t)isa));
+}
+END_TEST
+
+START_TEST(mode_is_ieee) {
+    volatile float tiny = 0x1p-140f, one = 1.0f, small = 0x1p-30f;
+
+    ck_assert_int_eq(fesetround(FE_UPWARD), 0);
+#ifdef __x86_64__
+    _mm_setcsr(_mm_getcsr() | 0x8040u); /* flush to zero, denormals are zero */
+    ck_assert(tiny * one == 0.0f);
+#endif
+    zfi_fp_mode_ieee();
+    ck_assert_int_eq(fegetround(), FE_TONEAREST);
+    ck_assert(tiny * one == 0x1p-140f);
+    ck_assert(one + small == 1.0f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("dispatch");
+    TCase *cases = tcase_create("dispatch");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_test(cases, names_parse_back);
+    tcase_add_test(cases, best_is_the_highest_available);
+    tcase_add_test(cases, tables_are_complete);
+    tcase_add_test(cases, mode_is_ieee);
+    suite_add_tcase(suite, cases);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,265 @@
+/* test_replay.c - the replay kernel: ref against results worked out by hand and in exact arithmetic, every table
+ * against ref. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+enum { MAX_SLOTS = 64 };
+
+static zfi_scalars_t scalars_of_step(double lr, double wd, double s, unsigned n) {
+    const double b1 = 0.9, b2 = 0.999;
+
+    return (zfi_scalars_t){.s = (float)s,
+                           .b1 = (float)b1,
+                           .one_minus_b1 = (float)(1 - b1),
+                           .b2 = (float)b2,
+                           .one_minus_b2 = (float)(1 - b2),
+                           .inv_sqrt_bc2 = (float)(1 / sqrt(1 - pow(b2, n))),
+                           .eps = 1e-8f,
+                           .neg_step = (float)(-lr / (1 - pow(b1, n))),
+                           .decay = (float)(1 - lr * wd)};
+}
+
+/* All scalars powers of two: g = 4*0.5 = 2, m = 0.5*1 + 0.5*2 = 1.5, v = 0.75*4 + 0.25*2*2 = 4, d = 2*2 + 0.5 = 4.5,
+ * w = -0.75*(1.5/4.5) + 3*0.5 = 1.25 (1/3 rounds up, the fused product rounds once: 1.25 exactly). */
+START_TEST(one_update_by_hand) {
+    float w = 3.0f, m = 1.0f, v = 4.0f, grad = 4.0f, visible;
+    const void *grads[] = {&grad};
+    const zfi_scalars_t a = {.s = 0.5f,
+                             .b1 = 0.5f,
+                             .one_minus_b1 = 0.5f,
+                             .b2 = 0.75f,
+                             .one_minus_b2 = 0.25f,
+                             .inv_sqrt_bc2 = 2.0f,
+                             .eps = 0.5f,
+                             .neg_step = -0.75f,
+                             .decay = 0.5f};
+    const zfi_replay_t job = {.w = &w,
+                              .m = &m,
+                              .v = &v,
+                              .grads = grads,
+                              .scalars = &a,
+                              .n_slots = 1,
+                              .grad_dtype = ZFI_F32,
+                              .visible = &visible,
+                              .visible_dtype = ZFI_F32,
+                              .n_elems = 1};
+
+    ck_assert_uint_eq(zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&job), UINT64_MAX);
+    ck_assert(m == 1.5f && v == 4.0f && w == 1.25f && visible == 1.25f);
+}
+END_TEST
+
+/* Three steps of lr 1e-3, wd 0.01, betas 0.9 and 0.999 on bf16 gradients; the literals come from exact rational
+ * arithmetic, rounded to fp32 after each operation of the formulas. */
+START_TEST(three_updates_by_exact_arithmetic) {
+    static const uint16_t g1[] = {0x3dcd, 0xbf80, 0x0001}, g2[] = {0x3dcd, 0x3f00, 0x0000},
+                          g3[] = {0xbdcd, 0x3e80, 0x8000};
+    static const float want_w[] = {0x1.fe3d66p-2f, -0x1.3fc7b2p+0f, 0x1.fffc10p-7f},
+                       want_m[] = {-0x1.465c2ap-8f, 0x1.439582p-6f, 0x1.4bc000p-139f},
+                       want_v[] = {0x1.8a7d1cp-17f, 0x1.4013f6p-13f, 0.0f};
+    static const uint16_t want_visible[] = {0x3eff, 0xbfa0, 0x3c80};
+    float w[] = {0.5f, -1.25f, 0.015625f}, m[3] = {0.0f}, v[3] = {0.0f};
+    uint16_t visible[3];
+    const void *grads[] = {g1, g2, g3};
+    const zfi_scalars_t a[] = {{0x1.000000p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
+                                0x1.f9f6e4p+4f, 0x1.5798eep-27f, -0x1.47ae14p-7f, 0x1.fffeb0p-1f},
+                               {0x1.555556p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
+                                0x1.65dc40p+4f, 0x1.5798eep-27f, -0x1.58ed24p-8f, 0x1.fffeb0p-1f},
+                               {0x1.000000p+0f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
+                                0x1.2443ccp+4f, 0x1.5798eep-27f, -0x1.e3a918p-9f, 0x1.fffeb0p-1f}};
+    const zfi_replay_t job = {.w = w,
+                              .m = m,
+                              .v = v,
+                              .grads = grads,
+                              .scalars = a,
+                              .n_slots = 3,
+                              .grad_dtype = ZFI_BF16,
+                              .visible = visible,
+                              .visible_dtype = ZFI_BF16,
+                              .n_elems = 3};
+
+    ck_assert_uint_eq(zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&job), UINT64_MAX);
+    ck_assert_mem_eq(w, want_w, sizeof w);
+    ck_assert_mem_eq(m, want_m, sizeof m);
+    ck_assert_mem_eq(v, want_v, sizeof v);
+    ck_assert_mem_eq(visible, want_visible, sizeof visible);
+}
+END_TEST
+
+typedef struct state {
+    array_t w, m, v, visible;
+    array_t grads[MAX_SLOTS];
+    const void *grad_at[MAX_SLOTS];
+    zfi_scalars_t scalars[MAX_SLOTS];
+    zfi_replay_t job;
+} state_t;
+
+static void point_job(state_t *state) {
+    state->job.w = state->w.at;
+    state->job.m = state->m.at;
+    state->job.v = state->v.at;
+    if (state->job.visible)
+        state->job.visible = state->visible.at;
+}
+
+static void state_new(state_t *state, uint64_t n, uint32_t n_slots, zfi_dtype_t grad_dtype, int visible,
+                      contents_t contents) {
+    state->w = array_new(ZFI_F32, n, contents);
+    state->m = array_new(ZFI_F32, n, contents);
+    state->v = array_new(ZFI_F32, n, contents == SPECIAL ? contents : POSITIVE);
+    state->visible = array_new(visible == 2 ? ZFI_BF16 : ZFI_F32, n, ORDINARY);
+    for (uint32_t k = 0; k < n_slots; k++) {
+        state->grads[k] = array_new(grad_dtype, n, contents);
+        state->grad_at[k] = state->grads[k].at;
+        state->scalars[k] = scalars_of_step(1e-3, 0.01, 1.0 / (double)(1 + random_below(70000)), k + 1);
+    }
+    state->job = (zfi_replay_t){.grads = state->grad_at,
+                                .scalars = state->scalars,
+                                .n_slots = n_slots,
+                                .grad_dtype = grad_dtype,
+                                .visible = visible ? state->visible.at : NULL,
+                                .visible_dtype = state->visible.dtype,
+                                .n_elems = n};
+    point_job(state);
+}
+
+/* A state of its own, but for the gradients. */
+static state_t state_copy(const state_t *from) {
+    state_t copy = *from;
+
+    copy.w = array_copy(&from->w);
+    copy.m = array_copy(&from->m);
+    copy.v = array_copy(&from->v);
+    copy.visible = array_copy(&from->visible);
+    point_job(&copy);
+    return copy;
+}
+
+static void state_free(state_t *state) {
+    array_free(&state->w);
+    array_free(&state->m);
+    array_free(&state->v);
+    array_free(&state->visible);
+}
+
+static void compare_tables(uint64_t n, uint32_t n_slots, zfi_dtype_t grad_dtype, int visible, contents_t contents) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    state_t start, want;
+    uint64_t want_bad;
+
+    state_new(&start, n, n_slots, grad_dtype, visible, contents);
+    want = state_copy(&start);
+    want_bad = zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&want.job);
+    for (int t = 0; t < n_tables; t++) {
+        state_t got = state_copy(&start);
+
+        ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&got.job), want_bad);
+        check_arrays(&want.w, &got.w, tables[t]->name, "replay: w", n);
+        check_arrays(&want.m, &got.m, tables[t]->name, "replay: m", n);
+        check_arrays(&want.v, &got.v, tables[t]->name, "replay: v", n);
+        check_arrays(&want.visible, &got.visible, tables[t]->name, "replay: visible", n);
+        state_free(&got);
+    }
+    state_free(&want);
+    state_free(&start);
+    for (uint32_t k = 0; k < n_slots; k++)
+        array_free(&start.grads[k]);
+}
+
+START_TEST(all_lengths) {
+    static const uint32_t n_slots[] = {0, 1, 2, 3, 4, 8, 16};
+
+    for (uint64_t n = 0; n <= 67; n++)
+        for (int combination = 0; combination < 6; combination++)
+            compare_tables(n, n_slots[random_below(7)], (zfi_dtype_t)(combination / 3), combination % 3, ORDINARY);
+}
+END_TEST
+
+START_TEST(all_slot_counts) {
+    for (uint32_t n_slots = 0; n_slots <= MAX_SLOTS; n_slots++)
+        for (int dtype = 0; dtype < ZFI_N_DTYPES; dtype++)
+            compare_tables(64 + random_below(70), n_slots, (zfi_dtype_t)dtype, 2, ORDINARY);
+}
+END_TEST
+
+START_TEST(special_values) {
+    for (int repeat = 0; repeat < 200; repeat++) {
+        compare_tables(random_below(300), (uint32_t)random_below(6), (zfi_dtype_t)(repeat % 2), 2, SPECIAL);
+        compare_tables(random_below(300), (uint32_t)random_below(6), (zfi_dtype_t)(repeat % 2), 1, ANY_BITS);
+    }
+}
+END_TEST
+
+START_TEST(long_arrays) {
+    for (int repeat = 0; repeat < 8; repeat++)
+        compare_tables(5000 + random_below(5000), 1 + (uint32_t)random_below(17), (zfi_dtype_t)(repeat % 2), 2,
+                       ORDINARY);
+}
+END_TEST
+
+START_TEST(no_slot_writes_only_visible) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++) {
+        state_t start, got;
+
+        state_new(&start, 100, 0, ZFI_BF16, 1, ORDINARY);
+        got = state_copy(&start);
+        ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&got.job), UINT64_MAX);
+        check_arrays(&start.w, &got.w, tables[t]->name, "w", 100);
+        check_arrays(&start.m, &got.m, tables[t]->name, "m", 100);
+        check_arrays(&start.v, &got.v, tables[t]->name, "v", 100);
+        check_arrays(&start.w, &got.visible, tables[t]->name, "visible", 100);
+        state_free(&got);
+        state_free(&start);
+    }
+}
+END_TEST
+
+START_TEST(first_nonfinite_is_named) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t bad = 0; bad < 131; bad++) {
+            state_t state;
+
+            state_new(&state, 131, 1, ZFI_F32, 0, ORDINARY);
+            state.job.w[bad] = bad % 2 ? INFINITY : NAN;
+            state.job.w[130] = -INFINITY;
+            ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&state.job), bad);
+            array_free(&state.grads[0]);
+            state_free(&state);
+        }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("replay");
+    TCase *hand = tcase_create("by hand"), *tables = tcase_create("tables");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_test(hand, one_update_by_hand);
+    tcase_add_test(hand, three_updates_by_exact_arithmetic);
+    tcase_set_timeout(tables, 60);
+    tcase_add_test(tables, all_lengths);
+    tcase_add_test(tables, all_slot_counts);
+    tcase_add_test(tables, special_values);
+    tcase_add_test(tables, long_arrays);
+    tcase_add_test(tables, no_slot_writes_only_visible);
+    tcase_add_test(tables, first_nonfinite_is_named);
+    suite_add_tcase(suite, hand);
+    suite_add_tcase(suite, tables);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,212 @@
+/* test_rows.c - element-wise passes: conversions exhaustively and against independent definitions, mean and
+ * accumulation against ref. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+START_TEST(bf16_known_values) {
+    static const struct {
+        uint32_t wide;
+        uint16_t narrow;
+    } known[] = {
+        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f807fff, 0x3f80},
+        {0x80000000, 0x8000}, {0x00000001, 0x0000}, {0x00008000, 0x0000}, {0x00008001, 0x0001}, {0x00018000, 0x0002},
+        {0x807fffff, 0x8080}, {0x7f7fffff, 0x7f80}, {0xff7f8000, 0xff80}, {0x7f7f7fff, 0x7f7f}, {0x7f800000, 0x7f80},
+        {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffc12345, 0xffc1}, {0x7fffffff, 0x7fff},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        float x;
+
+        memcpy(&x, &known[i].wide, sizeof x);
+        ck_assert_uint_eq(zfi_f32_to_bf16(x), known[i].narrow);
+    }
+}
+END_TEST
+
+/* Widening is exact, so narrowing gives every pattern back (a signalling NaN becomes quiet). */
+START_TEST(bf16_all_patterns) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static uint16_t patterns[65536], back[65536];
+    static float wide[65536];
+
+    for (uint32_t i = 0; i < 65536; i++)
+        patterns[i] = (uint16_t)i;
+    for (int t = -1; t < n_tables; t++) {
+        const zfi_kernels_t *table = t < 0 ? zfi_kernels_ref() : tables[t];
+
+        table->widen(wide, patterns, ZFI_BF16, 65536);
+        table->narrow(back, ZFI_BF16, wide, 65536);
+        for (uint32_t i = 0; i < 65536; i++) {
+            const uint32_t is_nan = (i & 0x7fff) > 0x7f80;
+
+            ck_assert_uint_eq(bits_of(wide[i]), i << 16);
+            ck_assert_uint_eq(back[i], i | (is_nan ? 0x40u : 0u));
+        }
+    }
+}
+END_TEST
+
+/* Nearest of the two neighbours in double, even on a tie; 2^128 stands for Inf. */
+static uint16_t nearest_bf16(float x) {
+    const uint32_t sign = bits_of(x) >> 16 & 0x8000u;
+    const uint32_t below = bits_of(x) >> 16 & 0x7fffu;
+    const double low = (double)zfi_bf16_to_f32((uint16_t)below);
+    const double high = below == 0x7f7f ? 0x1p128 : (double)zfi_bf16_to_f32((uint16_t)(below + 1));
+    const double to_low = fabs((double)x) - low, to_high = high - fabs((double)x);
+
+    if (isinf(x) || to_low < to_high || (to_low == to_high && below % 2 == 0))
+        return (uint16_t)(sign | below);
+    return (uint16_t)(sign | (below + 1));
+}
+
+START_TEST(bf16_random_is_nearest_even) {
+    for (int i = 0; i < 200000; i++) {
+        uint32_t bits = (uint32_t)random_bits();
+        float x;
+
+        if (i % 4 == 0)
+            bits = (bits & 0xffff0000u) | 0x8000u; /* a tie */
+        memcpy(&x, &bits, sizeof x);
+        if (!isnan(x))
+            ck_assert_uint_eq(zfi_f32_to_bf16(x), nearest_bf16(x));
+    }
+}
+END_TEST
+
+/* Not only equal as numbers: widen and narrow keep the bits of NaNs. */
+static void compare_conversions(const zfi_kernels_t *table, uint64_t n) {
+    array_t wide = array_new(ZFI_F32, n, n % 2 ? ANY_BITS : SPECIAL);
+
+    for (int dtype = 0; dtype < ZFI_N_DTYPES; dtype++) {
+        const size_t nbytes = n * zfi_dtype_nbytes((zfi_dtype_t)dtype);
+        array_t source = array_new((zfi_dtype_t)dtype, n, ANY_BITS);
+        array_t want = array_copy(&source), got = array_copy(&source);
+        array_t want_wide = array_copy(&wide), got_wide = array_copy(&wide);
+
+        zfi_kernels_ref()->narrow(want.at, (zfi_dtype_t)dtype, wide.at, n);
+        table->narrow(got.at, (zfi_dtype_t)dtype, wide.at, n);
+        ck_assert_int_eq(memcmp(want.at, got.at, nbytes), 0);
+        zfi_kernels_ref()->widen(want_wide.at, source.at, (zfi_dtype_t)dtype, n);
+        table->widen(got_wide.at, source.at, (zfi_dtype_t)dtype, n);
+        ck_assert_int_eq(memcmp(want_wide.at, got_wide.at, n * sizeof(float)), 0);
+        array_free(&source);
+        array_free(&want);
+        array_free(&got);
+        array_free(&want_wide);
+        array_free(&got_wide);
+    }
+    array_free(&wide);
+}
+
+START_TEST(conversions) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 0; n <= 200; n++)
+            compare_conversions(tables[t], n);
+}
+END_TEST
+
+static void compare_accumulate(const zfi_kernels_t *table, zfi_dtype_t dtype, uint64_t n, int is_first,
+                               contents_t contents) {
+    array_t grad = array_new(dtype, n, contents), want = array_new(ZFI_F32, n, contents), got = array_copy(&want);
+
+    zfi_kernels_ref()->accumulate(want.at, grad.at, dtype, n, is_first);
+    table->accumulate(got.at, grad.at, dtype, n, is_first);
+    check_arrays(&want, &got, table->name, "accumulate", n);
+    array_free(&grad);
+    array_free(&want);
+    array_free(&got);
+}
+
+START_TEST(accumulation) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 0; n <= 67; n++)
+            for (int c = 0; c < 8; c++)
+                compare_accumulate(tables[t], (zfi_dtype_t)(c & 1), n, c >> 1 & 1, c & 4 ? SPECIAL : ORDINARY);
+}
+END_TEST
+
+enum { MAX_SLOTS = 20 };
+
+static void compare_mean(const zfi_kernels_t *table, zfi_dtype_t dtype, uint64_t n, uint32_t n_slots,
+                         contents_t contents) {
+    array_t grads[MAX_SLOTS], want = array_new(ZFI_F32, n, ORDINARY), got = array_copy(&want);
+    const void *at[MAX_SLOTS];
+    float s[MAX_SLOTS];
+
+    for (uint32_t k = 0; k < n_slots; k++) {
+        grads[k] = array_new(dtype, n, contents);
+        at[k] = grads[k].at;
+        s[k] = random_unit();
+    }
+    zfi_kernels_ref()->mean_grad(want.at, at, dtype, s, n_slots, n);
+    table->mean_grad(got.at, at, dtype, s, n_slots, n);
+    check_arrays(&want, &got, table->name, "mean_grad", n);
+    for (uint32_t k = 0; k < n_slots; k++)
+        array_free(&grads[k]);
+    array_free(&want);
+    array_free(&got);
+}
+
+START_TEST(means) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 0; n <= 67; n++)
+            for (int c = 0; c < 4; c++)
+                compare_mean(tables[t], (zfi_dtype_t)(c & 1), n, 1 + (uint32_t)random_below(MAX_SLOTS),
+                             c & 2 ? SPECIAL : ORDINARY);
+}
+END_TEST
+
+/* The first product starts the sum: a mean of minus zeros is minus zero. (1*2 + 3*0.5) / 2 = 1.75. */
+START_TEST(mean_by_hand) {
+    const float a[] = {-0.0f, 1.0f}, b[] = {-0.0f, 3.0f}, s[] = {2.0f, 0.5f};
+    const void *grads[] = {a, b};
+    float out[2];
+
+    zfi_kernels_ref()->mean_grad(out, grads, ZFI_F32, s, 2, 2);
+    ck_assert_uint_eq(bits_of(out[0]), 0x80000000u);
+    ck_assert(out[1] == 1.75f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("rows");
+    TCase *cases = tcase_create("rows");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, bf16_known_values);
+    tcase_add_test(cases, bf16_all_patterns);
+    tcase_add_test(cases, bf16_random_is_nearest_even);
+    tcase_add_test(cases, conversions);
+    tcase_add_test(cases, accumulation);
+    tcase_add_test(cases, means);
+    tcase_add_test(cases, mean_by_hand);
+    suite_add_tcase(suite, cases);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

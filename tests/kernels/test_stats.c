@@ -1,0 +1,217 @@
+/* test_stats.c - sums that decide: known values for ref, bit equality of every table over shapes that take every path
+ * (one block of rows, many, wide, very wide, several matrices, tails). */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+enum { MAX_MATRICES = 4 };
+
+/* 2 x 3: squares 1+4+9+16+25+36 = 91; columns 5, 7, 9; rows 6, 15. */
+START_TEST(small_by_hand) {
+    const float grad[] = {1, -2, 3, -4, 5, -6};
+    double sums[3];
+    zfi_stats_matrix_t matrix = {.rows = 2, .cols = 3, .abs_sums = sums};
+    zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
+    zfi_stats_result_t result;
+
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(result.sum_squares == 91.0 && result.n_nonfinite == 0);
+    ck_assert(sums[0] == 5.0 && sums[1] == 7.0 && sums[2] == 9.0);
+    job.channels_are_rows = 1;
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(result.sum_squares == 91.0 && sums[0] == 6.0 && sums[1] == 15.0);
+}
+END_TEST
+
+/* The stated order shows in the bits: 2^53 in lane 0 swallows a 1 of its own lane, but not the sum of ones of others.
+ */
+START_TEST(order_by_hand) {
+    float grad[64];
+    zfi_stats_matrix_t matrix = {.rows = 1, .cols = 64, .abs_sums = NULL};
+    zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
+    zfi_stats_result_t result;
+
+    for (int i = 0; i < 64; i++)
+        grad[i] = i % 32 == 0 || i % 32 == 16 ? 1.0f : 0.0f;
+    grad[0] = 0x1p27f; /* squared: 2^54, whose next double is 4 away */
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(result.sum_squares == 0x1p54); /* 1 is lost in its lane, the tie of 2 goes to even */
+    grad[8] = grad[40] = 1.0f;               /* joins lane 0 as 2 more, after lane 16 was lost */
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(result.sum_squares == 0x1p54);
+    grad[24] = grad[56] = 1.0f; /* lanes 8 and 24 join first: 4, not lost */
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(result.sum_squares == 0x1p54 + 4.0);
+}
+END_TEST
+
+/* Blocks of 64 rows: 2^53 and 63 ones in the first block lose the ones, 2 ones in the second block together do not. */
+START_TEST(column_blocks_by_hand) {
+    float grad[66];
+    double sum;
+    zfi_stats_matrix_t matrix = {.rows = 66, .cols = 1, .abs_sums = &sum};
+    zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
+    zfi_stats_result_t result;
+
+    for (int i = 0; i < 66; i++)
+        grad[i] = -1.0f;
+    grad[0] = -0x1p53f;
+    zfi_kernels_ref()->stats(&job, &result);
+    ck_assert(sum == 0x1p53 + 2.0);
+}
+END_TEST
+
+START_TEST(nonfinite_are_counted) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static float grad[10000];
+    zfi_stats_matrix_t matrix = {.rows = 100, .cols = 100, .abs_sums = NULL};
+    zfi_stats_t job = {.grad = grad, .dtype = ZFI_F32, .matrices = &matrix, .n_matrices = 1};
+    zfi_stats_result_t result;
+
+    for (int i = 0; i < 10000; i++)
+        grad[i] = 3.4e38f; /* finite, also squared in double */
+    for (int t = -1; t < n_tables; t++) {
+        const zfi_kernels_t *table = t < 0 ? zfi_kernels_ref() : tables[t];
+
+        grad[5] = grad[4096] = grad[9999] = 3.4e38f;
+        table->stats(&job, &result);
+        ck_assert(isfinite(result.sum_squares) && result.n_nonfinite == 0);
+        grad[5] = INFINITY;
+        grad[4096] = NAN;
+        grad[9999] = -INFINITY;
+        table->stats(&job, &result);
+        ck_assert_uint_eq(result.n_nonfinite, 3);
+    }
+}
+END_TEST
+
+typedef struct shape {
+    uint64_t rows, cols;
+} shape_t;
+
+static double *new_sums(uint64_t n) {
+    double *sums = malloc((size_t)(n + 1) * sizeof *sums);
+
+    ck_assert_ptr_nonnull(sums);
+    for (uint64_t i = 0; i < n; i++)
+        sums[i] = -1.0; /* must be overwritten */
+    return sums;
+}
+
+/* Runs a table over matrices of the given shapes; is_wanted decides which get channel sums. */
+static zfi_stats_result_t run(const zfi_kernels_t *table, const array_t *grad, int channels_are_rows,
+                              const shape_t *shapes, uint32_t n_matrices, unsigned is_wanted,
+                              double *out_sums[MAX_MATRICES]) {
+    zfi_stats_matrix_t matrices[MAX_MATRICES];
+    const zfi_stats_t job = {.grad = grad->at,
+                             .dtype = grad->dtype,
+                             .channels_are_rows = channels_are_rows,
+                             .matrices = matrices,
+                             .n_matrices = n_matrices};
+    zfi_stats_result_t result = {.sum_squares = -1.0, .n_nonfinite = 77};
+
+    for (uint32_t k = 0; k < n_matrices; k++) {
+        out_sums[k] = is_wanted >> k & 1 ? new_sums(channels_are_rows ? shapes[k].rows : shapes[k].cols) : NULL;
+        matrices[k] = (zfi_stats_matrix_t){.rows = shapes[k].rows, .cols = shapes[k].cols, .abs_sums = out_sums[k]};
+    }
+    table->stats(&job, &result);
+    return result;
+}
+
+static void check_sums(const double *want, const double *got, uint64_t n, const char *table, const shape_t *shape) {
+    for (uint64_t c = 0; want && c < n; c++)
+        if (doubles_differ(want[c], got[c]))
+            ck_abort_msg("%s: channel %llu of %llu x %llu: %a, ref has %a", table, (unsigned long long)c,
+                         (unsigned long long)shape->rows, (unsigned long long)shape->cols, got[c], want[c]);
+}
+
+static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtype, int channels_are_rows,
+                    contents_t contents, unsigned is_wanted) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    double *want_sums[MAX_MATRICES], *got_sums[MAX_MATRICES];
+    uint64_t n_elems = 0;
+    array_t grad;
+    zfi_stats_result_t want, got;
+
+    for (uint32_t k = 0; k < n_matrices; k++)
+        n_elems += shapes[k].rows * shapes[k].cols;
+    grad = array_new(dtype, n_elems, contents);
+    want = run(zfi_kernels_ref(), &grad, channels_are_rows, shapes, n_matrices, is_wanted, want_sums);
+    for (int t = 0; t < n_tables; t++) {
+        got = run(tables[t], &grad, channels_are_rows, shapes, n_matrices, is_wanted, got_sums);
+        ck_assert_uint_eq(got.n_nonfinite, want.n_nonfinite);
+        if (doubles_differ(want.sum_squares, got.sum_squares))
+            ck_abort_msg("%s: sum of squares %a, ref has %a", tables[t]->name, got.sum_squares, want.sum_squares);
+        for (uint32_t k = 0; k < n_matrices; k++) {
+            check_sums(want_sums[k], got_sums[k], channels_are_rows ? shapes[k].rows : shapes[k].cols, tables[t]->name,
+                       &shapes[k]);
+            free(got_sums[k]);
+        }
+    }
+    for (uint32_t k = 0; k < n_matrices; k++)
+        free(want_sums[k]);
+    array_free(&grad);
+}
+
+START_TEST(all_lengths) {
+    for (uint64_t n = 0; n <= 67; n++)
+        for (int c = 0; c < 4; c++) {
+            const shape_t row = {1, n}, column = {n, 1};
+
+            compare(&row, 1, (zfi_dtype_t)(c & 1), c >> 1, ORDINARY, 1);
+            compare(&column, 1, (zfi_dtype_t)(c & 1), c >> 1, ORDINARY, 1);
+        }
+}
+END_TEST
+
+START_TEST(every_path) {
+    static const shape_t shapes[] = {
+        {0, 5},     {5, 0},    {3, 33},    {64, 64},    {65, 64},   {130, 31},  {200, 100}, {129, 1000}, {70, 1025},
+        {64, 4097}, {1, 8191}, {70, 4096}, {130, 4097}, {66, 9001}, {2, 70001}, {4096, 3},  {1000, 32},
+    };
+
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
+        for (int c = 0; c < 4; c++)
+            compare(&shapes[k], 1, (zfi_dtype_t)(c & 1), c >> 1, c & 1 ? SPECIAL : ORDINARY, 1);
+}
+END_TEST
+
+START_TEST(several_matrices) {
+    for (int repeat = 0; repeat < 60; repeat++) {
+        shape_t shapes[MAX_MATRICES];
+
+        for (int k = 0; k < MAX_MATRICES; k++)
+            shapes[k] = (shape_t){random_below(150), random_below(repeat % 3 ? 100 : 600)};
+        compare(shapes, 1 + (uint32_t)random_below(MAX_MATRICES), (zfi_dtype_t)(repeat & 1), repeat >> 1 & 1,
+                repeat % 5 ? ORDINARY : SPECIAL, (unsigned)random_below(16));
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("stats");
+    TCase *hand = tcase_create("by hand"), *tables = tcase_create("tables");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_test(hand, small_by_hand);
+    tcase_add_test(hand, order_by_hand);
+    tcase_add_test(hand, column_blocks_by_hand);
+    tcase_set_timeout(tables, 60);
+    tcase_add_test(tables, nonfinite_are_counted);
+    tcase_add_test(tables, all_lengths);
+    tcase_add_test(tables, every_path);
+    tcase_add_test(tables, several_matrices);
+    suite_add_tcase(suite, hand);
+    suite_add_tcase(suite, tables);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

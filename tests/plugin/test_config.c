@@ -1,0 +1,442 @@
+/* tests/plugin/test_config.c - the configuration: values, defaults, and a message for every kind of mistake. */
+#define _GNU_SOURCE /* newlocale, uselocale, mkdtemp */
+#include "config.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config_table.h"
+
+static zfi_config_t config;
+static zf_error_t err;
+
+static zf_status_t parse_bytes(const char *text, size_t nbytes) {
+    memset(&err, 0, sizeof err);
+    err.struct_size = sizeof err;
+    return zfi_config_parse(text, nbytes, "zf.ini", NULL, 0, &config, &err);
+}
+
+static zf_status_t parse(const char *text) { return parse_bytes(text, strlen(text)); }
+
+static zf_status_t parse_override(const char *text, const char *override) {
+    memset(&err, 0, sizeof err);
+    err.struct_size = sizeof err;
+    return zfi_config_parse(text, text ? strlen(text) : 0, "zf.ini", &override, 1, &config, &err);
+}
+
+/* The text is refused, out stays as it was, and the message has this part in it. */
+static void refused_bytes(const char *text, size_t nbytes, const char *part) {
+    zfi_config_t before;
+    memset(&config, 0x5A, sizeof config);
+    before = config;
+    ck_assert_int_eq(parse_bytes(text, nbytes), ZF_ERR_CONFIG);
+    ck_assert_int_eq(err.status, ZF_ERR_CONFIG);
+    ck_assert_int_eq(memcmp(&before, &config, sizeof config), 0);
+    ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
+}
+
+static void refused(const char *text, const char *part) { refused_bytes(text, strlen(text), part); }
+
+static void refused_override(const char *override, const char *part) {
+    ck_assert_int_eq(parse_override(NULL, override), ZF_ERR_CONFIG);
+    ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
+}
+
+/* ---- what is accepted -------------------------------------------------------------------------------------------- */
+
+START_TEST(defaults) {
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, &config, NULL), ZF_OK);
+    ck_assert(config.topk_ratio == 0.1);
+    ck_assert_uint_eq(config.select_interval, 16);
+    ck_assert_uint_eq(config.update_interval, 4);
+    ck_assert_uint_eq(config.full_warm_up_rounds, 10);
+    ck_assert_int_eq(config.overlap_step, 1);
+    ck_assert_uint_eq(config.publish_lag, 1);
+    ck_assert_int_eq(config.stagger, 1);
+    ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
+    ck_assert(config.deferred_lr_scale == 1.0);
+    ck_assert_uint_eq(config.threads, 0);
+    ck_assert_int_eq(config.affinity, ZFI_AFFINITY_AUTO);
+    ck_assert_uint_eq(config.memory_limit_mib, 0);
+    ck_assert_uint_eq(config.deadline_ms, 120000);
+    ck_assert_uint_eq(config.max_steps_ahead, 8);
+    ck_assert_int_eq(config.level, ZF_LOG_INFO);
+}
+END_TEST
+
+START_TEST(whole_file) {
+    const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
+                       "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
+                       "update_interval = +8\nfull_warm_up_rounds=1\nstagger = No\ndeferred = mean\n"
+                       "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
+                       "memory_limit_mib=1099511627776\ndeadline_ms=100\nmax_steps_ahead=64\n[log] # ok\nlevel=debug";
+    ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+    ck_assert(config.topk_ratio == 0.25);
+    ck_assert_uint_eq(config.select_interval, 32);
+    ck_assert_uint_eq(config.update_interval, 8);
+    ck_assert_int_eq(config.stagger, 0);
+    ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
+    ck_assert(config.deferred_lr_scale == 2.0);
+    ck_assert_uint_eq(config.publish_lag, 0);
+    ck_assert_uint_eq(config.threads, 3);
+    ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
+    ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
+    ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
+}
+END_TEST
+
+START_TEST(booleans) {
+    static const char *const yes[] = {"true", "yes", "on", "1", "True", "ON"};
+    static const char *const no[] = {"false", "no", "off", "0", "False", "nO"};
+    char text[64];
+    for (size_t i = 0; i < 6; i++) {
+        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", yes[i]);
+        ck_assert(parse(text) == ZF_OK && config.stagger == 1);
+        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", no[i]);
+        ck_assert(parse(text) == ZF_OK && config.stagger == 0);
+    }
+    refused("[zenflow]\nstagger = 2\n", "stagger = \"2\" is no bool; allowed: true | false");
+}
+END_TEST
+
+START_TEST(overlap_and_lag) {
+    ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\n"), ZF_OK);
+    ck_assert_uint_eq(config.publish_lag, 0);
+    ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = 0\n"), ZF_OK);
+    refused("[zenflow]\noverlap_step = false\npublish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag = 1 contradicts");
+    refused("[zenflow]\npublish_lag = 1\noverlap_step = false\n", "zf.ini:2: [zenflow] publish_lag = 1 contradicts");
+}
+END_TEST
+
+START_TEST(overrides) {
+    const char *const list[] = {"zenflow.topk_ratio=0.5", " zenflow.topk_ratio = 0.25 ", "log.level=warn"};
+    if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK) ck_abort_msg("%s", err.message);
+    ck_assert_uint_eq(config.update_interval, 3);
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list + 2, 1, &config, NULL), ZF_OK);
+    ck_assert_int_eq(config.level, ZF_LOG_WARN);
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list, 1, &config, NULL), ZF_OK);
+    ck_assert(config.topk_ratio == 0.5);
+    refused_override(" zenflow.topk_ratio = 0.25", "override 1: no section [ zenflow]");
+    refused_override("zenflow.topk_ratio", "override 1: \"zenflow.topk_ratio\" is not section.key=value");
+    refused_override("topk_ratio=0.5", "is not section.key=value");
+    refused_override("topk_ratio=0.5.5", "is not section.key=value");
+    refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
+    refused_override("zenflow.topk=2", "nearest: topk_ratio");
+    refused_override("shard.stage=3", "section [shard] is not in this version");
+    refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
+    ck_assert_int_eq(parse_override("[zenflow]\npublish_lag=1\n", "zenflow.overlap_step=off"), ZF_ERR_CONFIG);
+}
+END_TEST
+
+START_TEST(override_order) {
+    const char *const list[] = {"zenflow.topk_ratio=0.5", "zenflow.topk_ratio = 0.25 "};
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list, 2, &config, NULL), ZF_OK);
+    ck_assert(config.topk_ratio == 0.25);
+}
+END_TEST
+
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
+
+START_TEST(unknown_names) {
+    refused("[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio");
+    refused("[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio");
+    refused("\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]");
+    refused("[]\n", "no section []");
+    refused("[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]");
+    refused("[zenflow]\nlr = 1e-4\n", "it comes from the trainer with every step");
+    refused("topk_ratio = 0.1\n", "zf.ini:1: key before the first [section]");
+    refused("[zenflow]\n = 0.1\n", "zf.ini:2: no key before '='");
+}
+END_TEST
+
+START_TEST(unknown_section_hides_its_keys) {
+    refused("[zenflw]\na=1\nb=2\n[log]\nlevel=loud\n", "level = \"loud\"");
+    ck_assert(strstr(err.message, "zf.ini:2") == NULL);
+}
+END_TEST
+
+START_TEST(malformed_lines) {
+    refused("[zenflow]\ntopk_ratio\nstagger\n", "zf.ini:2: neither [section], key = value nor a comment");
+    ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
+    refused("[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'");
+    refused("[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'");
+    refused("[zenflow]\ntopk_ratio\n", "zf.ini:2: neither");
+}
+END_TEST
+
+START_TEST(duplicates) {
+    refused("[zenflow]\nstagger=on\n[log]\nlevel=info\n[zenflow]\nstagger=on\n",
+            "zf.ini:6: [zenflow] stagger is given again, first in line 2");
+    refused("[zenflow]\n  stagger = on\n  stagger = on\n", "zf.ini:3: [zenflow] stagger is given again");
+}
+END_TEST
+
+START_TEST(numbers) {
+    static const char *const no_reals[] = {"", "x", "0x1p-3", "inf", "nan", "0,5", "0.5f", "0.1 0.2", "1e", ".", "- 1", "--1"};
+    char text[128];
+    for (size_t i = 0; i < sizeof no_reals / sizeof no_reals[0]; i++) {
+        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", no_reals[i]);
+        refused(text, "is no real; allowed: (0, 1]");
+    }
+    refused("[zenflow]\ntopk_ratio = 0,5\n", "the decimal sign is a point");
+    refused("[zenflow]\ntopk_ratio = -0.1\n", "topk_ratio = -0.1 is out of range; allowed: (0, 1]");
+    refused("[zenflow]\ntopk_ratio = 1.0000001\n", "is out of range");
+    refused("[zenflow]\ndeferred_lr_scale = 0\n", "is out of range");
+    refused("[zenflow]\ndeferred_lr_scale = 1e999\n", "is out of range");
+    refused("[zenflow]\nupdate_interval = 4.0\n", "update_interval = \"4.0\" is no int");
+    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64");
+    refused("[zenflow]\nupdate_interval = 65\n", "out of range");
+    refused("[zenflow]\nupdate_interval = -4\n", "out of range");
+    refused("[zenflow]\nupdate_interval = 4294967297\n", "out of range");
+    refused("[host]\nmemory_limit_mib = 99999999999999999999999\n", "out of range");
+    refused("[log]\nlevel = loud\n", "level = \"loud\" is no choice; allowed: error | warn | info | debug");
+}
+END_TEST
+
+START_TEST(of_later_versions) {
+    static const char *const texts[] = {
+        "[zenflow]\nselect_strategy = epoch\n", "[zenflow]\nselect_strategy = auto\n", "[zenflow]\nupdate_interval = auto\n",
+        "[zenflow]\ntopk_ratio = auto\n", "[zenflow]\ntopk_ratio = 0\n", "[zenflow]\ntopk_ratio = 0.0\n",
+        "[zenflow]\ndeferred = moments\n", "[zenflow]\nauto_ratio = 0.9\n", "[zenflow]\noffload = true\n",
+        "[zenflow]\npredict = auto\n", "[zenflow]\nmax_swap_ratio = 0.1\n", "[shard]\nstage = 3\n", "[device]\n",
+        "[trace]\nfile = x\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) refused(texts[i], "not in this version");
+}
+END_TEST
+
+START_TEST(long_lines) {
+    char text[512];
+    int n = snprintf(text, sizeof text, "[log]\nlevel = info ; ");
+    memset(text + n, 'x', 300);
+    strcpy(text + n + 300, "\nlevel = warn\n");
+    refused(text, "zf.ini:2: line of 315 bytes, at most 199 are read");
+    strcpy(text, "[log]\nlevel = info ; ");
+    memset(text + n, 'x', (size_t)(199 + 6 - n));
+    strcpy(text + 199 + 6, "\n");
+    ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+    strcpy(text + 199 + 6, "x\n");
+    refused(text, "line of 200 bytes");
+    memset(text, '#', 400); /* a comment may be as long as it likes */
+    text[400] = '\0';
+    ck_assert_int_eq(parse(text), ZF_OK);
+}
+END_TEST
+
+START_TEST(binary) {
+    refused_bytes("[log]\nlevel = in\0fo\n", 20, "zf.ini:2: byte 0x00: this is not UTF-8 text");
+    refused("[log]\n# caf\xE9\n", "zf.ini:2: byte 0xe9");
+    refused("# \xC0\xAF\n", "byte 0xc0");
+    refused("# \xED\xA0\x80\n", "byte 0xed");
+    refused("\x7F" "ELF\x02\x01\x01", "byte 0x7f");
+    refused("\xFF\xFE[\0", "byte 0xff");
+    ck_assert_int_eq(parse("# caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\n"), ZF_OK);
+}
+END_TEST
+
+START_TEST(all_at_once) {
+    char text[4096];
+    size_t n = (size_t)snprintf(text, sizeof text, "[zenflow]\n");
+    refused("[zenflow]\ntopk_ratio = 3\nupdate_interval = x\n[lgo]\n[log]\nlevel = 1\n", "zf.ini:2");
+    ck_assert(strstr(err.message, "zf.ini:3") && strstr(err.message, "zf.ini:4") && strstr(err.message, "zf.ini:6"));
+    for (int i = 0; i < 100; i++) n += (size_t)snprintf(text + n, sizeof text - n, "wrong_key_%d = 1\n", i);
+    refused(text, "zf.ini:2: ");
+    ck_assert_msg(strstr(err.message, "; ... and 9") != NULL, "%s", err.message);
+    ck_assert_uint_lt(strlen(err.message), sizeof err.message);
+    ck_assert_str_eq(err.message + strlen(err.message) - 5, " more");
+}
+END_TEST
+
+START_TEST(a_long_name_of_the_text) {
+    char where[1024];
+    memset(where, 'w', sizeof where);
+    where[sizeof where - 1] = '\0';
+    err.struct_size = sizeof err;
+    ck_assert_int_eq(zfi_config_parse("[log]\nlevel=x\n", 14, where, NULL, 0, &config, &err), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, "level = \"x\"") != NULL);
+}
+END_TEST
+
+START_TEST(arguments) {
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, NULL, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_config_parse(NULL, 7, NULL, NULL, 0, &config, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 1, &config, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(parse_override(NULL, NULL), ZF_ERR_CONFIG);
+    ck_assert_int_eq(parse_bytes("", (size_t)1 << 21), ZF_ERR_CONFIG);
+}
+END_TEST
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static void write_file(const char *path, const void *data, size_t nbytes) {
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, nbytes, f), nbytes);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static zf_status_t parse_file(const char *path) {
+    err.struct_size = sizeof err;
+    return zfi_config_parse_file(path, NULL, 0, &config, &err);
+}
+
+START_TEST(files) {
+    char dir[] = "/tmp/zf-test-config-XXXXXX", path[64], *big;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/zf.ini", dir);
+    ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, path) && strstr(err.message, "errno 2") && err.native_code == 2);
+    ck_assert_int_eq(parse_file(dir), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, "not a regular file") != NULL);
+    ck_assert_int_eq(parse_file(""), ZF_ERR_CONFIG);
+    ck_assert_int_eq(parse_file(NULL), ZF_ERR_CONFIG);
+    write_file(path, "[log]\nlevel = warn\n", 19);
+    ck_assert_int_eq(parse_file(path), ZF_OK);
+    ck_assert_int_eq(config.level, ZF_LOG_WARN);
+    write_file(path, "[log]\nlevel = wrn\n", 18);
+    ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, "zf.ini:2: [log] level") != NULL);
+    big = calloc(1, ((size_t)1 << 20) + 1);
+    ck_assert_ptr_nonnull(big);
+    write_file(path, big, ((size_t)1 << 20) + 1);
+    free(big);
+    ck_assert_int_eq(parse_file(path), ZF_ERR_CONFIG);
+    ck_assert(strstr(err.message, "more than 1048576 bytes") != NULL);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+START_TEST(keys_describe_themselves) {
+    zfi_config_t deflt;
+    ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, &deflt, NULL), ZF_OK);
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
+        zf_config_key_t key = {.struct_size = sizeof key};
+        char value[64], text[256];
+        ck_assert_int_eq(zfi_config_key(i, &key, NULL), ZF_OK);
+        ck_assert(*key.section && *key.key && *key.type && *key.range && *key.deflt && strlen(key.doc) > 20);
+        ck_assert_int_eq(zfi_config_value(&deflt, i, value, sizeof value, NULL), ZF_OK);
+        ck_assert_str_eq(value, key.deflt);
+        snprintf(text, sizeof text, "[%s]\n%s = %s\n", key.section, key.key, value);
+        ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+    }
+}
+END_TEST
+
+START_TEST(keys_are_sized) {
+    struct {
+        zf_config_key_t key;
+        unsigned char guard[8];
+    } b;
+    memset(&b, 0xA5, sizeof b);
+    b.key.struct_size = 16;
+    ck_assert_int_eq(zfi_config_key(0, &b.key, NULL), ZF_OK);
+    ck_assert_str_eq(b.key.section, "zenflow");
+    for (size_t i = 16; i < sizeof b; i++) ck_assert_uint_eq(((unsigned char *)&b)[i], 0xA5);
+    ck_assert_int_eq(zfi_config_key(zfi_config_n_keys(), &b.key, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_config_key(0, NULL, NULL), ZF_ERR_ARGUMENT);
+    b.key.struct_size = 0;
+    ck_assert_int_eq(zfi_config_key(0, &b.key, NULL), ZF_ERR_ABI);
+}
+END_TEST
+
+START_TEST(values_are_cut) {
+    char buf[8] = "zzzzzzz";
+    parse("[zenflow]\ntopk_ratio = 0.12345678901234567\n");
+    ck_assert_int_eq(zfi_config_value(&config, 0, buf, 4, NULL), ZF_OK);
+    ck_assert_str_eq(buf, "0.1");
+    ck_assert_int_eq(zfi_config_value(&config, 0, buf, 0, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_config_value(&config, 99, buf, 8, NULL), ZF_ERR_ARGUMENT);
+}
+END_TEST
+
+/* ---- every locale, every input ----------------------------------------------------------------------------------- */
+
+/* A locale with a decimal comma where the system has one. */
+START_TEST(locale) {
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "ru_RU.UTF-8"};
+    locale_t foreign = (locale_t)0, before;
+    char buf[64];
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && foreign == (locale_t)0; i++)
+        foreign = newlocale(LC_ALL_MASK, names[i], (locale_t)0);
+    if (foreign == (locale_t)0) {
+        fprintf(stderr, "test_config: no locale with a decimal comma is installed; numbers checked in the C locale only\n");
+        return;
+    }
+    before = uselocale(foreign);
+    snprintf(buf, sizeof buf, "%.1f", 0.5);
+    ck_assert_str_eq(buf, "0,5");
+    ck_assert_int_eq(parse("[zenflow]\ntopk_ratio = 0.15625\n"), ZF_OK);
+    ck_assert(config.topk_ratio == 0.15625);
+    ck_assert_int_eq(zfi_config_value(&config, 0, buf, sizeof buf, NULL), ZF_OK);
+    ck_assert_str_eq(buf, "0.15625");
+    refused("[zenflow]\ntopk_ratio = 0,5\n", "is no real");
+    uselocale(before);
+    freelocale(foreign);
+}
+END_TEST
+
+static uint64_t next_random(uint64_t *state) { /* xorshift64 */
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Random bytes, and random cuts of a right text: never a crash, and a message whenever it is refused. */
+START_TEST(random_texts) {
+    static const char right[] = "[zenflow]\ntopk_ratio = 0.5\nstagger = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
+    static const char alphabet[] = "[]=:;# \t\n\r.,-+0123456789eEabz_\"\x80\xC3\xA9\xEF\xBB\xBF";
+    uint64_t state = 0x9E3779B97F4A7C15u;
+    for (int round = 0; round < 20000; round++) {
+        size_t n = next_random(&state) % 600;
+        char *text = malloc(n + 1); /* exact size: a read past the end is seen by a sanitizer */
+        ck_assert_ptr_nonnull(text);
+        for (size_t i = 0; i < n; i++) text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
+        if (round % 2)
+            for (size_t i = 0; i < n; i++)
+                if (next_random(&state) % 16) text[i] = right[i % (sizeof right - 1)];
+        if (round % 5 == 0)
+            for (size_t i = 0; i < n; i++) text[i] = (char)next_random(&state);
+        if (parse_bytes(text, n) != ZF_OK) ck_assert_uint_gt(strlen(err.message), 10);
+        free(text);
+    }
+}
+END_TEST
+
+START_TEST(random_overrides) {
+    static const char alphabet[] = "zenflow.topk_ratio=0.5hostlog\x01\xC3";
+    uint64_t state = 7;
+    for (int round = 0; round < 20000; round++) {
+        char text[260];
+        size_t n = next_random(&state) % sizeof text;
+        for (size_t i = 0; i < n; i++) text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
+        text[n ? n - 1 : 0] = '\0';
+        if (parse_override(NULL, text) != ZF_OK) ck_assert_uint_gt(strlen(err.message), 10);
+    }
+}
+END_TEST
+
+int main(void) {
+    const TTest *const tests[] = {
+        defaults, whole_file, booleans, overlap_and_lag, overrides, override_order, unknown_names,
+        unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, of_later_versions, long_lines, binary,
+        all_at_once, a_long_name_of_the_text, arguments, files, keys_describe_themselves, keys_are_sized, values_are_cut,
+        locale, random_texts, random_overrides};
+    Suite *suite = suite_create("config");
+    SRunner *runner = srunner_create(suite);
+    TCase *tcase = tcase_create("config");
+    int n_failed;
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed ? 1 : 0;
+}

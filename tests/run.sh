@@ -1,0 +1,147 @@
+#!/bin/sh
+# run.sh - builds everything and runs every test. From any directory: sh tests/run.sh [--quick]
+#
+#   1. build/test   plain build (RelWithDebInfo), all tests
+#   2. build/asan   address and undefined-behaviour sanitizers, tests not labelled "slow" or "nosan"
+#   3. build/tsan   thread sanitizer, the same tests
+#   4. build/clang  everything with clang and -Werror, if clang is there; only built
+#
+#   --quick         only 1.
+#   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
+#   ZF_WERROR=ON    warnings are errors in 1. to 3. too (CI)
+#   ZF_GLUE_DIR     folder with real GLUE data; tests that need it skip without
+#
+# Ends with the line "N passed, M failed, K skipped", summed over all runs; a build that fails counts as one failure. The
+# output of each failed test and the reason of each skipped one stand before it. Exit status 0 only if nothing failed.
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
+cd "$root" || exit 2
+
+quick=0
+for arg in "$@"; do
+    case $arg in
+    --quick) quick=1 ;;
+    *)
+        echo "usage: sh tests/run.sh [--quick]" >&2
+        exit 2
+        ;;
+    esac
+done
+
+jobs=${ZF_JOBS:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)}
+werror=${ZF_WERROR:-OFF}
+passed=0
+failed=0
+skipped=0
+
+sh conformance/deps.sh || {
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+}
+
+say() { printf '== %s\n' "$*"; }
+
+# build NAME CMAKE-ARGUMENT...
+# Configures and builds build/NAME, quietly unless it fails.
+build() {
+    name=$1
+    shift
+    log=build/$name/build.log
+    started=$(date +%s)
+    say "$name: building"
+    mkdir -p "build/$name"
+    if cmake -S . -B "build/$name" -G Ninja "$@" >"$log" 2>&1 &&
+        cmake --build "build/$name" --parallel "$jobs" -- -k 0 >>"$log" 2>&1; then
+        warnings=$(grep -c 'warning:' "$log")
+        say "$name: built in $(($(date +%s) - started)) s, $warnings warnings"
+        [ "$warnings" -eq 0 ] || grep 'warning:' "$log" | head -n 20
+        return 0
+    fi
+    grep -v -e '^\[[0-9]*/[0-9]*\] ' -e '^-- ' "$log" | head -n 80 # without the steps that went well
+    say "$name: the build failed; all of it is in $log"
+    failed=$((failed + 1))
+    return 1
+}
+
+# run_tests NAME CTEST-ARGUMENT...
+# Runs the tests of build/NAME and adds to the counters. ctest prints one line per test as it ends, and the output of
+# each that failed; the reasons of skipped ones are taken from its log.
+run_tests() {
+    name=$1
+    shift
+    out=build/$name/ctest.out
+    say "$name: testing"
+    { ctest --test-dir "build/$name" -j "$jobs" --output-on-failure --no-tests=error "$@" 2>&1; echo "status $?"; } |
+        tee "$out" | grep -v '^status '
+    status=$(sed -n 's/^status //p' "$out" | tail -n 1)
+    # "  3/10 Test  #7: name ...........   Passed    0.01 sec", or ***Skipped, ***Failed, ***Timeout, ***Exception: ...
+    line='^ *[0-9]*/[0-9]* Test *#[0-9]*: '
+    n_passed=$(grep "$line" "$out" | grep -c '[. ] *Passed  *[0-9.]* sec')
+    n_skipped=$(grep "$line" "$out" | grep -c '\*\*\*Skipped  *[0-9.]* sec')
+    n_all=$(grep -c "$line" "$out")
+    n_failed=$((n_all - n_passed - n_skipped))
+    # Nothing may be lost: ctest itself failing without a failed test is a failure too.
+    [ "$status" -eq 0 ] || [ "$n_failed" -gt 0 ] || n_failed=1
+    passed=$((passed + n_passed))
+    failed=$((failed + n_failed))
+    skipped=$((skipped + n_skipped))
+    [ "$n_skipped" -eq 0 ] || print_skip_reasons "$name"
+}
+
+# print_skip_reasons NAME
+# The last line that each skipped test printed: ctest names them at the end, their output is in its log.
+print_skip_reasons() {
+    awk -v run="$1" '
+        FNR == NR {
+            if (/^\t *[0-9]+ - .* \(Skipped\)$/) {
+                sub(/^\t *[0-9]+ - /, "")
+                sub(/ \(Skipped\)$/, "")
+                is_skipped[$0] = 1
+            }
+            next
+        }
+        /^[0-9]+\/[0-9]+ Test: / { test = $0; sub(/^[0-9]+\/[0-9]+ Test: /, "", test); reason = "it gave no reason" }
+        /^Output:$/ { is_inside = 1; next }
+        /^<end of output>$/ {
+            is_inside = 0
+            if (test in is_skipped)
+                print "== " run ": skipped " test ": " reason
+        }
+        is_inside && /[^ \t-]/ { reason = $0 }
+    ' "build/$1/ctest.out" "build/$1/Testing/Temporary/LastTest.log"
+}
+
+# build_and_test NAME CTEST-ARGUMENTS CMAKE-ARGUMENT...
+build_and_test() {
+    name=$1
+    ctest_args=$2
+    shift 2
+    # shellcheck disable=SC2086 # a list of words
+    build "$name" "$@" && run_tests "$name" $ctest_args
+}
+
+finish() {
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+build_and_test test "" -DZF_WERROR="$werror"
+[ "$quick" -eq 0 ] || finish
+
+# Sanitizers: stop at the first report, with a status that no test uses by itself.
+ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
+TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
+few="-LE ^(slow|nosan)$"
+build_and_test asan "$few" -DZF_WERROR="$werror" -DZF_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
+build_and_test tsan "$few" -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug
+
+if command -v clang >/dev/null 2>&1; then
+    build clang -DCMAKE_C_COMPILER=clang -DZF_WERROR=ON -DZF_BENCH=ON
+else
+    say "clang: not installed, its build is left out"
+fi
+finish
