@@ -405,11 +405,13 @@ void zo_export(const zo_t *o, uint32_t id, float *dst)
     memcpy(v, p->v, p->n_elems * sizeof *v);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         const zo_matrix_t *x = &o->matrices[i];
-        zo_target_t to = {.w = dst, .m = m, .v = v, .n = zo_zeros(x->channels, sizeof *x->n)};
+        zo_target_t to = {.w = dst, .m = m, .v = v};
 
+        if (x->param != id)
+            continue;
+        to.n = zo_zeros(x->channels, sizeof *x->n);
         memcpy(to.n, x->n, x->channels * sizeof *x->n);
-        if (x->param == id)
-            replay(o, x, &to);
+        replay(o, x, &to);
         free(to.n);
     }
     free(m);

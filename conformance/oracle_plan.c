@@ -47,14 +47,18 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
 static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint64_t cols)
 {
     const zo_decl_t *d = &o->params[id].decl;
-    zo_matrix_t *grown = realloc(o->matrices, (o->n_matrices + 1) * sizeof *grown);
     zo_matrix_t *x;
     uint64_t n;
 
-    if (!grown)
-        exit(2);
-    o->matrices = grown;
-    x = &grown[o->n_matrices++];
+    if ((o->n_matrices & (o->n_matrices - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
+        zo_matrix_t *grown = zo_zeros(o->n_matrices ? 2ull * o->n_matrices : 1, sizeof *grown);
+
+        if (o->n_matrices)
+            memcpy(grown, o->matrices, o->n_matrices * sizeof *grown);
+        free(o->matrices);
+        o->matrices = grown;
+    }
+    x = &o->matrices[o->n_matrices++];
     memset(x, 0, sizeof *x);
     x->param = id;
     x->first = first;
@@ -69,6 +73,7 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     x->device_n = zo_zeros(n, sizeof *x->device_n);
     x->importance = zo_zeros(n, sizeof *x->importance);
     x->record = zo_zeros(n, sizeof *x->record);
+    x->slots = zo_zeros(o->config.update_interval, sizeof *x->slots);
 }
 
 static void cut_param(zo_t *o, uint32_t id, uint64_t total)
@@ -94,27 +99,39 @@ static uint64_t matrix_nbytes(const zo_t *o, const zo_matrix_t *x)
     return x->rows * x->cols * zo_dtype_nbytes(o->params[x->param].decl.dtype);
 }
 
-/* Largest first, ties by number: repeatedly take the largest that is left. */
+typedef struct zo_weight {
+    uint64_t nbytes;
+    uint32_t number;
+} zo_weight_t;
+
+/* Largest first, ties by number. */
+static int compare_weights(const void *left, const void *right)
+{
+    const zo_weight_t *a = left, *b = right;
+
+    if (a->nbytes != b->nbytes)
+        return a->nbytes > b->nbytes ? -1 : 1;
+    return a->number < b->number ? -1 : 1;
+}
+
 static void deal_cohorts(zo_t *o)
 {
     uint64_t load[ZO_MAX_SLOTS] = {0};
-    uint8_t *is_dealt = zo_zeros(o->n_matrices, 1);
+    zo_weight_t *order = zo_zeros(o->n_matrices, sizeof *order);
 
-    for (uint32_t dealt = 0; dealt < o->n_matrices; dealt++) {
-        uint32_t best = ZO_NO_ID, least = 0;
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        order[i] = (zo_weight_t){.nbytes = matrix_nbytes(o, &o->matrices[i]), .number = i};
+    qsort(order, o->n_matrices, sizeof *order, compare_weights);
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        uint32_t least = 0;
 
-        for (uint32_t i = 0; i < o->n_matrices; i++)
-            if (!is_dealt[i] &&
-                (best == ZO_NO_ID || matrix_nbytes(o, &o->matrices[i]) > matrix_nbytes(o, &o->matrices[best])))
-                best = i;
         for (uint32_t j = 1; j < o->n_cohorts; j++)
             if (load[j] < load[least])
                 least = j;
-        is_dealt[best] = 1;
-        o->matrices[best].cohort = least;
-        load[least] += matrix_nbytes(o, &o->matrices[best]);
+        o->matrices[order[i].number].cohort = least;
+        load[least] += order[i].nbytes;
     }
-    free(is_dealt);
+    free(order);
 }
 
 /* ---- "Start" ----------------------------------------------------------------------------------------------------- */
@@ -182,7 +199,7 @@ void zo_destroy(zo_t *o)
         return;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-        void *arrays[] = {x->is_selected, x->is_entering, x->n, x->device_n, x->importance, x->record};
+        void *arrays[] = {x->is_selected, x->is_entering, x->n, x->device_n, x->importance, x->record, x->slots};
 
         zo_drop_slots(x);
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++)

@@ -20,7 +20,7 @@ typedef struct zo_matrix {
     uint8_t *is_selected, *is_entering; /* [channels] */
     uint32_t *n, *device_n;             /* [channels] */
     double *importance, *record;        /* [channels] */
-    zo_slot_t slots[ZO_MAX_SLOTS];
+    zo_slot_t *slots; /* [update_interval] */
     uint32_t n_slots;
     int is_publish_due;
 } zo_matrix_t;

@@ -1,11 +1,11 @@
 /* plugin/config.c - reads the INI configuration (contract in config.h).
  *
- * Model: inih splits lines into section, key and value; everything that the packaged library does silently is taken from it.
- * Our line reader hands it one checked line at a time: without leading blanks (it would read an indented key as the
- * continuation of the one before), never cut, never binary; it looks at section headers itself (the library reports only
- * sections that have keys, and cuts their names), and notices a key line that never came back as one without '='.
- * Problems are collected in order and reported together; the caller's struct is written only when there is none.
- * Cost: no allocation for a text, one of 1 MiB for a file. */
+ * Model: inih splits lines into section, key and value; everything that the packaged library does silently is taken
+ * from it. Our line reader hands it one checked line at a time: without leading blanks (it would read an indented key
+ * as the continuation of the one before), never cut, never binary; it looks at section headers itself (the library
+ * reports only sections that have keys, and cuts their names), and notices a key line that never came back as one
+ * without '='. Problems are collected in order and reported together; the caller's struct is written only when there is
+ * none. Cost: no allocation for a text, one of 1 MiB for a file. */
 #include "config.h"
 
 #include <errno.h>
@@ -32,10 +32,10 @@ enum {
 
 typedef struct reading {
     const char *where;
-    const char *next, *end; /* what is left of the text */
-    unsigned line;          /* of the line read last, from 1; 0 outside the text */
-    unsigned open_line;     /* a key line given to the library that has not come back as a pair; 0 = none */
-    int is_skipping;        /* inside a section that was refused as a whole */
+    const char *next, *end;          /* what is left of the text */
+    unsigned line;                   /* of the line read last, from 1; 0 outside the text */
+    unsigned open_line;              /* a key line given to the library that has not come back as a pair; 0 = none */
+    int is_skipping;                 /* inside a section that was refused as a whole */
     unsigned given_line[ZFI_N_KEYS]; /* where a key was given first; 0 = not given */
     int is_given[ZFI_N_KEYS];        /* in the text or by an override */
     zfi_config_t config;
@@ -50,14 +50,18 @@ typedef struct reading {
 static const char *excerpt(const char *text, char out[EXCERPT_NBYTES]) {
     size_t n = strnlen(text, EXCERPT_NBYTES);
     int is_cut = n >= EXCERPT_NBYTES - 3;
-    if (is_cut) n = EXCERPT_NBYTES - 6;
-    while (is_cut && n && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
-    for (size_t i = 0; i < n; i++) out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? '?' : text[i];
+    if (is_cut)
+        n = EXCERPT_NBYTES - 6;
+    while (is_cut && n && ((unsigned char)text[n] & 0xC0) == 0x80)
+        n--;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? '?' : text[i];
     memcpy(out + n, is_cut ? "..." : "", is_cut ? 4 : 1);
     return out;
 }
 
-/* Adds one problem to the list: "where:line: ..." or, outside of lines, "where: ...". A first one that is too long is cut. */
+/* Adds one problem to the list: "where:line: ..." or, outside of lines, "where: ...". A first one that is too long is
+ * cut. */
 static void add_problem(reading_t *r, const char *where, unsigned line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -71,10 +75,13 @@ static void add_problem(reading_t *r, const char *where, unsigned line, const ch
         return;
     }
     n = (size_t)snprintf(at, room, "%s%.120s", r->used ? "; " : "", where);
-    if (line && n < room) n += (size_t)snprintf(at + n, room - n, ":%u", line);
-    if (n < room) n += (size_t)snprintf(at + n, room - n, ": ");
+    if (line && n < room)
+        n += (size_t)snprintf(at + n, room - n, ":%u", line);
+    if (n < room)
+        n += (size_t)snprintf(at + n, room - n, ": ");
     va_start(args, format);
-    if (n < room) n += (size_t)vsnprintf(at + n, room - n, format, args);
+    if (n < room)
+        n += (size_t)vsnprintf(at + n, room - n, format, args);
     va_end(args);
     if (n < room) {
         r->used += n;
@@ -87,7 +94,8 @@ static void add_problem(reading_t *r, const char *where, unsigned line, const ch
 }
 
 static zf_status_t report_problems(reading_t *r, zf_error_t *err) {
-    if (r->n_hidden) snprintf(r->message + r->used, MESSAGE_NBYTES - r->used, "; ... and %u more", r->n_hidden);
+    if (r->n_hidden)
+        snprintf(r->message + r->used, MESSAGE_NBYTES - r->used, "; ... and %u more", r->n_hidden);
     return zfi_error(err, ZF_ERR_CONFIG, "config", "%s", r->message);
 }
 
@@ -121,14 +129,17 @@ static void report_unknown_key(reading_t *r, const char *where, unsigned line, c
         add_problem(r, where, line, "[%s] %s: this key belongs to [%s]", section, shown,
                     zfi_key_at((uint32_t)elsewhere)->section);
     else
-        add_problem(r, where, line, "[%s] has no key \"%s\"; nearest: %s", section, shown, zfi_key_nearest(section, name));
+        add_problem(r, where, line, "[%s] has no key \"%s\"; nearest: %s", section, shown,
+                    zfi_key_nearest(section, name));
 }
 
 static void report_unknown_section(reading_t *r, const char *where, unsigned line, const char *section) {
     char shown[EXCERPT_NBYTES];
     excerpt(section, shown);
-    if (zfi_section_is_planned(section)) add_problem(r, where, line, "section [%s] is not in this version", shown);
-    else add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
+    if (zfi_section_is_planned(section))
+        add_problem(r, where, line, "section [%s] is not in this version", shown);
+    else
+        add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
 }
 
 /* Takes one pair, from a line of the text (line > 0: may be given once) or from an override (the last one counts). */
@@ -144,10 +155,12 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
         add_problem(r, where, line, "[%s] %s is given again, first in line %u", section, name, r->given_line[i]);
         return;
     }
-    if (line) r->given_line[i] = line;
+    if (line)
+        r->given_line[i] = line;
     r->is_given[i] = 1;
     result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
-    if (result != ZFI_VALUE_OK) report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);
+    if (result != ZFI_VALUE_OK)
+        report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
@@ -155,7 +168,8 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
 static int is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
 static void close_open_line(reading_t *r) {
-    if (r->open_line) add_problem(r, r->where, r->open_line, "neither [section], key = value nor a comment");
+    if (r->open_line)
+        add_problem(r, r->where, r->open_line, "neither [section], key = value nor a comment");
     r->open_line = 0;
 }
 
@@ -170,11 +184,14 @@ static void take_header(reading_t *r, const char *line) {
     }
     for (rest = end + 1; is_blank(*rest); rest++) {
     }
-    if (*rest && *rest != ';' && *rest != '#') add_problem(r, r->where, r->line, "text after ']'");
+    if (*rest && *rest != ';' && *rest != '#')
+        add_problem(r, r->where, r->line, "text after ']'");
     memcpy(name, line + 1, (size_t)(end - line - 1));
     name[end - line - 1] = '\0';
-    if (zfi_section_is_known(name)) r->is_skipping = 0;
-    else report_unknown_section(r, r->where, r->line, name);
+    if (zfi_section_is_known(name))
+        r->is_skipping = 0;
+    else
+        report_unknown_section(r, r->where, r->line, name);
 }
 
 /* The library's fgets: one line without blanks at its ends, empty where there is nothing for the library to do. */
@@ -183,24 +200,31 @@ static char *read_line(char *buf, int nbytes, void *stream) {
     const char *start = r->next, *end;
     size_t n;
     close_open_line(r);
-    if (start == r->end || nbytes < 2) return NULL;
+    if (start == r->end || nbytes < 2)
+        return NULL;
     end = memchr(start, '\n', (size_t)(r->end - start));
     r->next = end ? end + 1 : r->end;
     r->line++;
-    if (!end) end = r->end;
-    while (start < end && is_blank(*start)) start++;
-    while (end > start && is_blank(end[-1])) end--;
+    if (!end)
+        end = r->end;
+    while (start < end && is_blank(*start))
+        start++;
+    while (end > start && is_blank(end[-1]))
+        end--;
     n = (size_t)(end - start);
     buf[0] = '\0';
-    if (n == 0 || *start == ';' || *start == '#') return buf;
+    if (n == 0 || *start == ';' || *start == '#')
+        return buf;
     if (n > LINE_MAX_NBYTES || n >= (size_t)nbytes) {
         add_problem(r, r->where, r->line, "line of %zu bytes, at most %d are read", n, LINE_MAX_NBYTES);
         return buf;
     }
     memcpy(buf, start, n);
     buf[n] = '\0';
-    if (*buf == '[') take_header(r, buf);
-    else r->open_line = r->line;
+    if (*buf == '[')
+        take_header(r, buf);
+    else
+        r->open_line = r->line;
     return buf;
 }
 
@@ -208,10 +232,14 @@ static char *read_line(char *buf, int nbytes, void *stream) {
 static int take_line(void *user, const char *section, const char *name, const char *value) {
     reading_t *r = user;
     r->open_line = 0;
-    if (r->is_skipping) return 1;
-    if (!*section) add_problem(r, r->where, r->line, "key before the first [section]");
-    else if (!*name) add_problem(r, r->where, r->line, "no key before '='");
-    else take_pair(r, r->where, r->line, section, name, value);
+    if (r->is_skipping)
+        return 1;
+    if (!*section)
+        add_problem(r, r->where, r->line, "key before the first [section]");
+    else if (!*name)
+        add_problem(r, r->where, r->line, "no key before '='");
+    else
+        take_pair(r, r->where, r->line, section, name, value);
     return 1;
 }
 
@@ -220,11 +248,15 @@ static int take_line(void *user, const char *section, const char *name, const ch
 /* Length of the UTF-8 character at s (RFC 3629: no overlong forms, no surrogates), 0 if there is none. */
 static size_t utf8_nbytes(const unsigned char *s, size_t left) {
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-    if (n == 0 || n > left) return 0;
+    if (n == 0 || n > left)
+        return 0;
     for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))) return 0;
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))) return 0;
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F)))
+        return 0;
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F)))
+        return 0;
     return n;
 }
 
@@ -238,7 +270,8 @@ static int check_bytes(reading_t *r, const char *where, const char *text, size_t
             add_problem(r, where, line, "byte 0x%02x: this is not UTF-8 text", s[i]);
             return 0;
         }
-        if (s[i] == '\n') line++;
+        if (s[i] == '\n')
+            line++;
     }
     return 1;
 }
@@ -249,14 +282,18 @@ static void take_text(reading_t *r, const char *text, uint64_t nbytes) {
         add_problem(r, r->where, 0, "%llu bytes, at most %d are read", (unsigned long long)nbytes, TEXT_MAX_NBYTES);
         return;
     }
-    if (!check_bytes(r, r->where, text, (size_t)nbytes)) return;
-    if (nbytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, nbytes -= 3;
+    if (!check_bytes(r, r->where, text, (size_t)nbytes))
+        return;
+    if (nbytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
+        text += 3, nbytes -= 3;
     r->next = text;
     r->end = text + nbytes;
     rc = ini_parse_stream(read_line, r, take_line, r);
     close_open_line(r);
-    if (rc < 0) add_problem(r, r->where, 0, "the INI library failed with %d", rc);
-    else if (r->next != r->end) add_problem(r, r->where, r->line, "the INI library stopped early");
+    if (rc < 0)
+        add_problem(r, r->where, 0, "the INI library failed with %d", rc);
+    else if (r->next != r->end)
+        add_problem(r, r->where, r->line, "the INI library stopped early");
 }
 
 /* "section.key=value"; blanks around the parts do not count. */
@@ -267,7 +304,8 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
         add_problem(r, where, 0, text ? "more than %d bytes" : "NULL, at most %d bytes", LINE_MAX_NBYTES);
         return;
     }
-    if (!check_bytes(r, where, text, strlen(text))) return;
+    if (!check_bytes(r, where, text, strlen(text)))
+        return;
     snprintf(copy, sizeof copy, "%s", text);
     equals = strchr(copy, '=');
     dot = strchr(copy, '.');
@@ -279,16 +317,20 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
     }
     for (value = equals + 1; is_blank(*value); value++) {
     }
-    for (size_t n = strlen(value); n && is_blank(value[n - 1]); n--) value[n - 1] = '\0';
+    for (size_t n = strlen(value); n && is_blank(value[n - 1]); n--)
+        value[n - 1] = '\0';
     *dot = *key_end = '\0';
-    if (zfi_section_is_known(copy)) take_pair(r, where, 0, copy, dot + 1, value);
-    else report_unknown_section(r, where, 0, copy);
+    if (zfi_section_is_known(copy))
+        take_pair(r, where, 0, copy, dot + 1, value);
+    else
+        report_unknown_section(r, where, 0, copy);
 }
 
 /* Values that are right alone and wrong together; and the one default that depends on another key. */
 static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag");
-    if (r->config.overlap_step) return;
+    if (r->config.overlap_step)
+        return;
     if (r->is_given[lag] && r->config.publish_lag != 0)
         add_problem(r, r->where, r->given_line[lag],
                     "[zenflow] publish_lag = %lu contradicts overlap_step = false, which is publish_lag = 0",
@@ -298,23 +340,29 @@ static void take_together(reading_t *r) {
 
 static void set_defaults(zfi_config_t *config) {
     memset(config, 0, sizeof *config);
-    for (uint32_t i = 0; i < ZFI_N_KEYS; i++) zfi_key_set(zfi_key_at(i), zfi_key_at(i)->deflt, config);
+    for (uint32_t i = 0; i < ZFI_N_KEYS; i++)
+        zfi_key_set(zfi_key_at(i), zfi_key_at(i)->deflt, config);
 }
 
 zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char *where, const char *const *overrides,
                              uint32_t n_overrides, zfi_config_t *out, zf_error_t *err) {
     reading_t r = {.where = where ? where : "config"};
-    if (!out) return zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
+    if (!out)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
     if (n_overrides && !overrides)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "n_overrides is %lu, overrides is NULL", (unsigned long)n_overrides);
+        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "n_overrides is %lu, overrides is NULL",
+                         (unsigned long)n_overrides);
     if (!text && text_nbytes)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "%llu bytes of configuration text, the text is NULL",
                          (unsigned long long)text_nbytes);
     set_defaults(&r.config);
-    if (text) take_text(&r, text, text_nbytes);
-    for (uint32_t i = 0; i < n_overrides; i++) take_override(&r, i, overrides[i]);
+    if (text)
+        take_text(&r, text, text_nbytes);
+    for (uint32_t i = 0; i < n_overrides; i++)
+        take_override(&r, i, overrides[i]);
     take_together(&r);
-    if (r.n_problems) return report_problems(&r, err);
+    if (r.n_problems)
+        return report_problems(&r, err);
     *out = r.config;
     return ZF_OK;
 }
@@ -326,9 +374,12 @@ static ssize_t read_all(int fd, char *buf, size_t nbytes) {
     size_t n = 0;
     while (n < nbytes) {
         ssize_t got = read(fd, buf + n, nbytes - n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
         n += (size_t)got;
     }
     return (ssize_t)n;
@@ -338,8 +389,8 @@ static zf_status_t fail_errno(zf_error_t *err, const char *path, const char *wha
     int native = errno;
     char text[96];
     snprintf(text, sizeof text, "%m"); /* the words for errno, safe among threads */
-    return zfi_error_scoped(err, ZF_ERR_CONFIG, ZF_SCOPE_CALL, native, "config", "%.300s: %s: %s (errno %d)", path, what,
-                            text, native);
+    return zfi_error_scoped(err, ZF_ERR_CONFIG, ZF_SCOPE_CALL, native, "config", "%.300s: %s: %s (errno %d)", path,
+                            what, text, native);
 }
 
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
@@ -349,9 +400,11 @@ zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides
     ssize_t n;
     zf_status_t st;
     int fd;
-    if (!path || !*path) return zfi_error(err, ZF_ERR_CONFIG, "config", "the path of the configuration file is empty");
+    if (!path || !*path)
+        return zfi_error(err, ZF_ERR_CONFIG, "config", "the path of the configuration file is empty");
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return fail_errno(err, path, "cannot open");
+    if (fd < 0)
+        return fail_errno(err, path, "cannot open");
     if (fstat(fd, &info) != 0) {
         st = fail_errno(err, path, "cannot stat");
         goto err_close;
@@ -366,10 +419,12 @@ zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides
         goto err_close;
     }
     n = read_all(fd, text, TEXT_MAX_NBYTES + 1);
-    if (n < 0) st = fail_errno(err, path, "cannot read");
+    if (n < 0)
+        st = fail_errno(err, path, "cannot read");
     else if (n > TEXT_MAX_NBYTES)
         st = zfi_error(err, ZF_ERR_CONFIG, "config", "%.300s: more than %d bytes", path, TEXT_MAX_NBYTES);
-    else st = zfi_config_parse(text, (uint64_t)n, path, overrides, n_overrides, out, err);
+    else
+        st = zfi_config_parse(text, (uint64_t)n, path, overrides, n_overrides, out, err);
     free(text);
 err_close:
     close(fd);
@@ -384,21 +439,30 @@ zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err) {
     zf_config_key_t full = {0};
     const zfi_key_t *key;
     zf_status_t st;
-    if (!out) return zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
+    if (!out)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
     if (i >= ZFI_N_KEYS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "key %lu of %d", (unsigned long)i, ZFI_N_KEYS);
     st = zfi_struct_check_out(out, "zf_config_key_t", err);
-    if (st) return st;
+    if (st)
+        return st;
     key = zfi_key_at(i);
-    full = (zf_config_key_t){.section = key->section, .key = key->name, .type = zfi_key_type_name(key->type),
-                             .range = key->range, .deflt = key->deflt, .doc = key->doc};
+    full = (zf_config_key_t){.section = key->section,
+                             .key = key->name,
+                             .type = zfi_key_type_name(key->type),
+                             .range = key->range,
+                             .deflt = key->deflt,
+                             .doc = key->doc};
     zfi_struct_write(out, &full, sizeof full);
     return ZF_OK;
 }
 
 zf_status_t zfi_config_value(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
     if (!config || !buf || nbytes == 0)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "%s", !config ? "config is NULL" : !buf ? "buf is NULL" : "buf has 0 bytes");
+        return zfi_error(err, ZF_ERR_ARGUMENT, "config", "%s",
+                         !config ? "config is NULL"
+                         : !buf  ? "buf is NULL"
+                                 : "buf has 0 bytes");
     if (i >= ZFI_N_KEYS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "config", "key %lu of %d", (unsigned long)i, ZFI_N_KEYS);
     zfi_key_print(zfi_key_at(i), config, buf, (size_t)nbytes);

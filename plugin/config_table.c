@@ -1,8 +1,10 @@
-/* plugin/config_table.c - the table of configuration keys, and one value of it from and to text (contract in the header).
+/* plugin/config_table.c - the table of configuration keys, and one value of it from and to text (contract in the
+ * header).
  *
- * Model: one row per key drives parsing, ranges, defaults, printing and documents; nothing about a key is written twice.
- * Real numbers are checked against a plain decimal grammar, then converted by strtod_l in the C locale, and are printed with
- * the fewest digits that read back to the same bits; whatever decimal sign the process's locale prints becomes a point. */
+ * Model: one row per key drives parsing, ranges, defaults, printing and documents; nothing about a key is written
+ * twice. Real numbers are checked against a plain decimal grammar, then converted by strtod_l in the C locale, and are
+ * printed with the fewest digits that read back to the same bits; whatever decimal sign the process's locale prints
+ * becomes a point. */
 #include "config_table.h"
 
 #include <locale.h>
@@ -25,14 +27,14 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 static const zfi_key_t keys[] = {
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 1, NULL, "auto 0", "(0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW."},
-    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "epoch auto", "step", "step",
-     "When the selected channels are chosen anew: every select_interval steps."},
+    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "epoch auto", "step",
+     "step", "When the selected channels are chosen anew: every select_interval steps."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, NULL, "auto", "1..1000000", "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(update_interval), 1, 64, 0, NULL, "auto", "1..64", "4",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient."},
-    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000", "10",
-     "Synchronous steps at the start, in which importance is collected for the first choice."},
+    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
+     "10", "Synchronous steps at the start, in which importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Host updates overlap the following step. false makes publish_lag 0."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, NULL, NULL, "0 | 1", "1",
@@ -41,12 +43,13 @@ static const zfi_key_t keys[] = {
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "moments", "replay | mean", "replay",
      "What a window does with its gradients: replay each step's update, or one update from their mean."},
-    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]", "1",
-     "deferred = mean only: factor on the learning rate of the one update of a window."},
+    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
+     "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",
-     "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them alone."},
+     "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
+     "alone."},
     {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "auto",
      "0..1099511627776", "0", "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, NULL, "100..86400000", "120000",
@@ -62,16 +65,34 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 static const struct planned {
     const char *section, *name;
 } planned[] = {
-    {"shard", NULL},           {"device", NULL},           {"trace", NULL},
-    {"zenflow", "auto_ratio"}, {"zenflow", "offload"},     {"zenflow", "predict"},
-    {"zenflow", "energy"},     {"zenflow", "max_topk_ratio"}, {"zenflow", "max_swap_ratio"},
-    {"zenflow", "accumulate_on"}, {"zenflow", "min_update_interval"}, {"zenflow", "max_update_interval"},
+    {"shard", NULL},
+    {"device", NULL},
+    {"trace", NULL},
+    {"zenflow", "auto_ratio"},
+    {"zenflow", "offload"},
+    {"zenflow", "predict"},
+    {"zenflow", "energy"},
+    {"zenflow", "max_topk_ratio"},
+    {"zenflow", "max_swap_ratio"},
+    {"zenflow", "accumulate_on"},
+    {"zenflow", "min_update_interval"},
+    {"zenflow", "max_update_interval"},
     {"host", "moments_dtype"},
 };
 
-static const char *const trainers[] = {"lr",           "learning_rate",     "betas",     "beta1",        "beta2",
-                                       "eps",          "weight_decay",      "clip_norm", "max_grad_norm", "loss_scale",
-                                       "gradient_clipping", "gradient_accumulation_steps", NULL};
+static const char *const trainers[] = {"lr",
+                                       "learning_rate",
+                                       "betas",
+                                       "beta1",
+                                       "beta2",
+                                       "eps",
+                                       "weight_decay",
+                                       "clip_norm",
+                                       "max_grad_norm",
+                                       "loss_scale",
+                                       "gradient_clipping",
+                                       "gradient_accumulation_steps",
+                                       NULL};
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
@@ -84,21 +105,25 @@ const char *zfi_key_type_name(zfi_key_type_t type) {
 
 int zfi_key_find(const char *section, const char *name) {
     for (int i = 0; i < ZFI_N_KEYS; i++)
-        if ((!section || strcmp(keys[i].section, section) == 0) && strcmp(keys[i].name, name) == 0) return i;
+        if ((!section || strcmp(keys[i].section, section) == 0) && strcmp(keys[i].name, name) == 0)
+            return i;
     return -1;
 }
 
 /* Levenshtein's distance of the first NAME_MAX_COMPARED bytes, one row at a time. */
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[NAME_MAX_COMPARED + 1], na = strnlen(a, NAME_MAX_COMPARED), nb = strnlen(b, NAME_MAX_COMPARED);
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
     for (size_t i = 1; i <= na; i++) {
         size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
             size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
             diagonal = row[j];
             row[j] = best;
         }
@@ -111,7 +136,8 @@ const char *zfi_section_nearest(const char *name) {
     size_t least = SIZE_MAX;
     for (int i = 0; i < ZFI_N_KEYS; i++) {
         size_t distance = edit_distance(name, keys[i].section);
-        if (distance < least) least = distance, nearest = keys[i].section;
+        if (distance < least)
+            least = distance, nearest = keys[i].section;
     }
     return nearest;
 }
@@ -121,32 +147,37 @@ const char *zfi_key_nearest(const char *section, const char *name) {
     size_t least = SIZE_MAX;
     for (int i = 0; i < ZFI_N_KEYS; i++) {
         size_t distance = strcmp(keys[i].section, section) == 0 ? edit_distance(name, keys[i].name) : SIZE_MAX;
-        if (distance < least) least = distance, nearest = keys[i].name;
+        if (distance < least)
+            least = distance, nearest = keys[i].name;
     }
     return nearest;
 }
 
 int zfi_section_is_known(const char *name) {
     for (int i = 0; i < ZFI_N_KEYS; i++)
-        if (strcmp(keys[i].section, name) == 0) return 1;
+        if (strcmp(keys[i].section, name) == 0)
+            return 1;
     return 0;
 }
 
 int zfi_section_is_planned(const char *name) {
     for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
-        if (!planned[i].name && strcmp(planned[i].section, name) == 0) return 1;
+        if (!planned[i].name && strcmp(planned[i].section, name) == 0)
+            return 1;
     return 0;
 }
 
 int zfi_key_is_planned(const char *section, const char *name) {
     for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
-        if (planned[i].name && strcmp(planned[i].section, section) == 0 && strcmp(planned[i].name, name) == 0) return 1;
+        if (planned[i].name && strcmp(planned[i].section, section) == 0 && strcmp(planned[i].name, name) == 0)
+            return 1;
     return 0;
 }
 
 int zfi_key_is_trainers(const char *name) {
     for (size_t i = 0; trainers[i]; i++)
-        if (strcmp(trainers[i], name) == 0) return 1;
+        if (strcmp(trainers[i], name) == 0)
+            return 1;
     return 0;
 }
 
@@ -157,7 +188,8 @@ static int is_digit(char c) { return c >= '0' && c <= '9'; }
 static int is_same_word(const char *a, const char *b) {
     for (; *a && *b; a++, b++) {
         char x = *a >= 'A' && *a <= 'Z' ? (char)(*a - 'A' + 'a') : *a;
-        if (x != *b) return 0;
+        if (x != *b)
+            return 0;
     }
     return *a == *b;
 }
@@ -165,32 +197,43 @@ static int is_same_word(const char *a, const char *b) {
 static int is_listed(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *at = words; n && at && (at = strstr(at, word)) != NULL; at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return 1;
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return 1;
     return 0;
 }
 
 /* [+-] digits [. digits] [e [+-] digits], at least one digit before the exponent; no hex, no inf, no nan. */
 static int is_decimal(const char *s) {
     size_t n_digits = 0;
-    if (*s == '+' || *s == '-') s++;
-    while (is_digit(*s)) s++, n_digits++;
-    if (*s == '.') s++;
-    while (is_digit(*s)) s++, n_digits++;
-    if (n_digits == 0) return 0;
+    if (*s == '+' || *s == '-')
+        s++;
+    while (is_digit(*s))
+        s++, n_digits++;
+    if (*s == '.')
+        s++;
+    while (is_digit(*s))
+        s++, n_digits++;
+    if (n_digits == 0)
+        return 0;
     if (*s == 'e' || *s == 'E') {
         s++;
-        if (*s == '+' || *s == '-') s++;
-        if (!is_digit(*s)) return 0;
-        while (is_digit(*s)) s++;
+        if (*s == '+' || *s == '-')
+            s++;
+        if (!is_digit(*s))
+            return 0;
+        while (is_digit(*s))
+            s++;
     }
     return *s == '\0';
 }
 
 static int read_real(const char *text, double *out) {
     locale_t c_locale;
-    if (!is_decimal(text)) return 0;
+    if (!is_decimal(text))
+        return 0;
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (c_locale == (locale_t)0) return 0;
+    if (c_locale == (locale_t)0)
+        return 0;
     *out = strtod_l(text, NULL, c_locale);
     freelocale(c_locale);
     return 1;
@@ -198,9 +241,11 @@ static int read_real(const char *text, double *out) {
 
 static zfi_value_result_t set_real(const zfi_key_t *key, const char *text, void *member) {
     double x;
-    if (!read_real(text, &x)) return ZFI_VALUE_MALFORMED;
+    if (!read_real(text, &x))
+        return ZFI_VALUE_MALFORMED;
     if (!(x == 0.0) || !is_listed(key->planned, "0")) {
-        if (x < key->min || x > key->max || (key->is_min_open && x <= key->min)) return ZFI_VALUE_RANGE;
+        if (x < key->min || x > key->max || (key->is_min_open && x <= key->min))
+            return ZFI_VALUE_RANGE;
         memcpy(member, &x, sizeof x);
         return ZFI_VALUE_OK;
     }
@@ -212,23 +257,32 @@ static zfi_value_result_t set_int(const zfi_key_t *key, const char *text, void *
     int is_negative = *text == '-', is_huge = 0;
     uint64_t x = 0;
     uint32_t narrow;
-    if (*text == '+' || *text == '-') text++;
-    if (!*text) return ZFI_VALUE_MALFORMED;
+    if (*text == '+' || *text == '-')
+        text++;
+    if (!*text)
+        return ZFI_VALUE_MALFORMED;
     for (; *text; text++) {
-        if (!is_digit(*text)) return ZFI_VALUE_MALFORMED;
-        if (x > (UINT64_MAX - 9) / 10) is_huge = 1;
-        else x = 10 * x + (uint64_t)(*text - '0');
+        if (!is_digit(*text))
+            return ZFI_VALUE_MALFORMED;
+        if (x > (UINT64_MAX - 9) / 10)
+            is_huge = 1;
+        else
+            x = 10 * x + (uint64_t)(*text - '0');
     }
-    if (is_huge || (is_negative && x) || (double)x < key->min || (double)x > key->max) return ZFI_VALUE_RANGE;
+    if (is_huge || (is_negative && x) || (double)x < key->min || (double)x > key->max)
+        return ZFI_VALUE_RANGE;
     narrow = (uint32_t)x;
-    if (key->nbytes == sizeof x) memcpy(member, &x, sizeof x);
-    else memcpy(member, &narrow, sizeof narrow);
+    if (key->nbytes == sizeof x)
+        memcpy(member, &x, sizeof x);
+    else
+        memcpy(member, &narrow, sizeof narrow);
     return ZFI_VALUE_OK;
 }
 
 static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, void *member) {
     for (const zfi_choice_t *c = key->choices; c->name; c++) {
-        if (key->type == ZFI_KEY_BOOL ? !is_same_word(text, c->name) : strcmp(text, c->name) != 0) continue;
+        if (key->type == ZFI_KEY_BOOL ? !is_same_word(text, c->name) : strcmp(text, c->name) != 0)
+            continue;
         memcpy(member, &c->value, sizeof c->value);
         return ZFI_VALUE_OK;
     }
@@ -237,9 +291,12 @@ static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, voi
 
 zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_config_t *out) {
     void *member = (char *)out + key->offset;
-    if (is_listed(key->planned, text)) return ZFI_VALUE_PLANNED;
-    if (key->type == ZFI_KEY_REAL) return set_real(key, text, member);
-    if (key->type == ZFI_KEY_INT) return set_int(key, text, member);
+    if (is_listed(key->planned, text))
+        return ZFI_VALUE_PLANNED;
+    if (key->type == ZFI_KEY_REAL)
+        return set_real(key, text, member);
+    if (key->type == ZFI_KEY_INT)
+        return set_int(key, text, member);
     return set_choice(key, text, member);
 }
 
@@ -253,18 +310,22 @@ static void print_real(double x, char *buf, size_t nbytes) {
         int has_point = 0;
         snprintf(raw, sizeof raw, "%.*g", digits, x);
         for (const char *s = raw; *s; s++) {
-            if (is_digit(*s) || *s == 'e' || *s == '+' || *s == '-') text[n++] = *s;
-            else if (!has_point) text[n++] = '.', has_point = 1;
+            if (is_digit(*s) || *s == 'e' || *s == '+' || *s == '-')
+                text[n++] = *s;
+            else if (!has_point)
+                text[n++] = '.', has_point = 1;
         }
         text[n] = '\0';
-        if (read_real(text, &back) && memcmp(&back, &x, sizeof x) == 0) break;
+        if (read_real(text, &back) && memcmp(&back, &x, sizeof x) == 0)
+            break;
     }
     snprintf(buf, nbytes, "%s", text);
 }
 
 static const char *choice_name(const zfi_key_t *key, int32_t value) {
     for (const zfi_choice_t *c = key->choices; c->name; c++)
-        if (c->value == value) return c->name;
+        if (c->value == value)
+            return c->name;
     return "";
 }
 
@@ -281,7 +342,9 @@ void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, 
         snprintf(buf, nbytes, "%llu", (unsigned long long)wide);
     } else {
         memcpy(&narrow, member, sizeof narrow);
-        if (key->type == ZFI_KEY_INT) snprintf(buf, nbytes, "%lu", (unsigned long)narrow);
-        else snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)narrow));
+        if (key->type == ZFI_KEY_INT)
+            snprintf(buf, nbytes, "%lu", (unsigned long)narrow);
+        else
+            snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)narrow));
     }
 }

@@ -1,6 +1,7 @@
 /* plugin/config_table.h - the table of configuration keys, and one value of it from and to text.
  *
- * config.c reads files and texts; this module knows what a key is. Nothing here allocates, reads a locale or a global. */
+ * config.c reads files and texts; this module knows what a key is. Nothing here allocates, reads a locale or a global.
+ */
 #ifndef ZFI_CONFIG_TABLE_H
 #define ZFI_CONFIG_TABLE_H
 
@@ -13,10 +14,10 @@ enum { ZFI_N_KEYS = 16 };
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE } zfi_key_type_t;
 
 typedef enum { /* why a text is not a value of a key */
-    ZFI_VALUE_OK,
-    ZFI_VALUE_MALFORMED, /* not of the key's type */
-    ZFI_VALUE_RANGE,     /* of the type, but outside the range */
-    ZFI_VALUE_PLANNED    /* will be a value in a later version */
+               ZFI_VALUE_OK,
+               ZFI_VALUE_MALFORMED, /* not of the key's type */
+               ZFI_VALUE_RANGE,     /* of the type, but outside the range */
+               ZFI_VALUE_PLANNED    /* will be a value in a later version */
 } zfi_value_result_t;
 
 typedef struct zfi_choice {

@@ -73,7 +73,7 @@ zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
 zf_status_t zfi_deliver_begin(zf_instance_t *inst) {
     zf_status_t st;
     if (inst->has_begun) return ZF_OK;
-    st = inst->device->begin(inst, inst->t + 1, inst->enter_due);
+    st = inst->device->begin(inst, inst->t + 1, inst->waiting_choice);
     inst->has_begun = 1;
     return st;
 }

@@ -68,14 +68,15 @@ void zfi_log_at(zf_instance_t *inst, int32_t level, const char *component, const
 static void list_timelines(zf_instance_t *inst, zfi_timeline_t **out) {
     zfi_timeline_t *all[ZFI_N_TIMELINES] = {&inst->shipped, &inst->batches, &inst->finished, &inst->down, &inst->jobs,
                                             &inst->up, &inst->merged, &inst->chosen, &inst->host_sel, &inst->enter_up,
-                                            &inst->enter_done, &inst->entered, &inst->control, &inst->stepped};
+                                            &inst->enter_done, &inst->entered, &inst->control, &inst->stepped,
+                                            &inst->publish_due, &inst->enter_due};
     memcpy(out, all, sizeof all);
 }
 
 static void init_timelines(zf_instance_t *inst) {
     static const char *const names[ZFI_N_TIMELINES] = {"shipped", "batches", "finished", "down", "jobs", "up", "merged",
                                                        "chosen", "host_sel", "enter_up", "enter_done", "entered",
-                                                       "control", "stepped"};
+                                                       "control", "stepped", "publish_due", "enter_due"};
     zfi_timeline_t *all[ZFI_N_TIMELINES];
     list_timelines(inst, all);
     for (int i = 0; i < ZFI_N_TIMELINES; i++) zfi_timeline_init(all[i], names[i]);
@@ -98,7 +99,7 @@ void zfi_poison(zf_instance_t *inst, const zf_error_t *error) {
 static void poison_timeout(zf_instance_t *inst, const zfi_timeline_t *timeline, uint64_t value) {
     zf_error_t error = {.struct_size = sizeof error};
     zfi_timeline_t *all[ZFI_N_TIMELINES];
-    char dump[320];
+    char dump[352];
     size_t at = 0;
     list_timelines(inst, all);
     for (int i = 0; i < ZFI_N_TIMELINES && at < sizeof dump; i++)
@@ -116,6 +117,11 @@ zf_status_t zfi_wait(zf_instance_t *inst, zfi_timeline_t *timeline, uint64_t val
     if (st == ZF_ERR_TIMEOUT) poison_timeout(inst, timeline, value);
     if (!st && atomic_load(&inst->is_poisoned)) st = ZF_ERR_POISONED;
     return st;
+}
+
+zf_status_t zfi_wait_for_host(zf_instance_t *inst, zfi_timeline_t *timeline, uint64_t value) {
+    zf_status_t st = zfi_timeline_wait(timeline, value, UINT64_MAX, NULL);
+    return !st && atomic_load(&inst->is_poisoned) ? ZF_ERR_POISONED : st;
 }
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */

@@ -23,6 +23,10 @@
  *   entered     step t                        device         channels chosen at t-1 are visible
  *   control     step t                        control        everything of step t is done there, its record is counted
  *   stepped     step t                        device         every visible write of step t is done, its report is written
+ *   publish_due chunk job q + 1               host           its publication is on the device stream
+ *   enter_due   step t                        host           the entering of channels chosen at t is on the device stream
+ * Every wait has a deadline ([host] deadline_ms) but those for the last two, which last as long as the host does something
+ * else between two steps.
  * A waiting graph without cycles: device waits for down (t-2), chosen, enter_up, up; down for device, jobs (recycled
  * pieces), control (t-4); up for jobs and merged; workers for down, up (their ring) and host_sel; control for down, jobs,
  * entered and enter_done. Each of these refers to work that the host pushed before.
@@ -161,7 +165,7 @@ typedef struct zfi_slots {
     uint64_t free_head, free_tail;
     int32_t *tables;
     uint32_t n_tables;
-    uint32_t in_use, peak;
+    uint32_t in_use;
 } zfi_slots_t;
 
 /* Choices: sums and host maps belong to control; maps of channels on their way in are read by the device. */
@@ -200,10 +204,10 @@ typedef struct zfi_counters {
     _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
     _Atomic uint64_t lost_overlap_nbytes, steps_applied, steps_skipped, window_closes, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
-    _Atomic uint64_t replay_ns, replay_elems, overwritten_elems;
+    _Atomic uint64_t replay_ns, replay_elems, overwritten_elems, steps, slots_peak;
 } zfi_counters_t;
 
-enum { ZFI_N_TIMELINES = 14 };
+enum { ZFI_N_TIMELINES = 16 };
 enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
 
 struct zfi_device_ops;
@@ -230,7 +234,7 @@ struct zf_instance {
     _Atomic int log_pending;            /* warnings from other threads, spoken in the next hook */
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
-        control, stepped;
+        control, stepped, publish_due, enter_due;
     zfi_queue_t *own_stream, *down_stream, *up_stream, *control_stream;
     zfi_queue_t *stream; /* device stream of the newest hook */
     struct zfi_workers *workers;
@@ -239,7 +243,7 @@ struct zf_instance {
     uint32_t n_params, n_groups, n_workers;
     zfi_plan_t plan;
     zfi_arena_t host_arena, device_arena;
-    uint64_t extra_device_nbytes; /* staging and sums, first needed by the first hooks */
+    _Atomic uint64_t extra_device_nbytes; /* staging and sums, mapped when the first hook needs them */
     zf_layout_t layout;
 
     zfi_host_state_t hs;
@@ -263,7 +267,7 @@ struct zf_instance {
     uint64_t n_batches;      /* pushed; entry n_batches is being filled */
     uint64_t n_calls;        /* of grads_ready */
     int has_begun;           /* begin(t+1) was pushed */
-    uint64_t enter_due;      /* step of a choice whose channels have not yet entered; 0 = none */
+    uint64_t waiting_choice; /* step of a choice whose channels have not yet become visible; 0 = none */
     int enter_state_pushed;  /* ... but their state is already on its way into the compact arrays (quiesce) */
     zfi_close_t *due;        /* [n_cohorts] closes that are published at the next step */
     uint32_t n_due;
@@ -284,7 +288,7 @@ static inline int32_t *zfi_slot_table(const zf_instance_t *inst, uint32_t chunk,
     return inst->slots.tables + ((uint64_t)chunk * inst->slots.n_tables + table) * inst->config.update_interval;
 }
 static inline unsigned char *zfi_piece(const zf_instance_t *inst, int32_t piece) {
-    return inst->slots.pieces + (uint64_t)piece * inst->plan.piece_nbytes;
+    return inst->slots.pieces + (uint64_t)piece * inst->plan.piece_stride;
 }
 /* Elements of one selected channel of a matrix. */
 static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
@@ -297,6 +301,9 @@ void zfi_leave(zf_instance_t *inst);
 
 /* [any-thread] The first error ends the instance: every timeline is released. */
 void zfi_poison(zf_instance_t *inst, const zf_error_t *error);
+
+/* [own threads] Waits for something that the host alone decides; only poison ends it early. */
+zf_status_t zfi_wait_for_host(zf_instance_t *inst, zfi_timeline_t *timeline, uint64_t value);
 
 /* [any-thread] Waits; a time-out poisons the instance with a dump of all timelines. */
 zf_status_t zfi_wait(zf_instance_t *inst, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns);

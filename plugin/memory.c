@@ -71,7 +71,7 @@ static void lay_out_host(zf_instance_t *inst, zfi_arena_t *arena, zf_layout_t *o
     before = arena->used_nbytes;
     inst->slots.n_pieces = plan->n_slot_pieces;
     inst->slots.n_tables = inst->config.max_steps_ahead + 3;
-    inst->slots.pieces = zfi_arena_take(arena, plan->n_slot_pieces, plan->piece_nbytes);
+    inst->slots.pieces = zfi_arena_take(arena, plan->n_slot_pieces, plan->piece_stride);
     inst->slots.free = zfi_arena_take(arena, plan->n_slot_pieces, sizeof *inst->slots.free);
     inst->slots.tables = zfi_arena_take(arena, (uint64_t)plan->n_chunks * inst->slots.n_tables,
                                         inst->config.update_interval * sizeof *inst->slots.tables);
@@ -188,7 +188,7 @@ static zf_status_t map_per_element(zf_instance_t *inst, zfi_arena_t *arena, cons
         memset(arena, 0, sizeof *arena);
         return st;
     }
-    inst->extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
+    atomic_fetch_add(&inst->extra_device_nbytes, zfi_arena_mapped_nbytes(arena));
     return ZF_OK;
 }
 
@@ -203,5 +203,5 @@ zf_status_t zfi_memory_need_sums(zf_instance_t *inst, zf_error_t *err) {
 uint64_t zfi_memory_host_nbytes(const zf_instance_t *inst) { return inst->host_arena.total_nbytes; }
 
 uint64_t zfi_memory_device_nbytes(const zf_instance_t *inst) {
-    return inst->device_arena.total_nbytes + inst->staging_arena.total_nbytes + inst->sum_arena.total_nbytes;
+    return inst->device_arena.total_nbytes + atomic_load(&inst->extra_device_nbytes);
 }

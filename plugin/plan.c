@@ -283,6 +283,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     deal_cohorts(plan, sorted);
     free(sorted);
     plan->piece_nbytes = choose_piece(plan, all_grad_nbytes(params, n_params));
+    plan->piece_stride = plan->piece_nbytes + (plan->piece_nbytes >= USUAL_PIECE ? 5 * 64 : 64);
     lay_out(plan, params, 1);
     st = allocate_second(plan);
     if (st) return st;

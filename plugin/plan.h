@@ -62,6 +62,7 @@ typedef struct zfi_plan {
     zfi_chunk_t *chunks;           /* by cohort */
     zfi_cohort_plan_t *cohorts;
     uint32_t piece_nbytes;         /* of a slot pool piece */
+    uint32_t piece_stride;         /* from one piece to the next: off powers of two, which share cache sets */
     uint32_t publish_piece_nbytes; /* of a staged chunk on its way up */
     uint32_t max_close_chunks;     /* most chunks of one cohort */
     uint64_t n_elems;              /* trainable, without padding */

@@ -10,6 +10,7 @@
 #include "hooks.h"
 #include "offload/transfer.h"
 #include "offload/workers.h"
+#include "step.h"
 #include "window.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
@@ -25,11 +26,10 @@ static zf_status_t wait_all(zf_instance_t *inst) {
 
 zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_deliver_flush(inst);
-    if (!st && inst->enter_due && !inst->enter_state_pushed) {
+    if (!st && inst->waiting_choice) {
         /* control must get rid of entering state to come to rest; taking it early is not visible */
         st = zfi_deliver_begin(inst);
-        if (!st) st = inst->device->enter_state(inst, inst->enter_due);
-        inst->enter_state_pushed = 1;
+        if (!st) st = zfi_push_enter_state(inst);
     }
     if (!st) st = wait_all(inst);
     if (!st) return ZF_OK;
@@ -42,7 +42,7 @@ zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
 static zf_status_t close_all(zf_instance_t *inst) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < inst->n_due && !st; i++)
-        if (inst->due[i].n_chunks) st = inst->device->publish(inst, &inst->due[i]);
+        st = zfi_push_publish(inst, &inst->due[i]);
     inst->n_due = 0;
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++) {
         zfi_close_t close;
@@ -50,7 +50,7 @@ static zf_status_t close_all(zf_instance_t *inst) {
         if (close.n_chunks == 0) continue;
         zfi_workers_push(inst, &close);
         st = zfi_transfer_publish(inst, &close);
-        if (!st) st = inst->device->publish(inst, &close);
+        if (!st) st = zfi_push_publish(inst, &close);
     }
     zfi_window_restart(inst);
     return st;

@@ -179,16 +179,24 @@ static void gather_block(const zf_instance_t *inst, const zfi_enter_block_t *blo
         }
 }
 
+/* Block e may be staged once block e - ZFI_ENTER_BLOCKS was taken; where that belongs to this same choice, it is taken when
+ * the host makes the next step. */
+static zf_status_t wait_for_staging(zf_instance_t *inst, uint64_t choice_step, uint64_t e, uint64_t first) {
+    zf_status_t st = ZF_OK;
+    if (e < ZFI_ENTER_BLOCKS) return ZF_OK;
+    if (e - ZFI_ENTER_BLOCKS >= first) st = zfi_wait_for_host(inst, &inst->enter_due, choice_step);
+    return st ? st : zfi_wait(inst, &inst->enter_done, e - ZFI_ENTER_BLOCKS + 1, NULL);
+}
+
 static zf_status_t send_blocks(zf_instance_t *inst, const zfi_step_row_t *row) {
+    uint64_t first = inst->sel.enter_block;
     zfi_enter_walk_t walk;
     zfi_enter_block_t block;
     zfi_enter_walk_start(&walk, inst, row);
     while (zfi_enter_walk_next(&walk, &block)) {
         uint64_t e = inst->sel.enter_block, at = e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS;
         uint64_t nbytes = block.na * block.nb * 3u * sizeof(float);
-        zf_status_t st = e < ZFI_ENTER_BLOCKS ? ZF_OK
-                                              : zfi_wait(inst, &inst->enter_done, e - ZFI_ENTER_BLOCKS + 1, NULL);
-        if (st) return st;
+        if (wait_for_staging(inst, row->t, e, first)) return ZF_ERR_POISONED;
         gather_block(inst, &block, inst->sel.staging + at);
         memcpy(inst->dev.enter + at, inst->sel.staging + at, nbytes);
         atomic_fetch_add(&inst->count.up_enter_nbytes, nbytes);

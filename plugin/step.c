@@ -14,6 +14,7 @@
 #include "offload/transfer.h"
 #include "offload/workers.h"
 #include "select.h"
+#include "step.h"
 #include "struct.h"
 #include "window.h"
 
@@ -78,20 +79,30 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
     }
 }
 
-/* Every visible write pushed so far concerns at most these matrices: param_fetch waits for it. */
-static void note_writes(zf_instance_t *inst, const zfi_matrix_t *matrix) {
-    inst->grads[matrix->param].visible_seq = zfi_queue_newest(inst->stream);
+/* The newest command on the device stream writes visible values of this matrix: param_fetch waits for it. */
+static void note_write(zf_instance_t *inst, uint32_t matrix, uint64_t seq) {
+    inst->grads[inst->plan.matrices[matrix].param].visible_seq = seq;
+}
+
+zf_status_t zfi_push_enter_state(zf_instance_t *inst) {
+    zf_status_t st;
+    if (inst->enter_state_pushed) return ZF_OK;
+    st = inst->device->enter_state(inst, inst->waiting_choice);
+    inst->enter_state_pushed = 1;
+    zfi_timeline_signal(&inst->enter_due, inst->waiting_choice);
+    return st;
 }
 
 static zf_status_t push_entering(zf_instance_t *inst) {
-    uint64_t choice = inst->enter_due;
-    zf_status_t st = ZF_OK;
-    if (!choice) return ZF_OK;
-    if (!inst->enter_state_pushed) st = inst->device->enter_state(inst, choice);
-    if (!st) st = inst->device->enter_visible(inst, choice);
-    inst->enter_due = 0;
+    zf_status_t st;
+    uint64_t seq;
+    if (!inst->waiting_choice) return ZF_OK;
+    st = zfi_push_enter_state(inst);
+    if (!st) st = inst->device->enter_visible(inst, inst->waiting_choice);
+    inst->waiting_choice = 0;
     inst->enter_state_pushed = 0;
-    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) note_writes(inst, &inst->plan.matrices[i]);
+    seq = zfi_queue_newest(inst->stream);
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) note_write(inst, i, seq);
     return st;
 }
 
@@ -99,29 +110,32 @@ static zf_status_t push_run_ahead(zf_instance_t *inst, uint64_t t) {
     uint32_t first = 0, n = inst->plan.n_matrices;
     zf_status_t st = ZF_OK;
     while (first < n && !st) {
-        uint64_t elems = 0;
+        uint64_t elems = 0, seq;
         uint32_t end = first;
         while (end < n && (end == first || elems < RUN_AHEAD_ELEMS)) {
             elems += inst->plan.matrices[end].k * zfi_channel_elems(&inst->plan.matrices[end]);
             end++;
         }
         st = inst->device->run_ahead(inst, t, first, end);
-        for (; first < end; first++) note_writes(inst, &inst->plan.matrices[first]);
+        seq = zfi_queue_newest(inst->stream);
+        for (; first < end; first++) note_write(inst, first, seq);
     }
     return st;
 }
 
-static zf_status_t push_publish(zf_instance_t *inst, const zfi_close_t *close) {
+zf_status_t zfi_push_publish(zf_instance_t *inst, const zfi_close_t *close) {
     const zfi_cohort_plan_t *cohort = &inst->plan.cohorts[close->cohort];
     zf_status_t st = close->n_chunks ? inst->device->publish(inst, close) : ZF_OK;
+    uint64_t seq = zfi_queue_newest(inst->stream);
     for (uint32_t i = 0; i < cohort->n_matrices; i++)
-        note_writes(inst, &inst->plan.matrices[inst->plan.cohort_matrices[cohort->first_matrix + i]]);
+        note_write(inst, inst->plan.cohort_matrices[cohort->first_matrix + i], seq);
+    zfi_timeline_signal(&inst->publish_due, close->first_job + close->n_chunks);
     return st;
 }
 
 static zf_status_t push_due(zf_instance_t *inst) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < inst->n_due && !st; i++) st = push_publish(inst, &inst->due[i]);
+    for (uint32_t i = 0; i < inst->n_due && !st; i++) st = zfi_push_publish(inst, &inst->due[i]);
     inst->n_due = 0;
     return st;
 }
@@ -134,14 +148,14 @@ static zf_status_t push_close(zf_instance_t *inst, uint32_t cohort, uint64_t t) 
     zfi_workers_push(inst, &close);
     st = close.n_chunks ? zfi_transfer_publish(inst, &close) : ZF_OK;
     if (!st && (close.is_warm_up || inst->config.publish_lag == 0))
-        st = push_publish(inst, &close);
+        st = zfi_push_publish(inst, &close);
     else
         inst->due[inst->n_due++] = close;
     if (zfi_window_chooses(inst, cohort, t)) {
         row->chooses[cohort] = 1;
         row->has_choice = 1;
         inst->last_choice[cohort] = t;
-        inst->enter_due = t;
+        inst->waiting_choice = t;
     }
     return st;
 }
@@ -200,6 +214,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
     }
     if (!st) {
         inst->t = t;
+        atomic_store(&inst->count.steps, t);
         inst->has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst);

@@ -51,7 +51,7 @@ zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs
     taken = &slots->free[slots->free_head++ % slots->n_pieces];
     *piece = taken->piece;
     if (taken->needs_job > *needs_job) *needs_job = taken->needs_job;
-    if (++slots->in_use > slots->peak) slots->peak = slots->in_use;
+    if (++slots->in_use > atomic_load(&inst->count.slots_peak)) atomic_store(&inst->count.slots_peak, slots->in_use);
     return ZF_OK;
 }
 

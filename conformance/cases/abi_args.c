@@ -10,13 +10,15 @@
 void *abi_guarded(size_t nbytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (nbytes + page - 1) / page * page + (nbytes == 0) * page;
     char *map = mmap(NULL, n + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || mprotect(map + n, page, PROT_NONE) != 0) abort();
+    if (map == MAP_FAILED || mprotect(map + n, page, PROT_NONE) != 0)
+        abort();
     return map + n - nbytes;
 }
 
 int abi_args_find(const abi_args_t *a, const char *role) {
     for (int i = 0; i < a->slot.n_args; i++)
-        if (strcmp(a->slot.args[i].name, role) == 0) return i;
+        if (strcmp(a->slot.args[i].name, role) == 0)
+            return i;
     return -1;
 }
 
@@ -45,9 +47,11 @@ static void copy_descriptions(abi_args_t *a) {
         a->grad_tensors[i] = rig->grad_tensors[i];
         a->items[i] = rig->items[i];
         a->items[i].tensor = &a->grad_tensors[i];
-        a->exports[i] = (zf_export_item_t){.struct_size = sizeof a->exports[i], .id = rig->ids[i], .dst = a->exported[i]};
+        a->exports[i] =
+            (zf_export_item_t){.struct_size = sizeof a->exports[i], .id = rig->ids[i], .dst = a->exported[i]};
         a->exports[i].dst_nbytes = 4;
-        for (int d = 0; d < rig->tensors[i].dl.ndim; d++) a->exports[i].dst_nbytes *= (uint64_t)rig->shapes[i][d];
+        for (int d = 0; d < rig->tensors[i].dl.ndim; d++)
+            a->exports[i].dst_nbytes *= (uint64_t)rig->shapes[i][d];
     }
     snprintf(a->text, sizeof a->text, "%s", abi_rig_config);
 }
@@ -56,17 +60,19 @@ static void *input_of_type(abi_args_t *a, const char *type) {
     const struct {
         const char *type;
         void *value;
-    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},    {"zf_stream_t", &a->stream},
-                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},    {"zf_export_item_t", a->exports},
+    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step}, {"zf_stream_t", &a->stream},
+                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items}, {"zf_export_item_t", a->exports},
                   {"zf_fence_t", &a->fence}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
-        if (strcmp(inputs[i].type, type) == 0) return inputs[i].value;
+        if (strcmp(inputs[i].type, type) == 0)
+            return inputs[i].value;
     return NULL;
 }
 
 static uint32_t count_of(const abi_args_t *a) {
     int array = abi_args_find(a, "array");
-    if (array < 0) return 1; /* ids */
+    if (array < 0)
+        return 1; /* ids */
     return strcmp(a->slot.args[array].type, "zf_param_decl_t") == 0 ? ABI_RIG_PARAMS : ABI_RIG_TRAINED;
 }
 
@@ -74,10 +80,16 @@ static void paint_output(abi_args_t *a, int i) {
     const abi_role_t *role = &a->slot.args[i];
     uint32_t size = (uint32_t)abi_struct_size(role->type);
     memset(a->outputs[i], ABI_PAINT, sizeof a->outputs[i]);
-    if (*role->type) memcpy(a->outputs[i], &size, sizeof size);
+    if (*role->type)
+        memcpy(a->outputs[i], &size, sizeof size);
     if (strcmp(role->type, "zf_inspect_out_t") == 0) {
-        zf_inspect_out_t out = {.struct_size = size, .n_elems = 30, .w = (float *)a->inspected[0], .m = (float *)a->inspected[1],
-                                .v = (float *)a->inspected[2], .n = (uint32_t *)a->inspected[3], .selected = (uint8_t *)a->inspected[4],
+        zf_inspect_out_t out = {.struct_size = size,
+                                .n_elems = 30,
+                                .w = (float *)a->inspected[0],
+                                .m = (float *)a->inspected[1],
+                                .v = (float *)a->inspected[2],
+                                .n = (uint32_t *)a->inspected[3],
+                                .selected = (uint8_t *)a->inspected[4],
                                 .importance = (double *)a->inspected[5]};
         memset(a->outputs[i], 0, sizeof a->outputs[i]); /* read before it is written: an unknown tail would count */
         memcpy(a->outputs[i], &out, sizeof out);
@@ -89,36 +101,57 @@ static void fill_arg(abi_args_t *a, int i) {
     const char *name = role->name;
     int array = abi_args_find(a, "array");
     a->v[i].u64 = 0;
-    if (strcmp(name, "instance") == 0) a->v[i].p = a->rig->instance;
-    else if (strcmp(name, "in") == 0 || strcmp(name, "array") == 0) a->v[i].p = input_of_type(a, role->type);
-    else if (strcmp(name, "ids") == 0) a->v[i].p = a->ids;
-    else if (strcmp(name, "n") == 0) a->v[i].u32 = count_of(a);
-    else if (strcmp(name, "elem") == 0) a->v[i].u32 = (uint32_t)abi_struct_size(a->slot.args[array].type);
-    else if (strcmp(name, "mode") == 0) a->v[i].i32 = ZF_QUIESCE_DRAIN;
-    else if (strcmp(name, "id") == 0) a->v[i].u32 = a->ids[0];
-    else if (strcmp(name, "u64") == 0) a->v[i].u64 = 1000000000u;
-    else if (strcmp(name, "err") == 0) a->v[i].p = &a->err;
-    else if (strcmp(name, "text") == 0) a->v[i].p = a->text;
-    else if (strcmp(name, "strs") == 0) a->v[i].p = (void *)a->overrides;
-    else if (strcmp(name, "str") == 0) a->v[i].p = (void *)ZF_EXT_STATS;
-    else if (strcmp(name, "queue") == 0) a->v[i].p = a->queue;
-    else if (strcmp(name, "nbytes") == 0) a->v[i].u64 = abi_args_find(a, "text") >= 0 ? strlen(a->text) : 64;
+    if (strcmp(name, "instance") == 0)
+        a->v[i].p = a->rig->instance;
+    else if (strcmp(name, "in") == 0 || strcmp(name, "array") == 0)
+        a->v[i].p = input_of_type(a, role->type);
+    else if (strcmp(name, "ids") == 0)
+        a->v[i].p = a->ids;
+    else if (strcmp(name, "n") == 0)
+        a->v[i].u32 = count_of(a);
+    else if (strcmp(name, "elem") == 0)
+        a->v[i].u32 = (uint32_t)abi_struct_size(a->slot.args[array].type);
+    else if (strcmp(name, "mode") == 0)
+        a->v[i].i32 = ZF_QUIESCE_DRAIN;
+    else if (strcmp(name, "id") == 0)
+        a->v[i].u32 = a->ids[0];
+    else if (strcmp(name, "u64") == 0)
+        a->v[i].u64 = 1000000000u;
+    else if (strcmp(name, "err") == 0)
+        a->v[i].p = &a->err;
+    else if (strcmp(name, "text") == 0)
+        a->v[i].p = a->text;
+    else if (strcmp(name, "strs") == 0)
+        a->v[i].p = (void *)a->overrides;
+    else if (strcmp(name, "str") == 0)
+        a->v[i].p = (void *)ZF_EXT_STATS;
+    else if (strcmp(name, "queue") == 0)
+        a->v[i].p = a->queue;
+    else if (strcmp(name, "nbytes") == 0)
+        a->v[i].u64 = abi_args_find(a, "text") >= 0 ? strlen(a->text) : 64;
     else if (strcmp(name, "fn") == 0) {
         void (*fn)(void *) = nop;
         memcpy(&a->v[i].p, &fn, sizeof fn);
-    } else if (strcmp(name, "out") == 0 || strcmp(name, "handle") == 0 || strcmp(name, "outids") == 0 || strcmp(name, "buf") == 0) {
+    } else if (strcmp(name, "out") == 0 || strcmp(name, "handle") == 0 || strcmp(name, "outids") == 0 ||
+               strcmp(name, "buf") == 0) {
         paint_output(a, i);
         a->v[i].p = a->outputs[i];
     }
 }
 
 static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
-    if (strcmp(owner, "zf_plugin_t") == 0) return plugin;
-    if (plugin->struct_size < sizeof *plugin || !plugin->get_extension) return NULL;
-    if (strcmp(owner, "zf_config_ext_t") == 0) return plugin->get_extension(ZF_EXT_CONFIG);
-    if (strcmp(owner, "zf_cpu_ext_t") == 0) return plugin->get_extension(ZF_EXT_CPU);
-    if (strcmp(owner, "zf_stats_ext_t") == 0) return plugin->get_extension(ZF_EXT_STATS);
-    if (strcmp(owner, "zf_inspect_ext_t") == 0) return plugin->get_extension(ZF_EXT_INSPECT);
+    if (strcmp(owner, "zf_plugin_t") == 0)
+        return plugin;
+    if (plugin->struct_size < sizeof *plugin || !plugin->get_extension)
+        return NULL;
+    if (strcmp(owner, "zf_config_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_CONFIG);
+    if (strcmp(owner, "zf_cpu_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_CPU);
+    if (strcmp(owner, "zf_stats_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_STATS);
+    if (strcmp(owner, "zf_inspect_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_INSPECT);
     return NULL;
 }
 
@@ -127,17 +160,21 @@ int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *
     memset(a, 0, sizeof *a);
     a->rig = rig;
     a->table = table_of(rig->table, owner);
-    if (!a->table || !entry) return 0;
+    if (!a->table || !entry)
+        return 0;
     abi_slot_parse(entry, &a->slot);
-    if (!abi_slot_function(a->table, &a->slot)) return 0;
+    if (!abi_slot_function(a->table, &a->slot))
+        return 0;
     copy_descriptions(a);
     memset(a->exported, ABI_PAINT, sizeof a->exported);
     memset(a->inspected, ABI_PAINT, sizeof a->inspected);
     if (abi_args_find(a, "queue") >= 0) {
         zf_stream_t stream = {.struct_size = sizeof stream};
-        if (((const zf_cpu_ext_t *)a->table)->queue_create(&a->queue, &stream, NULL) < 0) return 0;
+        if (((const zf_cpu_ext_t *)a->table)->queue_create(&a->queue, &stream, NULL) < 0)
+            return 0;
     }
-    for (int i = 0; i < a->slot.n_args; i++) fill_arg(a, i);
+    for (int i = 0; i < a->slot.n_args; i++)
+        fill_arg(a, i);
     memset(&a->err, ABI_PAINT, sizeof a->err);
     a->err.struct_size = sizeof a->err;
     return 1;
@@ -153,8 +190,10 @@ zf_status_t abi_args_call(abi_args_t *a) {
     if (st >= 0 && handle >= 0 && a->v[handle].p) {
         void *created;
         memcpy(&created, a->v[handle].p, sizeof created);
-        if (strcmp(a->slot.entry->name, "create") == 0) a->rig->table->destroy(created);
-        else ((const zf_cpu_ext_t *)a->table)->queue_destroy(created);
+        if (strcmp(a->slot.entry->name, "create") == 0)
+            a->rig->table->destroy(created);
+        else
+            ((const zf_cpu_ext_t *)a->table)->queue_destroy(created);
     }
     abi_host_leave(&a->rig->host);
     return st;
@@ -162,9 +201,11 @@ zf_status_t abi_args_call(abi_args_t *a) {
 
 static int is_text(const char *s, size_t nbytes) {
     size_t n = strnlen(s, nbytes);
-    if (n == nbytes) return 0;
+    if (n == nbytes)
+        return 0;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] == ABI_PAINT || ((unsigned char)s[i] < 0x20 && s[i] != '\n' && s[i] != '\t')) return 0;
+        if ((unsigned char)s[i] == ABI_PAINT || ((unsigned char)s[i] < 0x20 && s[i] != '\n' && s[i] != '\t'))
+            return 0;
     return 1;
 }
 
@@ -172,23 +213,30 @@ static void check_record(abi_args_t *a, zf_status_t st, const char *needle, cons
     abi_probe_t *p = a->rig->probe;
     int has_text = is_text(a->err.message, sizeof a->err.message);
     const char *message = has_text ? a->err.message : "(no text)", *slot = a->slot.entry->name;
-    abi_check(p, ABI_RULE_STATUS, a->err.status == st && a->err.struct_size == sizeof a->err, "%s, %s: returned %d, the record has status %d", slot,
-              what, st, a->err.status);
-    abi_check(p, ABI_RULE_STATUS, a->err.scope >= ZF_SCOPE_CALL && a->err.scope <= ZF_SCOPE_PROCESS && (a->err.retryable & ~1) == 0 &&
-              is_text(a->err.origin, sizeof a->err.origin) && a->err.origin[0], "%s, %s: scope %d, retryable %d, origin \"%.40s\"", slot, what,
-              a->err.scope, a->err.retryable, a->err.origin);
-    abi_check(p, ABI_RULE_MESSAGE, has_text && strlen(message) >= 10 && strchr(message, ' '), "%s, %s: message \"%.100s\" says nothing", slot, what, message);
+    abi_check(p, ABI_RULE_STATUS, a->err.status == st && a->err.struct_size == sizeof a->err,
+              "%s, %s: returned %d, the record has status %d", slot, what, st, a->err.status);
+    abi_check(p, ABI_RULE_STATUS,
+              a->err.scope >= ZF_SCOPE_CALL && a->err.scope <= ZF_SCOPE_PROCESS && (a->err.retryable & ~1) == 0 &&
+                  is_text(a->err.origin, sizeof a->err.origin) && a->err.origin[0],
+              "%s, %s: scope %d, retryable %d, origin \"%.40s\"", slot, what, a->err.scope, a->err.retryable,
+              a->err.origin);
+    abi_check(p, ABI_RULE_MESSAGE, has_text && strlen(message) >= 10 && strchr(message, ' '),
+              "%s, %s: message \"%.100s\" says nothing", slot, what, message);
     if (has_text && strlen(message) >= 10 && needle)
-        abi_check(p, ABI_RULE_MESSAGE, strstr(message, needle) != NULL, "%s, %s: \"%s\" is not in \"%.250s\"", slot, what, needle, message);
+        abi_check(p, ABI_RULE_MESSAGE, strstr(message, needle) != NULL, "%s, %s: \"%s\" is not in \"%.250s\"", slot,
+                  what, needle, message);
 }
 
 static void check_state(abi_args_t *a, const unsigned char *before, size_t nbytes, const char *what) {
     size_t n_after, i = 0;
     unsigned char *after = abi_rig_state(a->rig, &n_after);
     char where[80] = "";
-    while (i < nbytes && before[i] == after[i]) i++;
-    if (i < nbytes) abi_rig_describe_byte(a->rig, i, where, sizeof where);
-    abi_check(a->rig->probe, ABI_RULE_UNCHANGED, i == nbytes, "%s, %s: %s has changed", a->slot.entry->name, what, where);
+    while (i < nbytes && before[i] == after[i])
+        i++;
+    if (i < nbytes)
+        abi_rig_describe_byte(a->rig, i, where, sizeof where);
+    abi_check(a->rig->probe, ABI_RULE_UNCHANGED, i == nbytes, "%s, %s: %s has changed", a->slot.entry->name, what,
+              where);
     free(after);
 }
 
@@ -204,13 +252,19 @@ int abi_refused(abi_args_t *a, abi_rule_t rule, zf_status_t want, const char *ne
     abi_try(a->rig->probe, "%s, %s", a->slot.entry->name, what);
     st = abi_args_call(a);
     is_refused = st < 0;
-    abi_check(a->rig->probe, rule, st < 0 && (!want || st == want), "%s, %s: returned %d, not %s", a->slot.entry->name, what, st,
-              want == ZF_ERR_STATE ? "ZF_ERR_STATE" : want == ZF_ERR_UNSUPPORTED_FIELD ? "ZF_ERR_UNSUPPORTED_FIELD"
-              : want == ZF_ERR_CONFIG ? "ZF_ERR_CONFIG" : "an error");
+    abi_check(a->rig->probe, rule, st < 0 && (!want || st == want), "%s, %s: returned %d, not %s", a->slot.entry->name,
+              what, st,
+              want == ZF_ERR_STATE               ? "ZF_ERR_STATE"
+              : want == ZF_ERR_UNSUPPORTED_FIELD ? "ZF_ERR_UNSUPPORTED_FIELD"
+              : want == ZF_ERR_CONFIG            ? "ZF_ERR_CONFIG"
+                                                 : "an error");
     if (is_refused) {
-        if (err >= 0 && a->v[err].p == &a->err) check_record(a, st, needle, what);
-        abi_check(a->rig->probe, ABI_RULE_OUTPUTS, memcmp(outputs, a->outputs, sizeof outputs) == 0 &&
-                  memcmp(exported, a->exported, sizeof exported) == 0 && memcmp(inspected, a->inspected, sizeof inspected) == 0,
+        if (err >= 0 && a->v[err].p == &a->err)
+            check_record(a, st, needle, what);
+        abi_check(a->rig->probe, ABI_RULE_OUTPUTS,
+                  memcmp(outputs, a->outputs, sizeof outputs) == 0 &&
+                      memcmp(exported, a->exported, sizeof exported) == 0 &&
+                      memcmp(inspected, a->inspected, sizeof inspected) == 0,
                   "%s, %s: an output was written", a->slot.entry->name, what);
         check_state(a, before, nbytes, what);
     }
@@ -223,6 +277,7 @@ int abi_accepted(abi_args_t *a, abi_rule_t rule, const char *what) {
     char message[200] = "";
     abi_try(a->rig->probe, "%s, %s", a->slot.entry->name, what);
     st = abi_args_call(a);
-    if (st < 0 && is_text(a->err.message, sizeof a->err.message)) snprintf(message, sizeof message, "%.199s", a->err.message);
+    if (st < 0 && is_text(a->err.message, sizeof a->err.message))
+        snprintf(message, sizeof message, "%.199s", a->err.message);
     return abi_check(a->rig->probe, rule, st >= 0, "%s, %s: returned %d: %s", a->slot.entry->name, what, st, message);
 }

@@ -1,4 +1,5 @@
-/* abi_args.h - one call of one slot with right arguments, to be spoilt in one place and then required to fail cleanly. */
+/* abi_args.h - one call of one slot with right arguments, to be spoilt in one place and then required to fail cleanly.
+ */
 #ifndef ZFC_ABI_ARGS_H
 #define ZFC_ABI_ARGS_H
 

@@ -13,8 +13,9 @@ static void broken(const abi_entry_t *entry, const char *why) {
 }
 
 static void parse_role(const abi_entry_t *entry, const char *word, abi_role_t *out) {
-    static const char *const pointers[] = {"instance", "queue", "in",  "out",  "handle", "array", "ids", "outids", "err", "str",
-                                           "text",     "bytes", "buf", "strs", "ptr",    "fn",    "ctx", NULL};
+    static const char *const pointers[] = {"instance", "queue",  "in",  "out", "handle", "array",
+                                           "ids",      "outids", "err", "str", "text",   "bytes",
+                                           "buf",      "strs",   "ptr", "fn",  "ctx",    NULL};
     static const char *const words4[] = {"n", "elem", "flags", "mode", "index", "id", "i32", "nstrs", NULL};
     static const char *const words8[] = {"u64", "nbytes", NULL};
     size_t n = strcspn(word, ":?~");
@@ -23,15 +24,22 @@ static void parse_role(const abi_entry_t *entry, const char *word, abi_role_t *o
     snprintf(out->name, sizeof out->name, "%.*s", (int)n, word);
     snprintf(out->type, sizeof out->type, "%s", type ? type + 1 : "");
     out->null_is = word[n] == '?' || word[n] == '~' ? word[n] : '!';
-    for (size_t i = 0; pointers[i]; i++) out->is_pointer |= strcmp(out->name, pointers[i]) == 0;
+    for (size_t i = 0; pointers[i]; i++)
+        out->is_pointer |= strcmp(out->name, pointers[i]) == 0;
     for (size_t i = 0; words4[i]; i++)
-        if (strcmp(out->name, words4[i]) == 0) out->nbytes = 4;
+        if (strcmp(out->name, words4[i]) == 0)
+            out->nbytes = 4;
     for (size_t i = 0; words8[i]; i++)
-        if (strcmp(out->name, words8[i]) == 0) out->nbytes = 8;
-    if (out->is_pointer) out->nbytes = (char)sizeof(void *);
-    if (!out->nbytes) broken(entry, "unknown role");
-    if (*out->type && !abi_struct_size(out->type)) broken(entry, "unknown struct in a role");
-    if (strcmp(out->name, "err") == 0) out->null_is = '?';
+        if (strcmp(out->name, words8[i]) == 0)
+            out->nbytes = 8;
+    if (out->is_pointer)
+        out->nbytes = (char)sizeof(void *);
+    if (!out->nbytes)
+        broken(entry, "unknown role");
+    if (*out->type && !abi_struct_size(out->type))
+        broken(entry, "unknown struct in a role");
+    if (strcmp(out->name, "err") == 0)
+        out->null_is = '?';
 }
 
 void abi_slot_parse(const abi_entry_t *entry, abi_slot_t *out) {
@@ -39,29 +47,39 @@ void abi_slot_parse(const abi_entry_t *entry, abi_slot_t *out) {
     int n_commas = 0, depth = 0;
     memset(out, 0, sizeof *out);
     out->entry = entry;
-    out->ret = strcmp(entry->type, "zf_status_t") == 0 ? 's' : strcmp(entry->type, "void") == 0 ? 'v' : strchr(entry->type, '*') ? 'p' : 'u';
+    out->ret = strcmp(entry->type, "zf_status_t") == 0 ? 's'
+               : strcmp(entry->type, "void") == 0      ? 'v'
+               : strchr(entry->type, '*')              ? 'p'
+                                                       : 'u';
     snprintf(roles, sizeof roles, "%s", entry->roles);
     for (char *word = strtok_r(roles, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        if (out->n_args == ABI_MAX_ARGS) broken(entry, "too many roles");
+        if (out->n_args == ABI_MAX_ARGS)
+            broken(entry, "too many roles");
         parse_role(entry, word, &out->args[out->n_args++]);
     }
-    for (const char *s = entry->params; *s; s++) depth += (*s == '(') - (*s == ')'), n_commas += *s == ',' && depth == 1;
-    if (out->n_args != (strcmp(entry->params, "(void)") == 0 ? 0 : n_commas + 1)) broken(entry, "one role per parameter");
+    for (const char *s = entry->params; *s; s++)
+        depth += (*s == '(') - (*s == ')'), n_commas += *s == ',' && depth == 1;
+    if (out->n_args != (strcmp(entry->params, "(void)") == 0 ? 0 : n_commas + 1))
+        broken(entry, "one role per parameter");
 }
 
 void *abi_slot_function(const void *table, const abi_slot_t *slot) {
     uint32_t struct_size;
     void *function;
-    if (!table) return NULL;
+    if (!table)
+        return NULL;
     memcpy(&struct_size, table, sizeof struct_size);
-    if (slot->entry->offset + slot->entry->size > struct_size) return NULL;
+    if (slot->entry->offset + slot->entry->size > struct_size)
+        return NULL;
     memcpy(&function, (const char *)table + slot->entry->offset, sizeof function);
     return function;
 }
 
 int32_t abi_slot_call(const void *table, const abi_slot_t *slot, abi_value_t *args, void **out_pointer) {
-    ffi_type *types[ABI_MAX_ARGS], *ret = slot->ret == 's' ? &ffi_type_sint32 : slot->ret == 'u' ? &ffi_type_uint32
-                                        : slot->ret == 'p' ? &ffi_type_pointer : &ffi_type_void;
+    ffi_type *types[ABI_MAX_ARGS], *ret = slot->ret == 's'   ? &ffi_type_sint32
+                                          : slot->ret == 'u' ? &ffi_type_uint32
+                                          : slot->ret == 'p' ? &ffi_type_pointer
+                                                             : &ffi_type_void;
     void *values[ABI_MAX_ARGS], *function = abi_slot_function(table, slot);
     union {
         ffi_arg word;
@@ -75,9 +93,11 @@ int32_t abi_slot_call(const void *table, const abi_slot_t *slot, abi_value_t *ar
         types[i] = role->is_pointer ? &ffi_type_pointer : role->nbytes == 8 ? &ffi_type_uint64 : &ffi_type_uint32;
         values[i] = &args[i];
     }
-    if (ffi_prep_cif(&cif, FFI_DEFAULT_ABI, (unsigned)slot->n_args, ret, types) != FFI_OK) broken(slot->entry, "libffi refuses it");
+    if (ffi_prep_cif(&cif, FFI_DEFAULT_ABI, (unsigned)slot->n_args, ret, types) != FFI_OK)
+        broken(slot->entry, "libffi refuses it");
     memcpy(&code, &function, sizeof code);
     ffi_call(&cif, code, &result, values);
-    if (out_pointer) *out_pointer = result.pointer;
+    if (out_pointer)
+        *out_pointer = result.pointer;
     return slot->ret == 's' ? (int32_t)result.signed_word : slot->ret == 'u' ? (int32_t)result.word : 0;
 }

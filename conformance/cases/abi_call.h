@@ -15,10 +15,10 @@ typedef union abi_value {
 
 typedef struct abi_role {
     char name[16];
-    char type[32];    /* after the colon: struct */
-    char null_is;     /* '!' refused, '?' legal, '~' either */
+    char type[32]; /* after the colon: struct */
+    char null_is;  /* '!' refused, '?' legal, '~' either */
     char is_pointer;
-    char nbytes;      /* 4 or 8 */
+    char nbytes; /* 4 or 8 */
 } abi_role_t;
 
 typedef struct abi_slot {

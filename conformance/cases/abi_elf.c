@@ -1,8 +1,8 @@
 /* abi_elf.c - proof 3 (abi_elf.h).
  *
- * Model: the file is mapped; the dynamic section gives names, flags and string table (addresses are turned into file offsets
- * through the load segments), the section headers give the number of dynamic symbols. Every offset is checked against the
- * file's size before it is used. */
+ * Model: the file is mapped; the dynamic section gives names, flags and string table (addresses are turned into file
+ * offsets through the load segments), the section headers give the number of dynamic symbols. Every offset is checked
+ * against the file's size before it is used. */
 #define _GNU_SOURCE /* DF_1_NODELETE and others */
 #include "abi_elf.h"
 
@@ -44,20 +44,23 @@ static const void *at_address(const elf_file_t *f, uint64_t address, uint64_t nb
 }
 
 static const char *string_at(const elf_file_t *f, uint64_t offset) {
-    if (offset >= f->strings_nbytes || !memchr(f->strings + offset, 0, f->strings_nbytes - offset)) return "";
+    if (offset >= f->strings_nbytes || !memchr(f->strings + offset, 0, f->strings_nbytes - offset))
+        return "";
     return f->strings + offset;
 }
 
 static uint64_t dynamic_value(const elf_file_t *f, int64_t tag) {
     for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++)
-        if (f->dynamic[i].d_tag == tag) return f->dynamic[i].d_un.d_val;
+        if (f->dynamic[i].d_tag == tag)
+            return f->dynamic[i].d_un.d_val;
     return 0;
 }
 
 static const Elf64_Shdr *section_of_type(const elf_file_t *f, uint32_t type) {
     const Elf64_Shdr *sections = at(f, f->header->e_shoff, (uint64_t)f->header->e_shnum * sizeof *sections);
     for (int i = 0; sections && i < f->header->e_shnum; i++)
-        if (sections[i].sh_type == type) return &sections[i];
+        if (sections[i].sh_type == type)
+            return &sections[i];
     return NULL;
 }
 
@@ -65,19 +68,26 @@ static const char *parse(elf_file_t *f) {
     const Elf64_Shdr *s;
     const Elf64_Phdr *dynamic = NULL;
     f->header = at(f, 0, sizeof *f->header);
-    if (!f->header || memcmp(f->header->e_ident, ELFMAG, SELFMAG) != 0) return "not an ELF file";
-    if (f->header->e_ident[EI_CLASS] != ELFCLASS64 || f->header->e_type != ET_DYN) return "not a 64-bit shared library";
+    if (!f->header || memcmp(f->header->e_ident, ELFMAG, SELFMAG) != 0)
+        return "not an ELF file";
+    if (f->header->e_ident[EI_CLASS] != ELFCLASS64 || f->header->e_type != ET_DYN)
+        return "not a 64-bit shared library";
     f->segments = at(f, f->header->e_phoff, (uint64_t)f->header->e_phnum * sizeof *f->segments);
-    if (!f->segments || f->header->e_phentsize != sizeof *f->segments) return "program headers are broken";
+    if (!f->segments || f->header->e_phentsize != sizeof *f->segments)
+        return "program headers are broken";
     for (int i = 0; i < f->header->e_phnum; i++)
-        if (f->segments[i].p_type == PT_DYNAMIC) dynamic = &f->segments[i];
-    if (!dynamic || !(f->dynamic = at(f, dynamic->p_offset, dynamic->p_filesz))) return "no dynamic section";
+        if (f->segments[i].p_type == PT_DYNAMIC)
+            dynamic = &f->segments[i];
+    if (!dynamic || !(f->dynamic = at(f, dynamic->p_offset, dynamic->p_filesz)))
+        return "no dynamic section";
     f->n_dynamic = dynamic->p_filesz / sizeof *f->dynamic;
     f->strings_nbytes = dynamic_value(f, DT_STRSZ);
     f->strings = at_address(f, dynamic_value(f, DT_STRTAB), f->strings_nbytes);
-    if (!f->strings) return "no dynamic string table";
+    if (!f->strings)
+        return "no dynamic string table";
     s = section_of_type(f, SHT_DYNSYM);
-    if (!s || !(f->symbols = at(f, s->sh_offset, s->sh_size))) return "no dynamic symbol table";
+    if (!s || !(f->symbols = at(f, s->sh_offset, s->sh_size)))
+        return "no dynamic symbol table";
     f->n_symbols = s->sh_size / sizeof *f->symbols;
     s = section_of_type(f, SHT_GNU_versym);
     f->versions = s && s->sh_size / sizeof(Elf64_Half) >= f->n_symbols ? at(f, s->sh_offset, s->sh_size) : NULL;
@@ -95,12 +105,15 @@ static void fail(abi_report_t *report, abi_rule_t rule, const char *format, cons
 /* Name of a version that the file defines; "" = none. */
 static const char *version_name(const elf_file_t *f, size_t symbol) {
     uint64_t address = dynamic_value(f, DT_VERDEF), left = dynamic_value(f, DT_VERDEFNUM);
-    if (!f->versions || !address) return "";
+    if (!f->versions || !address)
+        return "";
     for (; left; left--) {
         const Elf64_Verdef *d = at_address(f, address, sizeof *d);
         const Elf64_Verdaux *name = d ? at_address(f, address + d->vd_aux, sizeof *name) : NULL;
-        if (!name) return "";
-        if (d->vd_ndx == (f->versions[symbol] & 0x7FFF)) return string_at(f, name->vda_name);
+        if (!name)
+            return "";
+        if (d->vd_ndx == (f->versions[symbol] & 0x7FFF))
+            return string_at(f, name->vda_name);
         address += d->vd_next;
     }
     return "";
@@ -110,7 +123,8 @@ static const char *version_name(const elf_file_t *f, size_t symbol) {
 static int is_listed(const char *list, const char *line) {
     size_t n = strlen(line);
     for (const char *s = list; *s; s += strcspn(s, "\n"), s += *s == '\n')
-        if (*s != '#' && strncmp(s, line, n) == 0 && (s[n] == '\n' || s[n] == '\0')) return 1;
+        if (*s != '#' && strncmp(s, line, n) == 0 && (s[n] == '\n' || s[n] == '\0'))
+            return 1;
     return 0;
 }
 
@@ -124,26 +138,34 @@ static void check_exports(abi_report_t *report, const elf_file_t *f) {
     const char *list = abi_golden_exports();
     size_t n_found = 0, n_listed = 0;
     char line[256];
-    for (const char *s = list; *s; s += strcspn(s, "\n"), s += *s == '\n') n_listed += *s != '#' && *s != '\n';
+    for (const char *s = list; *s; s += strcspn(s, "\n"), s += *s == '\n')
+        n_listed += *s != '#' && *s != '\n';
     for (size_t i = 1; i < f->n_symbols; i++) {
         const char *name = string_at(f, f->symbols[i].st_name), *version = version_name(f, i);
-        if (!is_exported(f, &f->symbols[i])) continue;
-        if (f->symbols[i].st_shndx == SHN_ABS && strcmp(name, version) == 0) continue; /* the version's own name */
+        if (!is_exported(f, &f->symbols[i]))
+            continue;
+        if (f->symbols[i].st_shndx == SHN_ABS && strcmp(name, version) == 0)
+            continue; /* the version's own name */
         snprintf(line, sizeof line, "%s%s%s", name, *version ? "@" : "", version);
-        if (is_listed(list, line)) n_found++;
-        else fail(report, ABI_RULE_EXPORTS, "exports %s, which is not in the list", line);
+        if (is_listed(list, line))
+            n_found++;
+        else
+            fail(report, ABI_RULE_EXPORTS, "exports %s, which is not in the list", line);
     }
-    if (n_found == n_listed) abi_report_add(report, ABI_RULE_EXPORTS, ABI_PASS, NULL);
-    else fail(report, ABI_RULE_EXPORTS, "a symbol of the list is not exported; the list:\n%s", list);
+    if (n_found == n_listed)
+        abi_report_add(report, ABI_RULE_EXPORTS, ABI_PASS, NULL);
+    else
+        fail(report, ABI_RULE_EXPORTS, "a symbol of the list is not exported; the list:\n%s", list);
 }
 
-/* What no plugin may do, seen in what it imports. (Floating-point modes are watched at run time: threads of its own may set
- * theirs.) */
+/* What no plugin may do, seen in what it imports. (Floating-point modes are watched at run time: threads of its own may
+ * set theirs.) */
 static void check_imports(abi_report_t *report, const elf_file_t *f) {
     static const char *const forbidden[] = {
-        "setenv", "unsetenv", "putenv", "clearenv", "signal", "sigaction", "sigvec", "bsd_signal", "setlocale", "exit", "_exit",
-        "_Exit", "quick_exit", "abort", "printf", "puts", "putchar", "vprintf", "__printf_chk", "__vprintf_chk", "perror", "psignal",
-        "stdout", "stderr", "fork", "vfork", "system", "popen", "daemon", "chdir", "umask", "atexit"};
+        "setenv",    "unsetenv", "putenv",       "clearenv",      "signal",     "sigaction", "sigvec", "bsd_signal",
+        "setlocale", "exit",     "_exit",        "_Exit",         "quick_exit", "abort",     "printf", "puts",
+        "putchar",   "vprintf",  "__printf_chk", "__vprintf_chk", "perror",     "psignal",   "stdout", "stderr",
+        "fork",      "vfork",    "system",       "popen",         "daemon",     "chdir",     "umask",  "atexit"};
     unsigned n_bad = 0;
     for (size_t i = 1; i < f->n_symbols; i++)
         for (size_t k = 0; k < sizeof forbidden / sizeof forbidden[0]; k++)
@@ -151,16 +173,18 @@ static void check_imports(abi_report_t *report, const elf_file_t *f) {
                 fail(report, ABI_RULE_IMPORTS, "imports %s", forbidden[k]);
                 n_bad++;
             }
-    if (!n_bad) abi_report_add(report, ABI_RULE_IMPORTS, ABI_PASS, NULL);
+    if (!n_bad)
+        abi_report_add(report, ABI_RULE_IMPORTS, ABI_PASS, NULL);
 }
 
 /* ---- dynamic section --------------------------------------------------------------------------------------------- */
 
 static int may_be_needed(const char *name) { /* the C library in its parts and names, and inih */
-    static const char *const allowed[] = {"libc.so",      "libm.so",      "libinih.so", "ld-linux", "libpthread.so",
-                                          "libdl.so",     "librt.so",     "libc.musl-", "ld-musl-", "ld64.so"};
+    static const char *const allowed[] = {"libc.so",  "libm.so",  "libinih.so", "ld-linux", "libpthread.so",
+                                          "libdl.so", "librt.so", "libc.musl-", "ld-musl-", "ld64.so"};
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
-        if (strncmp(name, allowed[i], strlen(allowed[i])) == 0) return 1;
+        if (strncmp(name, allowed[i], strlen(allowed[i])) == 0)
+            return 1;
     return 0;
 }
 
@@ -168,28 +192,42 @@ static void check_needed(abi_report_t *report, const elf_file_t *f) {
     unsigned n_bad = 0;
     for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++) {
         const char *name = string_at(f, f->dynamic[i].d_un.d_val);
-        if (f->dynamic[i].d_tag != DT_NEEDED || may_be_needed(name)) continue;
+        if (f->dynamic[i].d_tag != DT_NEEDED || may_be_needed(name))
+            continue;
         fail(report, ABI_RULE_NEEDED, "needs %s", name);
         n_bad++;
     }
-    if (!n_bad) abi_report_add(report, ABI_RULE_NEEDED, ABI_PASS, NULL);
+    if (!n_bad)
+        abi_report_add(report, ABI_RULE_NEEDED, ABI_PASS, NULL);
 }
 
 static void check_flags(abi_report_t *report, const elf_file_t *f) {
     const char *soname = string_at(f, dynamic_value(f, DT_SONAME));
     int is_textrel = 0, has_stack = 0, is_exec = 0;
-    for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++) is_textrel |= f->dynamic[i].d_tag == DT_TEXTREL;
+    for (size_t i = 0; i < f->n_dynamic && f->dynamic[i].d_tag != DT_NULL; i++)
+        is_textrel |= f->dynamic[i].d_tag == DT_TEXTREL;
     is_textrel |= (dynamic_value(f, DT_FLAGS) & DF_TEXTREL) != 0;
     for (int i = 0; i < f->header->e_phnum; i++)
-        if (f->segments[i].p_type == PT_GNU_STACK) has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
-    if (dynamic_value(f, DT_SONAME) && strcmp(soname, "libzfplugin.so.1") == 0) abi_report_add(report, ABI_RULE_SONAME, ABI_PASS, NULL);
-    else fail(report, ABI_RULE_SONAME, "SONAME is \"%s\", not libzfplugin.so.1", dynamic_value(f, DT_SONAME) ? soname : "");
-    if (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE) abi_report_add(report, ABI_RULE_NODELETE, ABI_PASS, NULL);
-    else fail(report, ABI_RULE_NODELETE, "%s", "flag NODELETE is not set: link with -z nodelete");
-    if (has_stack && !is_exec) abi_report_add(report, ABI_RULE_STACK, ABI_PASS, NULL);
-    else fail(report, ABI_RULE_STACK, "%s", has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
-    if (!is_textrel) abi_report_add(report, ABI_RULE_TEXTREL, ABI_PASS, NULL);
-    else fail(report, ABI_RULE_TEXTREL, "%s", "has relocations in its code: compile with -fPIC");
+        if (f->segments[i].p_type == PT_GNU_STACK)
+            has_stack = 1, is_exec = (f->segments[i].p_flags & PF_X) != 0;
+    if (dynamic_value(f, DT_SONAME) && strcmp(soname, "libzfplugin.so.1") == 0)
+        abi_report_add(report, ABI_RULE_SONAME, ABI_PASS, NULL);
+    else
+        fail(report, ABI_RULE_SONAME, "SONAME is \"%s\", not libzfplugin.so.1",
+             dynamic_value(f, DT_SONAME) ? soname : "");
+    if (dynamic_value(f, DT_FLAGS_1) & DF_1_NODELETE)
+        abi_report_add(report, ABI_RULE_NODELETE, ABI_PASS, NULL);
+    else
+        fail(report, ABI_RULE_NODELETE, "%s", "flag NODELETE is not set: link with -z nodelete");
+    if (has_stack && !is_exec)
+        abi_report_add(report, ABI_RULE_STACK, ABI_PASS, NULL);
+    else
+        fail(report, ABI_RULE_STACK, "%s",
+             has_stack ? "asks for an executable stack" : "says nothing about its stack (no PT_GNU_STACK)");
+    if (!is_textrel)
+        abi_report_add(report, ABI_RULE_TEXTREL, ABI_PASS, NULL);
+    else
+        fail(report, ABI_RULE_TEXTREL, "%s", "has relocations in its code: compile with -fPIC");
 }
 
 int abi_elf_check(abi_report_t *report, const char *path, const char **why) {
@@ -198,14 +236,16 @@ int abi_elf_check(abi_report_t *report, const char *path, const char **why) {
     void *map;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     *why = "cannot be read";
-    if (fd < 0) return -1;
+    if (fd < 0)
+        return -1;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
         close(fd);
         return -1;
     }
     map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
-    if (map == MAP_FAILED) return -1;
+    if (map == MAP_FAILED)
+        return -1;
     f.data = map;
     f.nbytes = (size_t)info.st_size;
     *why = parse(&f);

@@ -23,8 +23,13 @@ static void prepare(knock_t *k) {
     k->abis[0] = ZF_ABI_0_1;
     memset(&k->err, ABI_PAINT, sizeof k->err);
     k->err.struct_size = sizeof k->err;
-    k->boot = (zf_bootstrap_t){.struct_size = sizeof k->boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = k->abis, .n_abis = 1, .error = &k->err,
-                               .chosen_abi = 0xA5A5A5A5u, .plugin = (const void *)k};
+    k->boot = (zf_bootstrap_t){.struct_size = sizeof k->boot,
+                               .magic = ZF_BOOTSTRAP_MAGIC,
+                               .abis = k->abis,
+                               .n_abis = 1,
+                               .error = &k->err,
+                               .chosen_abi = 0xA5A5A5A5u,
+                               .plugin = (const void *)k};
 }
 
 /* 1 = it was refused. */
@@ -33,21 +38,28 @@ static int refused(abi_probe_t *p, zf_plugin_negotiate_fn entry, knock_t *k, int
     size_t n;
     abi_try(p, "negotiate: %s", what);
     st = entry(&k->boot);
-    if (!abi_check(p, ABI_RULE_NEGOTIATE, st < 0 && (!want || st == want), "%s: returned %d", what, st) && st >= 0) return 0;
-    abi_check(p, ABI_RULE_OUTPUTS, k->boot.chosen_abi == 0xA5A5A5A5u && k->boot.plugin == (const void *)k, "negotiate, %s: an output was written", what);
-    if (!k->boot.error || k->boot.struct_size != sizeof k->boot) return 1; /* its members cannot be trusted then */
+    if (!abi_check(p, ABI_RULE_NEGOTIATE, st < 0 && (!want || st == want), "%s: returned %d", what, st) && st >= 0)
+        return 0;
+    abi_check(p, ABI_RULE_OUTPUTS, k->boot.chosen_abi == 0xA5A5A5A5u && k->boot.plugin == (const void *)k,
+              "negotiate, %s: an output was written", what);
+    if (!k->boot.error || k->boot.struct_size != sizeof k->boot)
+        return 1; /* its members cannot be trusted then */
     n = strnlen(k->err.message, sizeof k->err.message);
-    abi_check(p, ABI_RULE_MESSAGE, n >= 10 && n < sizeof k->err.message && strchr(k->err.message, ' '), "negotiate, %s: no message", what);
-    abi_check(p, ABI_RULE_STATUS, k->err.status == st, "negotiate, %s: returned %d, the record has %d", what, st, k->err.status);
+    abi_check(p, ABI_RULE_MESSAGE, n >= 10 && n < sizeof k->err.message && strchr(k->err.message, ' '),
+              "negotiate, %s: no message", what);
+    abi_check(p, ABI_RULE_STATUS, k->err.status == st, "negotiate, %s: returned %d, the record has %d", what, st,
+              k->err.status);
     return 1;
 }
 
 static zf_plugin_negotiate_fn open_entry(abi_probe_t *p, const char *path) {
     zf_plugin_negotiate_fn entry = NULL;
     void *symbol, *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!abi_check(p, ABI_RULE_NEGOTIATE, library != NULL, "%s", library ? "" : dlerror())) return NULL;
+    if (!abi_check(p, ABI_RULE_NEGOTIATE, library != NULL, "%s", library ? "" : dlerror()))
+        return NULL;
     symbol = dlsym(library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    if (abi_check(p, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL)) memcpy(&entry, &symbol, sizeof entry);
+    if (abi_check(p, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
+        memcpy(&entry, &symbol, sizeof entry);
     return entry;
 }
 
@@ -62,9 +74,11 @@ static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
     prepare(&k), k.boot.reserved0 = 1, refused(p, entry, &k, 0, "reserved0 is not zero");
     prepare(&k), k.boot.reserved2 = 1, refused(p, entry, &k, 0, "reserved2 is not zero");
     prepare(&k), k.abis[0] = ZF_ABI_NUMBER(0, 0), refused(p, entry, &k, ZF_ERR_ABI, "only ABI 0.0");
-    prepare(&k), k.abis[0] = ZF_ABI_NUMBER(0, 999), refused(p, entry, &k, ZF_ERR_ABI, "only ABI 0.999: major 0 must match exactly");
+    prepare(&k), k.abis[0] = ZF_ABI_NUMBER(0, 999),
+                 refused(p, entry, &k, ZF_ERR_ABI, "only ABI 0.999: major 0 must match exactly");
     prepare(&k), k.abis[0] = ZF_ABI_NUMBER(900, 1);
-    if (refused(p, entry, &k, ZF_ERR_ABI, "only ABI 900.1") && memchr(k.err.message, 0, sizeof k.err.message) && strlen(k.err.message) >= 10)
+    if (refused(p, entry, &k, ZF_ERR_ABI, "only ABI 900.1") && memchr(k.err.message, 0, sizeof k.err.message) &&
+        strlen(k.err.message) >= 10)
         abi_check(p, ABI_RULE_MESSAGE, strstr(k.err.message, "900") && strstr(k.err.message, "0.1"),
                   "negotiate, no common ABI: both lists are not named in \"%.200s\"", k.err.message);
     prepare(&k), k.boot.error = NULL, k.boot.magic = 1, refused(p, entry, &k, 0, "wrong magic, no error record");
@@ -75,14 +89,17 @@ static void knock_wrongly(abi_probe_t *p, zf_plugin_negotiate_fn entry) {
 static void probe_negotiate(abi_probe_t *p) {
     zf_plugin_negotiate_fn entry = open_entry(p, p->env->plugin);
     knock_t k, again;
-    if (!entry) return;
+    if (!entry)
+        return;
     knock_wrongly(p, entry);
     abi_try(p, "negotiate with a newer major listed first");
     prepare(&k);
     k.abis[0] = ZF_ABI_NUMBER(900, 7), k.abis[1] = ZF_ABI_0_1, k.boot.n_abis = 2;
-    abi_check(p, ABI_RULE_NEGOTIATE, entry(&k.boot) == 0 && k.boot.chosen_abi == ZF_ABI_0_1, "a host of 900.7 and 0.1 was not served with 0.1");
+    abi_check(p, ABI_RULE_NEGOTIATE, entry(&k.boot) == 0 && k.boot.chosen_abi == ZF_ABI_0_1,
+              "a host of 900.7 and 0.1 was not served with 0.1");
     prepare(&again);
-    abi_check(p, ABI_RULE_NEGOTIATE, entry(&again.boot) == 0 && again.boot.plugin == k.boot.plugin, "a second negotiation gives another table");
+    abi_check(p, ABI_RULE_NEGOTIATE, entry(&again.boot) == 0 && again.boot.plugin == k.boot.plugin,
+              "a second negotiation gives another table");
 }
 
 static void probe_pure(abi_probe_t *p) {
@@ -91,13 +108,16 @@ static void probe_pure(abi_probe_t *p) {
     knock_t k;
     abi_watch(&before);
     entry = open_entry(p, p->env->plugin);
-    if (!entry) return;
+    if (!entry)
+        return;
     prepare(&k);
     entry(&k.boot);
     entry(&k.boot);
     abi_watch(&after);
-    abi_check(p, ABI_RULE_PURE, after.n_threads == before.n_threads, "%d threads before, %d after", before.n_threads, after.n_threads);
-    abi_check(p, ABI_RULE_PURE, after.n_files == before.n_files, "%d open files before, %d after", before.n_files, after.n_files);
+    abi_check(p, ABI_RULE_PURE, after.n_threads == before.n_threads, "%d threads before, %d after", before.n_threads,
+              after.n_threads);
+    abi_check(p, ABI_RULE_PURE, after.n_files == before.n_files, "%d open files before, %d after", before.n_files,
+              after.n_files);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
@@ -107,12 +127,15 @@ static void check_table(abi_probe_t *p, const void *table, const char *owner, in
     const abi_entry_t *entries = abi_table(&n);
     uint32_t struct_size, want = (uint32_t)abi_struct_size(owner);
     memcpy(&struct_size, table, sizeof struct_size);
-    abi_check(p, ABI_RULE_TABLE, is_exact ? struct_size == want : struct_size >= want, "%s: struct_size %u, the headers say %u", owner, struct_size, want);
+    abi_check(p, ABI_RULE_TABLE, is_exact ? struct_size == want : struct_size >= want,
+              "%s: struct_size %u, the headers say %u", owner, struct_size, want);
     for (size_t i = 0; i < n; i++) {
         abi_slot_t slot;
-        if (entries[i].kind != ABI_SLOT || strcmp(entries[i].owner, owner) != 0) continue;
+        if (entries[i].kind != ABI_SLOT || strcmp(entries[i].owner, owner) != 0)
+            continue;
         abi_slot_parse(&entries[i], &slot);
-        if (entries[i].offset + entries[i].size > struct_size) continue; /* said above */
+        if (entries[i].offset + entries[i].size > struct_size)
+            continue; /* said above */
         abi_check(p, ABI_RULE_TABLE, abi_slot_function(table, &slot) != NULL, "%s.%s is NULL", owner, entries[i].name);
     }
 }
@@ -121,38 +144,54 @@ static void probe_tables(abi_probe_t *p) {
     static abi_rig_t rig;
     const struct {
         const char *id, *owner;
-    } extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"}, {ZF_EXT_CPU, "zf_cpu_ext_t"}, {ZF_EXT_STATS, "zf_stats_ext_t"}, {ZF_EXT_INSPECT, "zf_inspect_ext_t"}};
-    if (!abi_rig_open(&rig, p, p->env->plugin)) return;
+    } extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},
+                      {ZF_EXT_CPU, "zf_cpu_ext_t"},
+                      {ZF_EXT_STATS, "zf_stats_ext_t"},
+                      {ZF_EXT_INSPECT, "zf_inspect_ext_t"}};
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
     check_table(p, rig.table, "zf_plugin_t", 1);
-    abi_check(p, ABI_RULE_TABLE, rig.table->abi == ZF_ABI_0_1, "table.abi is %#x, negotiated was %#x", rig.table->abi, ZF_ABI_0_1);
-    if (rig.table->struct_size < sizeof *rig.table || !rig.table->get_extension) return;
+    abi_check(p, ABI_RULE_TABLE, rig.table->abi == ZF_ABI_0_1, "table.abi is %#x, negotiated was %#x", rig.table->abi,
+              ZF_ABI_0_1);
+    if (rig.table->struct_size < sizeof *rig.table || !rig.table->get_extension)
+        return;
     for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++) {
         const void *table;
         abi_try(p, "get_extension(\"%s\")", extensions[i].id);
         table = rig.table->get_extension(extensions[i].id);
-        if (table) check_table(p, table, extensions[i].owner, 0);
-        else abi_skip(p, ABI_RULE_TABLE, "no extension %s", extensions[i].id);
+        if (table)
+            check_table(p, table, extensions[i].owner, 0);
+        else
+            abi_skip(p, ABI_RULE_TABLE, "no extension %s", extensions[i].id);
     }
     abi_try(p, "get_extension with unknown ids");
-    abi_check(p, ABI_RULE_TABLE, !rig.table->get_extension("zf.no-such/1") && !rig.table->get_extension("zf.stats/999") && !rig.table->get_extension("") &&
-              !rig.table->get_extension(NULL), "get_extension knows an extension that does not exist");
+    abi_check(p, ABI_RULE_TABLE,
+              !rig.table->get_extension("zf.no-such/1") && !rig.table->get_extension("zf.stats/999") &&
+                  !rig.table->get_extension("") && !rig.table->get_extension(NULL),
+              "get_extension knows an extension that does not exist");
 }
 
 static void probe_describe(abi_probe_t *p) {
     static abi_rig_t rig;
     zf_description_t d = {.struct_size = sizeof d};
     zf_error_t err = {.struct_size = sizeof err};
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->describe) return;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->describe)
+        return;
     abi_check(p, ABI_RULE_VALID, rig.table->describe(&d, &err) == ZF_OK, "describe failed: %s", err.message);
-    abi_check(p, ABI_RULE_TABLE, d.name && *d.name && d.version && *d.version && d.build && d.required_extensions && d.optional_extensions && d.provided_extensions,
+    abi_check(p, ABI_RULE_TABLE,
+              d.name && *d.name && d.version && *d.version && d.build && d.required_extensions &&
+                  d.optional_extensions && d.provided_extensions,
               "describe: a string is NULL or a name is empty");
-    if (!d.provided_extensions || !d.required_extensions) return;
-    abi_check(p, ABI_RULE_TABLE, ZF_ABI_MAJOR(d.abi) >= ZF_ABI_MAJOR(rig.table->abi), "describe: newest ABI %#x is older than the negotiated", d.abi);
+    if (!d.provided_extensions || !d.required_extensions)
+        return;
+    abi_check(p, ABI_RULE_TABLE, ZF_ABI_MAJOR(d.abi) >= ZF_ABI_MAJOR(rig.table->abi),
+              "describe: newest ABI %#x is older than the negotiated", d.abi);
     for (const char *s = d.provided_extensions; *s && rig.table->get_extension; s += strspn(s, " ")) {
         char id[64];
         size_t n = strcspn(s, " ");
         snprintf(id, sizeof id, "%.*s", (int)n, s);
-        abi_check(p, ABI_RULE_TABLE, rig.table->get_extension(id) != NULL, "describe lists \"%s\", get_extension does not know it", id);
+        abi_check(p, ABI_RULE_TABLE, rig.table->get_extension(id) != NULL,
+                  "describe lists \"%s\", get_extension does not know it", id);
         s += n;
     }
 }
@@ -163,12 +202,14 @@ static void train_with(abi_probe_t *p, const char *what, void (*spoil)(abi_rig_t
     static abi_rig_t rig;
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->create || !rig.table->destroy) return;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !rig.table->create || !rig.table->destroy)
+        return;
     spoil(&rig);
     abi_try(p, "create for %s", what);
     abi_host_enter(&rig.host);
     st = rig.table->create(&rig.create, &rig.instance, &err);
-    if (st == ZF_OK) st = rig.table->bind_params(rig.instance, rig.decls, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
+    if (st == ZF_OK)
+        st = rig.table->bind_params(rig.instance, rig.decls, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
     abi_host_leave(&rig.host);
     if (abi_check(p, ABI_RULE_HOST_ABSENT, st == ZF_OK, "%s: returned %d: %s", what, st, err.message)) {
         rig.stage = ABI_BOUND;

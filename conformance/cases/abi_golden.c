@@ -8,7 +8,7 @@
 #endif
 
 #define EMBED(symbol, file)                                                                                            \
-    __asm__(".section .rodata\n" #symbol ":\n.incbin \"" file "\"\n.byte 0\n.previous\n");                            \
+    __asm__(".section .rodata\n" #symbol ":\n.incbin \"" file "\"\n.byte 0\n.previous\n");                             \
     extern const char symbol[] __attribute__((visibility("hidden")));
 
 EMBED(zfc_embedded_layout, ZFC_ABI_DIR "/layout/v0.1.txt")
@@ -17,6 +17,12 @@ EMBED(zfc_embedded_exports, ZFC_ABI_DIR "/exports.txt")
 const char *abi_golden_layout(void) { return zfc_embedded_layout; }
 const char *abi_golden_exports(void) { return zfc_embedded_exports; }
 
-const char *const abi_header_files[] = {"zf/bootstrap.h",  "zf/types.h",   "zf/host.h",      "zf/plugin.h",
-                                        "zf/ext/config.h", "zf/ext/cpu.h", "zf/ext/stats.h", "zf/ext/draft/inspect.h",
+const char *const abi_header_files[] = {"zf/bootstrap.h",
+                                        "zf/types.h",
+                                        "zf/host.h",
+                                        "zf/plugin.h",
+                                        "zf/ext/config.h",
+                                        "zf/ext/cpu.h",
+                                        "zf/ext/stats.h",
+                                        "zf/ext/draft/inspect.h",
                                         NULL};

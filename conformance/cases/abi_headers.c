@@ -1,5 +1,5 @@
-/* abi_headers.c - proof 2 (abi_headers.h). One compiler run per mode: with -fsyntax-only each header is a translation unit
- * of its own, so a missing include in one of them is seen. */
+/* abi_headers.c - proof 2 (abi_headers.h). One compiler run per mode: with -fsyntax-only each header is a translation
+ * unit of its own, so a missing include in one of them is seen. */
 #define _GNU_SOURCE /* posix_spawnp, environ */
 #include "abi_headers.h"
 
@@ -13,7 +13,8 @@
 
 enum { MAX_ARGS = 64 };
 
-/* Runs a compiler; the first line of what it says goes to `said`. Returns its exit status, or -1 if it could not run. */
+/* Runs a compiler; the first line of what it says goes to `said`. Returns its exit status, or -1 if it could not run.
+ */
 static int run(char *const argv[], char *said, size_t nbytes) {
     posix_spawn_file_actions_t actions;
     int ends[2], status = -1, rc;
@@ -22,7 +23,8 @@ static int run(char *const argv[], char *said, size_t nbytes) {
     size_t n = 0;
     ssize_t got;
     said[0] = '\0';
-    if (pipe(ends) != 0) return -1;
+    if (pipe(ends) != 0)
+        return -1;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
@@ -31,11 +33,13 @@ static int run(char *const argv[], char *said, size_t nbytes) {
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     while (rc == 0 && (got = read(ends[0], sink, sizeof sink)) > 0)
-        for (ssize_t i = 0; i < got && n + 1 < nbytes; i++) said[n++] = sink[i];
+        for (ssize_t i = 0; i < got && n + 1 < nbytes; i++)
+            said[n++] = sink[i];
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
     close(ends[0]);
-    if (rc != 0 || waitpid(pid, &status, 0) < 0) return -1;
+    if (rc != 0 || waitpid(pid, &status, 0) < 0)
+        return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -45,16 +49,21 @@ static int has_compiler(const char *compiler) {
     return run(argv, said, sizeof said) == 0;
 }
 
-static void check_mode(abi_report_t *report, const char *dir, const char *compiler, const char *language, const char *std) {
+static void check_mode(abi_report_t *report, const char *dir, const char *compiler, const char *language,
+                       const char *std) {
     char include[1100], standard[32], paths[16][1100], said[256], detail[ABI_DETAIL_NBYTES];
-    char *argv[MAX_ARGS] = {(char *)compiler, "-x", (char *)language, standard, include, "-fsyntax-only", "-Wall", "-Wextra",
-                            "-Wpedantic", "-Wpadded", "-Wshadow", "-Wconversion", "-Wundef", "-fshort-enums", "-Werror"};
+    char *argv[MAX_ARGS] = {(char *)compiler, "-x",           (char *)language, standard,        include,
+                            "-fsyntax-only",  "-Wall",        "-Wextra",        "-Wpedantic",    "-Wpadded",
+                            "-Wshadow",       "-Wconversion", "-Wundef",        "-fshort-enums", "-Werror"};
     int n = 0, status;
-    while (argv[n]) n++;
+    while (argv[n])
+        n++;
     snprintf(include, sizeof include, "-I%s", dir);
     snprintf(standard, sizeof standard, "-std=%s", std);
-    if (strcmp(language, "c") == 0) argv[n++] = "-Wc++-compat", argv[n++] = "-Wstrict-prototypes";
-    if (strstr(compiler, "clang")) argv[n++] = "-Wno-pragma-once-outside-header";
+    if (strcmp(language, "c") == 0)
+        argv[n++] = "-Wc++-compat", argv[n++] = "-Wstrict-prototypes";
+    if (strstr(compiler, "clang"))
+        argv[n++] = "-Wno-pragma-once-outside-header";
     for (int i = 0; abi_header_files[i] && i < 16; i++) {
         snprintf(paths[i], sizeof paths[i], "%s/%s", dir, abi_header_files[i]);
         argv[n++] = paths[i];
@@ -65,9 +74,7 @@ static void check_mode(abi_report_t *report, const char *dir, const char *compil
 }
 
 void abi_headers_check(abi_report_t *report, const char *dir) {
-    static const struct {
-        const char *compiler, *cxx;
-    } compilers[] = {{"gcc", "g++"}, {"clang", "clang++"}};
+    static const struct { const char *compiler, *cxx; } compilers[] = {{"gcc", "g++"}, {"clang", "clang++"}};
     static const char *const standards[] = {"c99", "c11", "c17"};
     char path[1100], detail[ABI_DETAIL_NBYTES];
     snprintf(path, sizeof path, "%s/%s", dir ? dir : "", abi_header_files[0]);
@@ -82,8 +89,11 @@ void abi_headers_check(abi_report_t *report, const char *dir) {
             abi_report_add(report, ABI_RULE_HEADERS, ABI_SKIP, detail);
             continue;
         }
-        for (size_t s = 0; s < 3; s++) check_mode(report, dir, compilers[c].compiler, "c", standards[s]);
-        if (has_compiler(compilers[c].cxx)) check_mode(report, dir, compilers[c].cxx, "c++", "c++17");
-        else abi_report_add(report, ABI_RULE_HEADERS, ABI_SKIP, "there is no C++ compiler beside it");
+        for (size_t s = 0; s < 3; s++)
+            check_mode(report, dir, compilers[c].compiler, "c", standards[s]);
+        if (has_compiler(compilers[c].cxx))
+            check_mode(report, dir, compilers[c].cxx, "c++", "c++17");
+        else
+            abi_report_add(report, ABI_RULE_HEADERS, ABI_SKIP, "there is no C++ compiler beside it");
     }
 }

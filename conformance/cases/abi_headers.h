@@ -1,4 +1,5 @@
-/* abi_headers.h - proof 2: every public header compiles by itself, in every language mode, with the compilers at hand. */
+/* abi_headers.h - proof 2: every public header compiles by itself, in every language mode, with the compilers at hand.
+ */
 #ifndef ZFC_ABI_HEADERS_H
 #define ZFC_ABI_HEADERS_H
 

@@ -24,23 +24,31 @@ enum { N_STEPS = 7 };
 static void train_in_turns(abi_probe_t *p, abi_rule_t rule, abi_rig_t *rigs, const uint64_t *alone) {
     for (uint32_t i = 0; i < 2; i++) {
         abi_rig_describe(&rigs[i], i + 1);
-        if (!abi_rig_start(&rigs[i], ABI_BOUND)) return;
+        if (!abi_rig_start(&rigs[i], ABI_BOUND))
+            return;
     }
     for (int s = 0; s < N_STEPS; s++)
         for (int i = 0; i < 2; i++)
-            if (!abi_rig_train(&rigs[i], 1, rule)) return;
-    for (int i = 0; i < 2; i++) abi_check(p, rule, abi_rig_hash(&rigs[i]) == alone[i], "trainer %d ends in another state than alone", i + 1);
+            if (!abi_rig_train(&rigs[i], 1, rule))
+                return;
+    for (int i = 0; i < 2; i++)
+        abi_check(p, rule, abi_rig_hash(&rigs[i]) == alone[i], "trainer %d ends in another state than alone", i + 1);
     abi_rig_end(&rigs[0]);
-    if (abi_rig_train(&rigs[1], 1, rule)) abi_rig_end(&rigs[1]);
+    if (abi_rig_train(&rigs[1], 1, rule))
+        abi_rig_end(&rigs[1]);
 }
 
 static void probe_instances(abi_probe_t *p) {
     static abi_rig_t rigs[2];
     uint64_t alone[2];
-    for (uint32_t i = 0; i < 2; i++) alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
-    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->env->plugin) || !abi_rig_open(&rigs[1], p, p->env->plugin)) return;
+    for (uint32_t i = 0; i < 2; i++)
+        alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
+    if (!alone[0] || !alone[1] || !abi_rig_open(&rigs[0], p, p->env->plugin) ||
+        !abi_rig_open(&rigs[1], p, p->env->plugin))
+        return;
     abi_check(p, ABI_RULE_INSTANCES, alone[0] != alone[1], "different gradients end in the same state");
-    abi_check(p, ABI_RULE_INSTANCES, abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS) == alone[0], "the same training does not end in the same state");
+    abi_check(p, ABI_RULE_INSTANCES, abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS) == alone[0],
+              "the same training does not end in the same state");
     train_in_turns(p, ABI_RULE_INSTANCES, rigs, alone);
 }
 
@@ -49,9 +57,12 @@ static int copy_file(const char *from, const char *to) {
     ssize_t n = -1;
     int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
     while (in >= 0 && out >= 0 && (n = read(in, buf, sizeof buf)) > 0)
-        if (write(out, buf, (size_t)n) != n) n = -1;
-    if (in >= 0) close(in);
-    if (out >= 0) close(out);
+        if (write(out, buf, (size_t)n) != n)
+            n = -1;
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
     return n == 0;
 }
 
@@ -65,12 +76,15 @@ static void probe_copies(abi_probe_t *p) {
         return;
     }
     snprintf(path, sizeof path, "%s/copy.so", dir);
-    for (uint32_t i = 0; i < 2; i++) alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
-    if (!copy_file(p->env->plugin, path)) abi_skip(p, ABI_RULE_COPIES, "the file cannot be copied");
+    for (uint32_t i = 0; i < 2; i++)
+        alone[i] = abi_rig_hash_alone(p, p->env->plugin, i + 1, N_STEPS);
+    if (!copy_file(p->env->plugin, path))
+        abi_skip(p, ABI_RULE_COPIES, "the file cannot be copied");
     is_open = abi_rig_open(&rigs[0], p, p->env->plugin) && abi_rig_open(&rigs[1], p, path);
     unlink(path);
     rmdir(dir);
-    if (!is_open || !alone[0] || !alone[1]) return;
+    if (!is_open || !alone[0] || !alone[1])
+        return;
     abi_check(p, ABI_RULE_COPIES, rigs[0].table != rigs[1].table, "both copies give the same table");
     train_in_turns(p, ABI_RULE_COPIES, rigs, alone);
 }
@@ -83,13 +97,18 @@ static void probe_names(abi_probe_t *p) {
     uint64_t alone = abi_rig_hash_alone(p, p->env->plugin, 1, N_STEPS);
     snprintf(path, sizeof path, "%s/same_names.so", p->env->mocks ? p->env->mocks : "");
     if (!p->env->mocks || access(path, R_OK) != 0) {
-        abi_skip(p, ABI_RULE_NAMES, "no same_names.so in \"%s\"; name the directory with --mocks DIR", p->env->mocks ? p->env->mocks : "");
+        abi_skip(p, ABI_RULE_NAMES, "no same_names.so in \"%s\"; name the directory with --mocks DIR",
+                 p->env->mocks ? p->env->mocks : "");
         return;
     }
-    if (!abi_check(p, ABI_RULE_NAMES, dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s does not load", path)) return;
-    if (!alone || !abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND)) return;
-    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_NAMES)) return;
-    abi_check(p, ABI_RULE_NAMES, abi_rig_hash(&rig) == alone, "training ends in another state beside a library of the same names");
+    if (!abi_check(p, ABI_RULE_NAMES, dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s does not load", path))
+        return;
+    if (!alone || !abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
+        return;
+    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_NAMES))
+        return;
+    abi_check(p, ABI_RULE_NAMES, abi_rig_hash(&rig) == alone,
+              "training ends in another state beside a library of the same names");
     abi_rig_end(&rig);
 }
 
@@ -112,14 +131,18 @@ static void probe_python(abi_probe_t *p) {
     int status = -1;
     pid_t pid;
     abi_try(p, "python3");
-    if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 || status != 0) {
-        if (ftruncate(1, 0) != 0) _exit(3); /* what python said is not the plugin's */
+    if (posix_spawnp(&pid, "python3", NULL, NULL, version, environ) != 0 || waitpid(pid, &status, 0) < 0 ||
+        status != 0) {
+        if (ftruncate(1, 0) != 0)
+            _exit(3); /* what python said is not the plugin's */
         abi_skip(p, ABI_RULE_CTYPES, "there is no python3 with ctypes here");
         return;
     }
     if (posix_spawnp(&pid, "python3", NULL, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid)
-        abi_check(p, ABI_RULE_CTYPES, WIFEXITED(status) && WEXITSTATUS(status) == 0, "python3 could not load it and negotiate: wait status %#x", status);
-    if (ftruncate(1, 0) != 0) _exit(3);
+        abi_check(p, ABI_RULE_CTYPES, WIFEXITED(status) && WEXITSTATUS(status) == 0,
+                  "python3 could not load it and negotiate: wait status %#x", status);
+    if (ftruncate(1, 0) != 0)
+        _exit(3);
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
@@ -128,10 +151,14 @@ static void check_watch(abi_probe_t *p, const abi_watch_t *a, const char *when) 
     abi_watch_t b;
     abi_watch(&b);
     abi_check(p, ABI_RULE_PROCESS, a->environment == b.environment, "%s: the environment has changed", when);
-    abi_check(p, ABI_RULE_PROCESS, a->signals == b.signals, "%s: signal handlers or the signal mask have changed", when);
-    abi_check(p, ABI_RULE_PROCESS, strcmp(a->locale, b.locale) == 0 && a->thread_locale == b.thread_locale, "%s: locale \"%s\" became \"%s\"", when, a->locale, b.locale);
-    abi_check(p, ABI_RULE_PROCESS, strcmp(a->directory, b.directory) == 0 && a->umask == b.umask, "%s: working directory or umask have changed", when);
-    abi_check(p, ABI_RULE_FPMODE, a->rounding == b.rounding && a->fp_control == b.fp_control && a->x87_control == b.x87_control,
+    abi_check(p, ABI_RULE_PROCESS, a->signals == b.signals, "%s: signal handlers or the signal mask have changed",
+              when);
+    abi_check(p, ABI_RULE_PROCESS, strcmp(a->locale, b.locale) == 0 && a->thread_locale == b.thread_locale,
+              "%s: locale \"%s\" became \"%s\"", when, a->locale, b.locale);
+    abi_check(p, ABI_RULE_PROCESS, strcmp(a->directory, b.directory) == 0 && a->umask == b.umask,
+              "%s: working directory or umask have changed", when);
+    abi_check(p, ABI_RULE_FPMODE,
+              a->rounding == b.rounding && a->fp_control == b.fp_control && a->x87_control == b.x87_control,
               "%s: rounding %d to %d, control %#x to %#x", when, a->rounding, b.rounding, a->fp_control, b.fp_control);
 }
 
@@ -139,7 +166,8 @@ static int is_unwanted(struct dl_phdr_info *info, size_t size, void *out) {
     static const char *const names[] = {"libcuda", "libcudart", "libnccl", "libhip", "librccl", "libmpi"};
     (void)size;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (info->dlpi_name && strstr(info->dlpi_name, names[i])) *(const char **)out = names[i];
+        if (info->dlpi_name && strstr(info->dlpi_name, names[i]))
+            *(const char **)out = names[i];
     return 0;
 }
 
@@ -149,11 +177,14 @@ static void probe_process(abi_probe_t *p) {
     const char *unwanted = NULL, *already = NULL;
     dl_iterate_phdr(is_unwanted, &already);
     abi_watch(&before);
-    if (!abi_rig_open(&rig, p, p->env->plugin)) return;
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
     check_watch(p, &before, "after negotiation");
-    if (!abi_rig_start(&rig, ABI_BOUND)) return;
+    if (!abi_rig_start(&rig, ABI_BOUND))
+        return;
     check_watch(p, &before, "after create and bind_params");
-    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID)) return;
+    if (!abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID))
+        return;
     check_watch(p, &before, "after steps");
     dl_iterate_phdr(is_unwanted, &unwanted);
     abi_check(p, ABI_RULE_LAZY, !unwanted || already, "%s was loaded", unwanted ? unwanted : "");
@@ -165,7 +196,8 @@ static void probe_process(abi_probe_t *p) {
 static void probe_fp_mode(abi_probe_t *p) {
     static abi_rig_t rig;
     abi_watch_t before;
-    if (!abi_rig_open(&rig, p, p->env->plugin)) return;
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
     fesetround(FE_UPWARD);
 #if defined(__x86_64__)
     unsigned mxcsr;
@@ -174,7 +206,8 @@ static void probe_fp_mode(abi_probe_t *p) {
     __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
 #endif
     abi_watch(&before);
-    if (abi_rig_start(&rig, ABI_BOUND)) abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID);
+    if (abi_rig_start(&rig, ABI_BOUND))
+        abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID);
     abi_rig_end(&rig);
     check_watch(p, &before, "in a host with its own FP mode");
 }
@@ -182,18 +215,22 @@ static void probe_fp_mode(abi_probe_t *p) {
 static void probe_threads(abi_probe_t *p) {
     static abi_rig_t rig;
     abi_watch_t before, after;
-    if (!abi_rig_open(&rig, p, p->env->plugin)) return;
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
     abi_watch(&before);
     for (int i = 0; i < 3; i++) {
         abi_rig_describe(&rig, 1);
         rig.step.flags = 0; /* destroy while a replay may be in flight */
-        if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID)) return;
+        if (!abi_rig_start(&rig, ABI_BOUND) || !abi_rig_train(&rig, N_STEPS, ABI_RULE_VALID))
+            return;
         abi_rig_end(&rig);
     }
     after.n_threads = abi_watch_threads(before.n_threads);
-    abi_check(p, ABI_RULE_THREADS, after.n_threads == before.n_threads, "%d threads before create, %d after destroy", before.n_threads, after.n_threads);
+    abi_check(p, ABI_RULE_THREADS, after.n_threads == before.n_threads, "%d threads before create, %d after destroy",
+              before.n_threads, after.n_threads);
     abi_watch(&after);
-    abi_check(p, ABI_RULE_THREADS, after.n_files == before.n_files, "%d open files before create, %d after destroy", before.n_files, after.n_files);
+    abi_check(p, ABI_RULE_THREADS, after.n_files == before.n_files, "%d open files before create, %d after destroy",
+              before.n_files, after.n_files);
 }
 
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env) {

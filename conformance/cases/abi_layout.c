@@ -23,12 +23,23 @@ void abi_layout_dump(FILE *out) {
     for (size_t i = 0; i < n; i++) {
         const abi_entry_t *e = &entries[i];
         switch (e->kind) {
-        case ABI_CONST: fprintf(out, "const %s %lld\n", e->name, (long long)e->number); break;
-        case ABI_STRING: fprintf(out, "string %s %s\n", e->name, e->text); break;
-        case ABI_STRUCT: fprintf(out, "struct %s %s %zu\n", e->owner, e->name, e->size); break;
-        case ABI_MEMBER: fprintf(out, "  %zu %zu %s %s\n", e->offset, e->size, e->type, e->name); break;
-        case ABI_SLOT: fprintf(out, "  %zu %zu %s (*%s)%s\n", e->offset, e->size, e->type, e->name, e->params); break;
-        case ABI_END: break;
+        case ABI_CONST:
+            fprintf(out, "const %s %lld\n", e->name, (long long)e->number);
+            break;
+        case ABI_STRING:
+            fprintf(out, "string %s %s\n", e->name, e->text);
+            break;
+        case ABI_STRUCT:
+            fprintf(out, "struct %s %s %zu\n", e->owner, e->name, e->size);
+            break;
+        case ABI_MEMBER:
+            fprintf(out, "  %zu %zu %s %s\n", e->offset, e->size, e->type, e->name);
+            break;
+        case ABI_SLOT:
+            fprintf(out, "  %zu %zu %s (*%s)%s\n", e->offset, e->size, e->type, e->name, e->params);
+            break;
+        case ABI_END:
+            break;
         }
     }
 }
@@ -47,7 +58,8 @@ static int next_line(const char **text, char *out, size_t nbytes) {
         size_t n = strcspn(*text, "\n");
         snprintf(out, nbytes, "%.*s", (int)n, *text);
         *text += n + ((*text)[n] == '\n');
-        if (n && *out != '#') return 1;
+        if (n && *out != '#')
+            return 1;
     }
     return 0;
 }
@@ -56,7 +68,8 @@ static int next_line(const char **text, char *out, size_t nbytes) {
 static const char *find_line(const char *text, const char *head) {
     size_t n = strlen(head);
     for (const char *at = text; (at = strstr(at, head)) != NULL; at += n)
-        if ((at == text || at[-1] == '\n') && (at[n] == ' ' || at[n] == '\n' || at[n] == '\0')) return at + strcspn(at, "\n") + 1;
+        if ((at == text || at[-1] == '\n') && (at[n] == ' ' || at[n] == '\n' || at[n] == '\0'))
+            return at + strcspn(at, "\n") + 1;
     return NULL;
 }
 
@@ -64,7 +77,8 @@ static void compare_exact(abi_report_t *report, const char *golden, const char *
     char want[256], have[256];
     for (;;) {
         int is_want = next_line(&golden, want, sizeof want), is_have = next_line(&now, have, sizeof have);
-        if (!is_want && !is_have) break;
+        if (!is_want && !is_have)
+            break;
         if (!is_want || !is_have || strcmp(want, have) != 0) {
             fail(report, "golden \"%s\", headers \"%s\"", is_want ? want : "(end)", is_have ? have : "(end)");
             return;
@@ -95,28 +109,37 @@ static void compare_appends(abi_report_t *report, const char *golden, const char
         int is_struct = strncmp(want, "struct ", 7) == 0;
         const char *found;
         snprintf(head, sizeof head, "%s", want);
-        if (is_struct && strrchr(head, ' ')) *strrchr(head, ' ') = '\0'; /* the size may grow */
+        if (is_struct && strrchr(head, ' '))
+            *strrchr(head, ' ') = '\0'; /* the size may grow */
         found = find_line(now, head);
-        if (found) abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
-        else fail(report, "\"%s\" is gone or has changed%s", want, "");
-        if (is_struct) golden = compare_members(report, golden, found, want);
+        if (found)
+            abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
+        else
+            fail(report, "\"%s\" is gone or has changed%s", want, "");
+        if (is_struct)
+            golden = compare_members(report, golden, found, want);
     }
 }
 
 void abi_layout_compare(abi_report_t *report, const char *golden, const char *now, unsigned major) {
-    if (major == 0) compare_exact(report, golden, now);
-    else compare_appends(report, golden, now);
+    if (major == 0)
+        compare_exact(report, golden, now);
+    else
+        compare_appends(report, golden, now);
 }
 
 /* ---- rules of every version -------------------------------------------------------------------------------------- */
 
 static int is_allowed_type(const char *type, size_t size) {
-    static const char *const allowed[] = {"uint8_t", "uint16_t", "int32_t",     "uint32_t",   "int64_t",
-                                          "uint64_t", "double",  "zf_status_t", "zf_dtype_t", "zf_dl_tensor_t"};
-    if (strchr(type, '*')) return size == sizeof(void *);
-    if (strncmp(type, "char[", 5) == 0) return 1;
+    static const char *const allowed[] = {"uint8_t",  "uint16_t", "int32_t",     "uint32_t",   "int64_t",
+                                          "uint64_t", "double",   "zf_status_t", "zf_dtype_t", "zf_dl_tensor_t"};
+    if (strchr(type, '*'))
+        return size == sizeof(void *);
+    if (strncmp(type, "char[", 5) == 0)
+        return 1;
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
-        if (strcmp(type, allowed[i]) == 0) return 1;
+        if (strcmp(type, allowed[i]) == 0)
+            return 1;
     return 0;
 }
 
@@ -125,22 +148,29 @@ static void check_struct(abi_report_t *report, const abi_entry_t *e) {
     const abi_entry_t *first = e + 1;
     int is_value = strcmp(e->name, "value") == 0;
     size_t end = 0;
-    if (!is_value && (strcmp(first->name, "struct_size") != 0 || first->offset != 0)) fail(report, "%s does not begin with struct_size%s", e->owner, "");
-    if (e->size % (is_value ? 4 : 8)) fail(report, "%s: its size is no multiple of 8%s", e->owner, "");
+    if (!is_value && (strcmp(first->name, "struct_size") != 0 || first->offset != 0))
+        fail(report, "%s does not begin with struct_size%s", e->owner, "");
+    if (e->size % (is_value ? 4 : 8))
+        fail(report, "%s: its size is no multiple of 8%s", e->owner, "");
     for (e++; e->kind != ABI_END; e++) {
-        if (e->offset != end) fail(report, "%s.%s: a gap before it, or a member that the table lacks", e->owner, e->name);
-        if (e->kind == ABI_MEMBER && !is_allowed_type(e->type, e->size)) fail(report, "%s: type %s is not allowed", e->owner, e->type);
+        if (e->offset != end)
+            fail(report, "%s.%s: a gap before it, or a member that the table lacks", e->owner, e->name);
+        if (e->kind == ABI_MEMBER && !is_allowed_type(e->type, e->size))
+            fail(report, "%s: type %s is not allowed", e->owner, e->type);
         end = e->offset + e->size;
     }
-    if (end != e->size) fail(report, "%s: a gap at its end, or a member that the table lacks%s", e->owner, "");
-    else abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
+    if (end != e->size)
+        fail(report, "%s: a gap at its end, or a member that the table lacks%s", e->owner, "");
+    else
+        abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
 }
 
 static int is_in_table(abi_entry_kind_t kind, const char *name) {
     size_t n;
     const abi_entry_t *entries = abi_table(&n);
     for (size_t i = 0; i < n; i++)
-        if (entries[i].kind == kind && strcmp(kind == ABI_STRUCT ? entries[i].owner : entries[i].name, name) == 0) return 1;
+        if (entries[i].kind == kind && strcmp(kind == ABI_STRUCT ? entries[i].owner : entries[i].name, name) == 0)
+            return 1;
     return 0;
 }
 
@@ -149,9 +179,11 @@ static void check_header_line(abi_report_t *report, const char *file, const char
     char name[128], value[128];
     if (sscanf(line, "typedef struct %127[A-Za-z0-9_] %1[{]", name, value) == 2) {
         strncat(name, "_t", sizeof name - strlen(name) - 1);
-        if (!is_in_table(ABI_STRUCT, name)) fail(report, "%s: %s is not in the table of signatures", file, name);
+        if (!is_in_table(ABI_STRUCT, name))
+            fail(report, "%s: %s is not in the table of signatures", file, name);
     } else if (sscanf(line, "#define %127[A-Z0-9_a-z]%127s", name, value) == 2) {
-        if (!strchr(" \t", line[8 + strlen(name)])) return; /* a macro with parameters */
+        if (!strchr(" \t", line[8 + strlen(name)]))
+            return; /* a macro with parameters */
         if (!is_in_table(ABI_CONST, name) && !is_in_table(ABI_STRING, name))
             fail(report, "%s: %s is not in the table of signatures", file, name);
     }
@@ -185,9 +217,13 @@ void abi_layout_check(abi_report_t *report, const char *headers_dir) {
     abi_layout_dump(f);
     fclose(f);
     for (size_t i = 0; i < n; i++)
-        if (entries[i].kind == ABI_STRUCT) check_struct(report, &entries[i]);
-    if (sizeof(void *) == 8) abi_layout_compare(report, abi_golden_layout(), now, ZF_ABI_MAJOR(ZF_ABI_0_1));
-    else abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
-    if (headers_dir) check_headers_are_in_table(report, headers_dir);
+        if (entries[i].kind == ABI_STRUCT)
+            check_struct(report, &entries[i]);
+    if (sizeof(void *) == 8)
+        abi_layout_compare(report, abi_golden_layout(), now, ZF_ABI_MAJOR(ZF_ABI_0_1));
+    else
+        abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
+    if (headers_dir)
+        check_headers_are_in_table(report, headers_dir);
     free(now);
 }

@@ -1,7 +1,7 @@
 /* abi_main.c - zf-conform abi: proofs 1, 2, 3, 5, 7 and 8 of the ABI, against any .so.
  *
- * Proof 8 runs this program on mock plugins that each break one rule: exactly the expected rules must fail. It tests the
- * checker, not the plugin. */
+ * Proof 8 runs this program on mock plugins that each break one rule: exactly the expected rules must fail. It tests
+ * the checker, not the plugin. */
 #define _GNU_SOURCE /* realpath */
 #include "abi_main.h"
 
@@ -45,28 +45,41 @@ static int parse(int argc, char **argv, options_t *o) {
         const char *name;
         const char **value;
         int *flag;
-    } table[] = {{"--plugin", &o->plugin, NULL},       {"--headers", &o->headers, NULL},          {"--mocks", &o->mocks, NULL},
-                 {"--only", &o->only, NULL},           {"--tap", NULL, &o->is_tap},               {"--self-test", NULL, &o->is_self_test},
-                 {"--layout", NULL, &o->is_layout},    {"--print-layout", NULL, &o->is_print_layout},
-                 {"--headers-only", NULL, &o->is_headers}, {"--help", NULL, &o->is_help}};
+    } table[] = {{"--plugin", &o->plugin, NULL},
+                 {"--headers", &o->headers, NULL},
+                 {"--mocks", &o->mocks, NULL},
+                 {"--only", &o->only, NULL},
+                 {"--tap", NULL, &o->is_tap},
+                 {"--self-test", NULL, &o->is_self_test},
+                 {"--layout", NULL, &o->is_layout},
+                 {"--print-layout", NULL, &o->is_print_layout},
+                 {"--headers-only", NULL, &o->is_headers},
+                 {"--help", NULL, &o->is_help}};
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
-        while (k < sizeof table / sizeof table[0] && strcmp(table[k].name, argv[i]) != 0) k++;
+        while (k < sizeof table / sizeof table[0] && strcmp(table[k].name, argv[i]) != 0)
+            k++;
         if (k == sizeof table / sizeof table[0] || (table[k].value && i + 1 == argc)) {
-            fprintf(stderr, "zf-conform abi: %s \"%s\"\n%s", k == sizeof table / sizeof table[0] ? "unknown option" : "a value is missing after", argv[i], usage);
+            fprintf(stderr, "zf-conform abi: %s \"%s\"\n%s",
+                    k == sizeof table / sizeof table[0] ? "unknown option" : "a value is missing after", argv[i],
+                    usage);
             return 0;
         }
-        if (table[k].flag) *table[k].flag = 1;
-        else *table[k].value = argv[++i];
+        if (table[k].flag)
+            *table[k].flag = 1;
+        else
+            *table[k].value = argv[++i];
     }
     return 1;
 }
 
 /* All proofs that concern one library. 0, or -1 when the file is no library (said in why). */
 static int check_plugin(abi_report_t *report, const abi_env_t *env, const char **why) {
-    if (abi_elf_check(report, env->plugin, why) != 0) return -1;
+    if (abi_elf_check(report, env->plugin, why) != 0)
+        return -1;
     abi_entry_probes(report, env);
-    if (abi_report_verdict(report, ABI_RULE_TABLE) == ABI_FAIL) { /* slots cannot be called in a table that lacks some */
+    if (abi_report_verdict(report, ABI_RULE_TABLE) ==
+        ABI_FAIL) { /* slots cannot be called in a table that lacks some */
         abi_report_add(report, ABI_RULE_VALID, ABI_SKIP, "the table is not complete");
         return 0;
     }
@@ -97,7 +110,8 @@ static const mock_t mocks[] = {
 static int is_word_of(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *at = words; (at = strstr(at, word)) != NULL; at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return 1;
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return 1;
     return 0;
 }
 
@@ -105,13 +119,20 @@ static int is_word_of(const char *words, const char *word) {
 static int judge(const mock_t *mock, const abi_report_t *report, int number, int is_tap) {
     int is_ok = 1;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && is_tap) printf("%sok %d - %s breaks %s\n", is_ok ? "" : "not ", number, mock->name, *mock->broken ? mock->broken : "nothing");
-        else if (pass == 1) printf("%-4s  %-24s %s\n", is_ok ? "ok" : "FAIL", mock->name, *mock->broken ? mock->broken : "-");
+        if (pass == 1 && is_tap)
+            printf("%sok %d - %s breaks %s\n", is_ok ? "" : "not ", number, mock->name,
+                   *mock->broken ? mock->broken : "nothing");
+        else if (pass == 1)
+            printf("%-4s  %-24s %s\n", is_ok ? "ok" : "FAIL", mock->name, *mock->broken ? mock->broken : "-");
         for (int i = 0; i < ABI_N_RULES; i++) {
-            int is_broken = report->rules[i].n_fail > 0, is_expected = is_word_of(mock->broken, abi_rule_name((abi_rule_t)i));
-            if (is_broken != is_expected) is_ok = 0;
-            if (pass == 0 || is_broken == is_expected) continue;
-            printf("%s%s %s: %s\n", is_tap ? "# " : "      ", abi_rule_name((abi_rule_t)i), is_broken ? "was broken too" : "was not seen to be broken",
+            int is_broken = report->rules[i].n_fail > 0,
+                is_expected = is_word_of(mock->broken, abi_rule_name((abi_rule_t)i));
+            if (is_broken != is_expected)
+                is_ok = 0;
+            if (pass == 0 || is_broken == is_expected)
+                continue;
+            printf("%s%s %s: %s\n", is_tap ? "# " : "      ", abi_rule_name((abi_rule_t)i),
+                   is_broken ? "was broken too" : "was not seen to be broken",
                    is_broken ? report->rules[i].details[0] : "");
         }
     }
@@ -121,24 +142,36 @@ static int judge(const mock_t *mock, const abi_report_t *report, int number, int
 
 /* The comparison of layouts, on made-up ones: 1.0 may grow at the end of a struct and nowhere else. */
 static int check_comparison(void) {
-    static const char golden[] = "const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\nstruct t input 8\n  0 4 uint32_t struct_size\n";
+    static const char golden[] = "const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\nstruct t "
+                                 "input 8\n  0 4 uint32_t struct_size\n";
     static const struct {
         const char *now;
         int is_major0_ok, is_major1_ok;
     } tries[] = {
         {golden, 1, 1},
-        {"const A 1\nconst B 2\nstruct s input 16\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\n  8 8 double b\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0, 1},
-        {"const A 1\nstruct s input 16\n  0 4 uint32_t struct_size\n  4 4 uint32_t b\n  8 4 uint32_t a\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0, 0},
-        {"const A 2\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0, 0},
-        {"const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 int32_t a\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0, 0},
+        {"const A 1\nconst B 2\nstruct s input 16\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\n  8 8 double "
+         "b\nstruct t input 8\n  0 4 uint32_t struct_size\n",
+         0, 1},
+        {"const A 1\nstruct s input 16\n  0 4 uint32_t struct_size\n  4 4 uint32_t b\n  8 4 uint32_t a\nstruct t input "
+         "8\n  0 4 uint32_t struct_size\n",
+         0, 0},
+        {"const A 2\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\nstruct t input 8\n  0 4 uint32_t "
+         "struct_size\n",
+         0, 0},
+        {"const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 int32_t a\nstruct t input 8\n  0 4 uint32_t "
+         "struct_size\n",
+         0, 0},
         {"const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\n  4 4 uint32_t a\n", 0, 0},
-        {"const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0, 0}};
+        {"const A 1\nstruct s input 8\n  0 4 uint32_t struct_size\nstruct t input 8\n  0 4 uint32_t struct_size\n", 0,
+         0}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
         static abi_report_t major0, major1;
         memset(&major0, 0, sizeof major0), memset(&major1, 0, sizeof major1);
         abi_layout_compare(&major0, golden, tries[i].now, 0);
         abi_layout_compare(&major1, golden, tries[i].now, 1);
-        if ((major0.rules[ABI_RULE_LAYOUT].n_fail == 0) != tries[i].is_major0_ok || (major1.rules[ABI_RULE_LAYOUT].n_fail == 0) != tries[i].is_major1_ok) return 0;
+        if ((major0.rules[ABI_RULE_LAYOUT].n_fail == 0) != tries[i].is_major0_ok ||
+            (major1.rules[ABI_RULE_LAYOUT].n_fail == 0) != tries[i].is_major1_ok)
+            return 0;
     }
     return 1;
 }
@@ -151,20 +184,26 @@ static int self_test(const options_t *o) {
         printf("skipped: no directory of mocks; name it with --mocks DIR\n");
         return 77;
     }
-    if (o->is_tap) printf("TAP version 13\n1..%d\n%sok 1 - layouts are compared as written\n", N_MOCKS + 1, is_ok ? "" : "not ");
-    else printf("%-4s  layouts are compared as written\n", is_ok ? "ok" : "FAIL");
+    if (o->is_tap)
+        printf("TAP version 13\n1..%d\n%sok 1 - layouts are compared as written\n", N_MOCKS + 1, is_ok ? "" : "not ");
+    else
+        printf("%-4s  layouts are compared as written\n", is_ok ? "ok" : "FAIL");
     n_wrong += !is_ok;
     for (int i = 0; i < N_MOCKS; i++) {
         char path[1024];
         const char *why;
         abi_env_t env = {path, o->mocks};
-        if (o->only && strcmp(o->only, mocks[i].name) != 0) continue;
+        if (o->only && strcmp(o->only, mocks[i].name) != 0)
+            continue;
         snprintf(path, sizeof path, "%s/%s.so", o->mocks, mocks[i].name);
         memset(&report, 0, sizeof report);
-        if (check_plugin(&report, &env, &why) != 0) abi_report_add(&report, ABI_RULE_CRASH, ABI_FAIL, why);
-        if (!judge(&mocks[i], &report, i + 2, o->is_tap)) n_wrong++;
+        if (check_plugin(&report, &env, &why) != 0)
+            abi_report_add(&report, ABI_RULE_CRASH, ABI_FAIL, why);
+        if (!judge(&mocks[i], &report, i + 2, o->is_tap))
+            n_wrong++;
     }
-    if (!o->is_tap) printf("%d of %d mocks are judged as expected\n", N_MOCKS + 1 - n_wrong, N_MOCKS + 1);
+    if (!o->is_tap)
+        printf("%d of %d mocks are judged as expected\n", N_MOCKS + 1 - n_wrong, N_MOCKS + 1);
     return n_wrong ? 1 : 0;
 }
 
@@ -181,7 +220,8 @@ static int check_all(const options_t *o, abi_report_t *report) {
     abi_env_t env = {path, o->mocks};
     int rc;
     if (!path) {
-        fprintf(stderr, "zf-conform abi: %s%s\n", o->plugin ? "no such file: " : "which library? --plugin FILE.so", o->plugin ? o->plugin : "");
+        fprintf(stderr, "zf-conform abi: %s%s\n", o->plugin ? "no such file: " : "which library? --plugin FILE.so",
+                o->plugin ? o->plugin : "");
         return 2;
     }
     abi_layout_check(report, o->headers);
@@ -200,18 +240,23 @@ static int check_all(const options_t *o, abi_report_t *report) {
 int zfc_abi_main(int argc, char **argv) {
     static abi_report_t report;
     options_t o = {.headers = ZFC_HEADERS_DIR, .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
-    if (!parse(argc, argv, &o)) return 2;
-    if (o.is_help) return fputs(usage, stdout) < 0;
-    if (o.is_print_layout) return abi_layout_dump(stdout), 0;
-    if (o.is_self_test) return self_test(&o);
+    if (!parse(argc, argv, &o))
+        return 2;
+    if (o.is_help)
+        return fputs(usage, stdout) < 0;
+    if (o.is_print_layout)
+        return abi_layout_dump(stdout), 0;
+    if (o.is_self_test)
+        return self_test(&o);
     if (o.is_layout) {
         abi_layout_check(&report, o.headers);
         return report_and_return(&report, &o);
     }
     if (o.is_headers) {
         abi_headers_check(&report, o.headers);
-        return report.rules[ABI_RULE_HEADERS].n_pass + report.rules[ABI_RULE_HEADERS].n_fail ? report_and_return(&report, &o)
-                                                                                             : (abi_report_print(&report, stdout, o.is_tap), 77);
+        return report.rules[ABI_RULE_HEADERS].n_pass + report.rules[ABI_RULE_HEADERS].n_fail
+                   ? report_and_return(&report, &o)
+                   : (abi_report_print(&report, stdout, o.is_tap), 77);
     }
     return check_all(&o, &report);
 }

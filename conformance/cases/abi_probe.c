@@ -1,5 +1,5 @@
-/* abi_probe.c - probes in child processes (abi_probe.h). Protocol: lines "T text" (tried next), "P rule", "F rule text",
- * "S rule text"; each is one write of less than PIPE_BUF bytes. */
+/* abi_probe.c - probes in child processes (abi_probe.h). Protocol: lines "T text" (tried next), "P rule", "F rule
+ * text", "S rule text"; each is one write of less than PIPE_BUF bytes. */
 #define _GNU_SOURCE /* memfd_create */
 #include "abi_probe.h"
 
@@ -25,10 +25,12 @@ static void send_line(abi_probe_t *probe, const char *head, const char *format, 
     size_t n = (size_t)snprintf(line, sizeof line, "%s", head);
     vsnprintf(line + n, sizeof line - n - 1, format, args);
     for (char *s = line; *s; s++)
-        if (*s == '\n') *s = ' ';
+        if (*s == '\n')
+            *s = ' ';
     n = strlen(line);
     line[n++] = '\n';
-    if (write(probe->fd, line, n) != (ssize_t)n) _exit(3);
+    if (write(probe->fd, line, n) != (ssize_t)n)
+        _exit(3);
 }
 
 void abi_try(abi_probe_t *probe, const char *format, ...) {
@@ -63,7 +65,8 @@ static void child(const abi_env_t *env, int fd, void (*fn)(abi_probe_t *)) {
     ssize_t n;
     int printed = memfd_create("printed", MFD_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (printed < 0) _exit(3);
+    if (printed < 0)
+        _exit(3);
     dup2(printed, 1);
     dup2(printed, 2);
     fn(&probe);
@@ -102,10 +105,13 @@ static int read_findings(abi_report_t *report, int fd, char tried[LINE_NBYTES]) 
         long left = end - now_ms();
         ssize_t got;
         char *line = buf, *stop;
-        if (left <= 0 || (poll(&p, 1, (int)left) == 0)) return 0;
+        if (left <= 0 || (poll(&p, 1, (int)left) == 0))
+            return 0;
         got = read(fd, buf + used, sizeof buf - used);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return 1;
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return 1;
         used += (size_t)got;
         while ((stop = memchr(line, '\n', used - (size_t)(line - buf))) != NULL) {
             *stop = '\0';
@@ -133,11 +139,17 @@ void abi_probe_run(abi_report_t *report, const abi_env_t *env, const char *name,
     close(ends[1]);
     is_ended = read_findings(report, ends[0], tried);
     close(ends[0]);
-    if (!is_ended) kill(pid, SIGKILL);
+    if (!is_ended)
+        kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (!is_ended) snprintf(detail, sizeof detail, "%s: %.300s: no end in %d s", name, tried, DEADLINE_MS / 1000);
-    else if (WIFSIGNALED(status)) snprintf(detail, sizeof detail, "%s: %.300s: signal %d (%s)", name, tried, WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else snprintf(detail, sizeof detail, "%s: %.300s: exit status %d", name, tried, WEXITSTATUS(status));
-    abi_report_add(report, ABI_RULE_CRASH, is_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? ABI_PASS : ABI_FAIL, detail);
+    if (!is_ended)
+        snprintf(detail, sizeof detail, "%s: %.300s: no end in %d s", name, tried, DEADLINE_MS / 1000);
+    else if (WIFSIGNALED(status))
+        snprintf(detail, sizeof detail, "%s: %.300s: signal %d (%s)", name, tried, WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(detail, sizeof detail, "%s: %.300s: exit status %d", name, tried, WEXITSTATUS(status));
+    abi_report_add(report, ABI_RULE_CRASH,
+                   is_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? ABI_PASS : ABI_FAIL, detail);
 }

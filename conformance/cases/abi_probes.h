@@ -4,9 +4,9 @@
 
 #include "abi_probe.h"
 
-void abi_entry_probes(abi_report_t *report, const abi_env_t *env);     /* negotiation, tables, describe, host tables */
-void abi_slot_probes(abi_report_t *report, const abi_env_t *env);      /* NULLs, sizes, states: from the signature table */
-void abi_case_probes(abi_report_t *report, const abi_env_t *env);      /* abi_cases.def, NaN gradients */
+void abi_entry_probes(abi_report_t *report, const abi_env_t *env); /* negotiation, tables, describe, host tables */
+void abi_slot_probes(abi_report_t *report, const abi_env_t *env);  /* NULLs, sizes, states: from the signature table */
+void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.def, NaN gradients */
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
 
 #endif

@@ -16,16 +16,21 @@ const char *abi_rule_name(abi_rule_t rule) { return rule < ABI_N_RULES ? rules[r
 
 abi_rule_t abi_rule_find(const char *name) {
     int i = 0;
-    while (i < ABI_N_RULES && strcmp(rules[i].name, name) != 0) i++;
+    while (i < ABI_N_RULES && strcmp(rules[i].name, name) != 0)
+        i++;
     return (abi_rule_t)i;
 }
 
 void abi_report_add(abi_report_t *report, abi_rule_t rule, abi_verdict_t verdict, const char *detail) {
     abi_finding_t *f = &report->rules[rule];
-    if (verdict == ABI_PASS) f->n_pass++;
-    else if (verdict == ABI_FAIL) f->n_fail++;
-    else f->n_skip++;
-    if (verdict == ABI_PASS || f->n_details == ABI_MAX_DETAILS) return;
+    if (verdict == ABI_PASS)
+        f->n_pass++;
+    else if (verdict == ABI_FAIL)
+        f->n_fail++;
+    else
+        f->n_skip++;
+    if (verdict == ABI_PASS || f->n_details == ABI_MAX_DETAILS)
+        return;
     snprintf(f->details[f->n_details++], ABI_DETAIL_NBYTES, "%s%s", verdict == ABI_SKIP ? "skipped: " : "",
              detail ? detail : "");
 }
@@ -36,8 +41,10 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule) {
 }
 
 static void print_details(const abi_finding_t *f, FILE *out, const char *indent) {
-    for (unsigned i = 0; i < f->n_details; i++) fprintf(out, "%s%s\n", indent, f->details[i]);
-    if (f->n_fail + f->n_skip > f->n_details) fprintf(out, "%s... and %u more\n", indent, f->n_fail + f->n_skip - f->n_details);
+    for (unsigned i = 0; i < f->n_details; i++)
+        fprintf(out, "%s%s\n", indent, f->details[i]);
+    if (f->n_fail + f->n_skip > f->n_details)
+        fprintf(out, "%s... and %u more\n", indent, f->n_fail + f->n_skip - f->n_details);
 }
 
 static void print_tap(const abi_report_t *report, FILE *out) {
@@ -46,9 +53,11 @@ static void print_tap(const abi_report_t *report, FILE *out) {
         abi_verdict_t verdict = abi_report_verdict(report, (abi_rule_t)i);
         const abi_finding_t *f = &report->rules[i];
         fprintf(out, "%sok %d - %s: %s", verdict == ABI_FAIL ? "not " : "", i + 1, rules[i].name, rules[i].text);
-        if (verdict == ABI_SKIP) fprintf(out, " # SKIP %s", f->n_details ? f->details[0] : "not run");
+        if (verdict == ABI_SKIP)
+            fprintf(out, " # SKIP %s", f->n_details ? f->details[0] : "not run");
         fputc('\n', out);
-        if (verdict != ABI_SKIP) print_details(f, out, "# ");
+        if (verdict != ABI_SKIP)
+            print_details(f, out, "# ");
     }
 }
 
@@ -68,13 +77,16 @@ static void print_table(const abi_report_t *report, FILE *out) {
 }
 
 void abi_report_print(const abi_report_t *report, FILE *out, int is_tap) {
-    if (is_tap) print_tap(report, out);
-    else print_table(report, out);
+    if (is_tap)
+        print_tap(report, out);
+    else
+        print_table(report, out);
     fflush(out);
 }
 
 int abi_report_exit_status(const abi_report_t *report) {
     for (int i = 0; i < ABI_N_RULES; i++)
-        if (report->rules[i].n_fail) return 1;
+        if (report->rules[i].n_fail)
+            return 1;
     return 0;
 }

@@ -9,53 +9,53 @@
 
 /* X(enumerator, proof of the design, name on the command line and in TAP, what holds if it passes) */
 #define ABI_RULES(X)                                                                                                   \
-    X(LAYOUT, 1, "layout", "structs, members, slots and constants equal the golden layout")                          \
-    X(HEADERS, 2, "headers", "public headers compile alone in C99, C11, C17 and C++17, pedantic and padded")         \
-    X(EXPORTS, 3, "exports", "dynamic symbols equal abi/exports.txt")                                                \
-    X(NEEDED, 3, "needed", "needs no library but libc, libm and libinih")                                            \
-    X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")          \
-    X(SONAME, 3, "soname", "SONAME is libzfplugin.so.1")                                                             \
-    X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                            \
-    X(STACK, 3, "stack", "no executable stack")                                                                      \
-    X(TEXTREL, 3, "textrel", "no text relocations")                                                                  \
-    X(ABIDIFF, 4, "abidiff", "no difference that libabigail sees")                                                   \
-    X(NEGOTIATE, 5, "negotiate", "negotiation chooses, refuses and repeats as written")                              \
-    X(PURE, 5, "negotiate-pure", "negotiation starts no thread and leaves no file open")                             \
-    X(TABLE, 5, "table", "the table has its size and every slot")                                                    \
-    X(VALID, 5, "valid-calls", "right calls succeed in every legal state")                                           \
-    X(NULLS, 5, "null", "a NULL that is not allowed is refused, one that is allowed is taken")                       \
-    X(SHORT, 5, "size-short", "input structs below the oldest size are refused")                                     \
-    X(LONGER, 5, "size-long", "input structs with a longer, zero tail are taken")                                    \
-    X(TAIL, 5, "size-tail", "an unknown tail that is not zero is ZF_ERR_UNSUPPORTED_FIELD")                          \
-    X(ABSURD, 5, "size-absurd", "a size beyond reason is refused unread")                                            \
-    X(ELEM, 5, "elem-size", "wrong element sizes are refused")                                                       \
-    X(OUTSIZE, 5, "size-output", "outputs are written up to the caller's struct_size and no further")                \
-    X(STATE, 5, "state", "a hook in the wrong state is ZF_ERR_STATE")                                                \
-    X(IDS, 5, "ids", "unknown ids are refused")                                                                      \
-    X(COUNT, 5, "count", "n = 0 does what its hook says")                                                            \
-    X(FLAGS, 5, "flags", "unknown or contradicting flags are refused")                                               \
-    X(CONFIG, 5, "config", "wrong configuration is refused with place, key and range")                               \
-    X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                         \
-    X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                            \
-    X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                       \
-    X(STATUS, 5, "status", "the error record's status, scope and origin are in order")                               \
-    X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                          \
-    X(OUTPUTS, 5, "outputs", "outputs are untouched when a call fails")                                              \
-    X(UNCHANGED, 5, "unchanged", "a refused call leaves every bit of the training state")                            \
-    X(USABLE, 5, "usable", "training goes on after refused calls")                                                   \
-    X(HOST_THREAD, 5, "host-thread", "the host is called inside hooks only, on the calling thread")                  \
-    X(HOST_ARGS, 5, "host-args", "what the host is called with is in order")                                         \
-    X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                \
-    X(CRASH, 5, "crash", "no probe crashed or hung")                                                                 \
-    X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                   \
-    X(MIXED, 6, "mixed", "hosts and plugins of every frozen version work together")                                  \
-    X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                          \
-    X(INSTANCES, 7, "two-instances", "two instances train independently")                                            \
-    X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                   \
-    X(CTYPES, 7, "python", "python3 loads it and negotiates")                                                        \
-    X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                     \
-    X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                 \
-    X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                          \
+    X(LAYOUT, 1, "layout", "structs, members, slots and constants equal the golden layout")                            \
+    X(HEADERS, 2, "headers", "public headers compile alone in C99, C11, C17 and C++17, pedantic and padded")           \
+    X(EXPORTS, 3, "exports", "dynamic symbols equal abi/exports.txt")                                                  \
+    X(NEEDED, 3, "needed", "needs no library but libc, libm and libinih")                                              \
+    X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
+    X(SONAME, 3, "soname", "SONAME is libzfplugin.so.1")                                                               \
+    X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \
+    X(STACK, 3, "stack", "no executable stack")                                                                        \
+    X(TEXTREL, 3, "textrel", "no text relocations")                                                                    \
+    X(ABIDIFF, 4, "abidiff", "no difference that libabigail sees")                                                     \
+    X(NEGOTIATE, 5, "negotiate", "negotiation chooses, refuses and repeats as written")                                \
+    X(PURE, 5, "negotiate-pure", "negotiation starts no thread and leaves no file open")                               \
+    X(TABLE, 5, "table", "the table has its size and every slot")                                                      \
+    X(VALID, 5, "valid-calls", "right calls succeed in every legal state")                                             \
+    X(NULLS, 5, "null", "a NULL that is not allowed is refused, one that is allowed is taken")                         \
+    X(SHORT, 5, "size-short", "input structs below the oldest size are refused")                                       \
+    X(LONGER, 5, "size-long", "input structs with a longer, zero tail are taken")                                      \
+    X(TAIL, 5, "size-tail", "an unknown tail that is not zero is ZF_ERR_UNSUPPORTED_FIELD")                            \
+    X(ABSURD, 5, "size-absurd", "a size beyond reason is refused unread")                                              \
+    X(ELEM, 5, "elem-size", "wrong element sizes are refused")                                                         \
+    X(OUTSIZE, 5, "size-output", "outputs are written up to the caller's struct_size and no further")                  \
+    X(STATE, 5, "state", "a hook in the wrong state is ZF_ERR_STATE")                                                  \
+    X(IDS, 5, "ids", "unknown ids are refused")                                                                        \
+    X(COUNT, 5, "count", "n = 0 does what its hook says")                                                              \
+    X(FLAGS, 5, "flags", "unknown or contradicting flags are refused")                                                 \
+    X(CONFIG, 5, "config", "wrong configuration is refused with place, key and range")                                 \
+    X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
+    X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
+    X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
+    X(STATUS, 5, "status", "the error record's status, scope and origin are in order")                                 \
+    X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                            \
+    X(OUTPUTS, 5, "outputs", "outputs are untouched when a call fails")                                                \
+    X(UNCHANGED, 5, "unchanged", "a refused call leaves every bit of the training state")                              \
+    X(USABLE, 5, "usable", "training goes on after refused calls")                                                     \
+    X(HOST_THREAD, 5, "host-thread", "the host is called inside hooks only, on the calling thread")                    \
+    X(HOST_ARGS, 5, "host-args", "what the host is called with is in order")                                           \
+    X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                  \
+    X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
+    X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \
+    X(MIXED, 6, "mixed", "hosts and plugins of every frozen version work together")                                    \
+    X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                            \
+    X(INSTANCES, 7, "two-instances", "two instances train independently")                                              \
+    X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                     \
+    X(CTYPES, 7, "python", "python3 loads it and negotiates")                                                          \
+    X(PROCESS, 7, "process", "environment, signals, locale, directory and umask are left alone")                       \
+    X(FPMODE, 7, "fp-mode", "the floating-point mode is left alone")                                                   \
+    X(THREADS, 7, "threads", "no thread and no file is left after destroy")                                            \
     X(LAZY, 7, "lazy", "no GPU or network library is loaded for a CPU instance")
 
 typedef enum {

@@ -8,18 +8,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char abi_rig_config[] = "[zenflow]\ntopk_ratio = 0.4\nselect_interval = 2\nupdate_interval = 2\nfull_warm_up_rounds = 2\n"
-                              "[host]\nthreads = 1\n";
+const char abi_rig_config[] =
+    "[zenflow]\ntopk_ratio = 0.4\nselect_interval = 2\nupdate_interval = 2\nfull_warm_up_rounds = 2\n"
+    "[host]\nthreads = 1\n";
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
     uint32_t abis[] = {ZF_ABI_0_1};
     zf_error_t err = {.struct_size = sizeof err};
-    zf_bootstrap_t boot = {.struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
+    zf_bootstrap_t boot = {
+        .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
-    if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message)) return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_1, "chose %#x of %#x", boot.chosen_abi, ZF_ABI_0_1);
+    if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
+        return NULL;
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_1, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_1);
     return boot.plugin;
 }
 
@@ -30,16 +34,20 @@ int abi_rig_open(abi_rig_t *rig, abi_probe_t *probe, const char *path) {
     rig->probe = probe;
     abi_try(probe, "dlopen");
     rig->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!abi_check(probe, ABI_RULE_NEGOTIATE, rig->library != NULL, "%s", rig->library ? "" : dlerror())) return 0;
+    if (!abi_check(probe, ABI_RULE_NEGOTIATE, rig->library != NULL, "%s", rig->library ? "" : dlerror()))
+        return 0;
     symbol = dlsym(rig->library, ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    if (!abi_check(probe, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL)) return 0;
+    if (!abi_check(probe, ABI_RULE_NEGOTIATE, symbol != NULL, "no symbol %s", ZF_PLUGIN_NEGOTIATE_SYMBOL))
+        return 0;
     memcpy(&entry, &symbol, sizeof entry);
     abi_try(probe, "negotiate");
     rig->table = negotiate(probe, entry);
-    if (!rig->table) return 0;
+    if (!rig->table)
+        return 0;
     if (rig->table->struct_size >= offsetof(zf_plugin_t, get_extension) + sizeof(void *) && rig->table->get_extension)
         rig->inspect = rig->table->get_extension(ZF_EXT_INSPECT);
-    if (rig->inspect && (rig->inspect->struct_size < sizeof *rig->inspect || !rig->inspect->read)) rig->inspect = NULL;
+    if (rig->inspect && (rig->inspect->struct_size < sizeof *rig->inspect || !rig->inspect->read))
+        rig->inspect = NULL;
     abi_rig_describe(rig, 1);
     return 1;
 }
@@ -56,14 +64,15 @@ void abi_host_leave(abi_host_t *host) { __atomic_store_n(&host->is_inside, 0, __
 /* On which thread, and is a hook running there? */
 static void check_call(abi_host_t *host, const char *what, void *ctx) {
     int is_inside = __atomic_load_n(&host->is_inside, __ATOMIC_SEQ_CST);
-    abi_check(host->probe, ABI_RULE_HOST_THREAD, is_inside && pthread_equal(host->thread, pthread_self()), "%s was called %s", what,
-              is_inside ? "on a thread of the plugin" : "outside of hooks");
+    abi_check(host->probe, ABI_RULE_HOST_THREAD, is_inside && pthread_equal(host->thread, pthread_self()),
+              "%s was called %s", what, is_inside ? "on a thread of the plugin" : "outside of hooks");
     abi_check(host->probe, ABI_RULE_HOST_ARGS, ctx == host, "%s: another ctx than the host table's", what);
 }
 
 static int is_line(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] < 0x20 && s[i] != '\t') return 0;
+        if ((unsigned char)s[i] < 0x20 && s[i] != '\t')
+            return 0;
     return 1;
 }
 
@@ -76,9 +85,10 @@ static void on_log(ffi_cif *cif, void *ret, void **args, void *user) {
     host->n_log++;
     check_call(host, "log", *(void **)args[0]);
     abi_check(host->probe, ABI_RULE_HOST_ARGS, level >= ZF_LOG_ERROR && level <= ZF_LOG_DEBUG, "log: level %d", level);
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, component && *component && file && line >= 0, "log: component is empty, file is NULL or line is negative");
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, text && n > 0 && n < 65536 && is_line(text, (size_t)n), "log: message of %llu bytes is no line",
-              (unsigned long long)n);
+    abi_check(host->probe, ABI_RULE_HOST_ARGS, component && *component && file && line >= 0,
+              "log: component is empty, file is NULL or line is negative");
+    abi_check(host->probe, ABI_RULE_HOST_ARGS, text && n > 0 && n < 65536 && is_line(text, (size_t)n),
+              "log: message of %llu bytes is no line", (unsigned long long)n);
 }
 
 static void on_get_extension(ffi_cif *cif, void *ret, void **args, void *user) {
@@ -87,11 +97,13 @@ static void on_get_extension(ffi_cif *cif, void *ret, void **args, void *user) {
     (void)cif;
     host->n_get_extension++;
     check_call(host, "get_extension", *(void **)args[0]);
-    abi_check(host->probe, ABI_RULE_HOST_ARGS, id && strncmp(id, "zf.", 3) == 0 && strchr(id, '/'), "get_extension: id \"%s\"", id ? id : "NULL");
+    abi_check(host->probe, ABI_RULE_HOST_ARGS, id && strncmp(id, "zf.", 3) == 0 && strchr(id, '/'),
+              "get_extension: id \"%s\"", id ? id : "NULL");
     memcpy(ret, &host->extension, sizeof host->extension);
 }
 
-static void *make_closure(abi_host_t *host, int i, unsigned n, ffi_type *ret, void (*fn)(ffi_cif *, void *, void **, void *)) {
+static void *make_closure(abi_host_t *host, int i, unsigned n, ffi_type *ret,
+                          void (*fn)(ffi_cif *, void *, void **, void *)) {
     ffi_closure *closure = ffi_closure_alloc(sizeof *closure, &host->closures[i]);
     if (!closure || ffi_prep_cif(&host->cifs[i], FFI_DEFAULT_ABI, n, ret, host->types[i]) != FFI_OK ||
         ffi_prep_closure_loc(closure, &host->cifs[i], fn, host, host->closures[i]) != FFI_OK)
@@ -124,7 +136,8 @@ static const struct {
     int32_t ndim;
     int64_t shape[2];
     int is_bf16;
-} params[ABI_RIG_PARAMS] = {{"a.weight", 2, {6, 5}, 0}, {"b.weight", 2, {4, 8}, 1}, {"c.bias", 1, {5, 1}, 0}, {"d.frozen", 1, {3, 1}, 0}};
+} params[ABI_RIG_PARAMS] = {
+    {"a.weight", 2, {6, 5}, 0}, {"b.weight", 2, {4, 8}, 1}, {"c.bias", 1, {5, 1}, 0}, {"d.frozen", 1, {3, 1}, 0}};
 
 static size_t n_elems(int i) { return (size_t)(params[i].shape[0] * params[i].shape[1]); }
 
@@ -133,8 +146,10 @@ static void set_element(uint64_t *memory, int is_bf16, size_t i, float x) {
     uint16_t high;
     memcpy(&bits, &x, sizeof bits);
     high = (uint16_t)(bits >> 16);
-    if (is_bf16) memcpy((char *)memory + 2 * i, &high, 2);
-    else memcpy((char *)memory + 4 * i, &bits, 4);
+    if (is_bf16)
+        memcpy((char *)memory + 2 * i, &high, 2);
+    else
+        memcpy((char *)memory + 4 * i, &bits, 4);
 }
 
 static void fill_tensor(abi_rig_t *rig, int i, uint64_t *memory, zf_tensor_t *out) {
@@ -160,7 +175,8 @@ static float small(uint32_t seed, uint32_t step, int i, size_t k) {
 
 void abi_rig_set_gradients(abi_rig_t *rig) {
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
-        for (size_t k = 0; k < n_elems(i); k++) set_element(rig->grads[i], params[i].is_bf16, k, small(rig->seed, rig->n_steps + 1, i, k));
+        for (size_t k = 0; k < n_elems(i); k++)
+            set_element(rig->grads[i], params[i].is_bf16, k, small(rig->seed, rig->n_steps + 1, i, k));
 }
 
 void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
@@ -170,29 +186,44 @@ void abi_rig_describe(abi_rig_t *rig, uint32_t seed) {
     memset(rig->memory, 0, sizeof rig->memory);
     for (int i = 0; i < ABI_RIG_PARAMS; i++) {
         memcpy(rig->shapes[i], params[i].shape, sizeof rig->shapes[i]);
-        for (size_t k = 0; k < n_elems(i); k++) set_element(rig->memory[i], params[i].is_bf16, k, small(7, 0, i, k));
+        for (size_t k = 0; k < n_elems(i); k++)
+            set_element(rig->memory[i], params[i].is_bf16, k, small(7, 0, i, k));
         fill_tensor(rig, i, rig->memory[i], &rig->tensors[i]);
         fill_tensor(rig, i, rig->grads[i], &rig->grad_tensors[i]);
-        rig->decls[i] = (zf_param_decl_t){.struct_size = sizeof rig->decls[i], .name = params[i].name, .tensor = &rig->tensors[i],
+        rig->decls[i] = (zf_param_decl_t){.struct_size = sizeof rig->decls[i],
+                                          .name = params[i].name,
+                                          .tensor = &rig->tensors[i],
                                           .flags = i == ABI_RIG_FROZEN ? ZF_PARAM_FROZEN : 0};
         rig->ids[i] = (uint32_t)i;
     }
     for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
-        rig->items[i] = (zf_grad_item_t){.struct_size = sizeof rig->items[i], .id = i, .flags = ZF_GRAD_PART | ZF_GRAD_LAST,
+        rig->items[i] = (zf_grad_item_t){.struct_size = sizeof rig->items[i],
+                                         .id = i,
+                                         .flags = ZF_GRAD_PART | ZF_GRAD_LAST,
                                          .tensor = &rig->grad_tensors[i]};
-    rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
-    rig->hyper = (zf_group_hyper_t){.struct_size = sizeof rig->hyper, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
-    rig->step = (zf_step_args_t){.struct_size = sizeof rig->step, .flags = ZF_STEP_WAIT, .groups = &rig->hyper, .n_groups = 1,
-                                 .elem_size = sizeof rig->hyper, .stream = &rig->stream};
-    rig->create = (zf_create_args_t){.struct_size = sizeof rig->create, .host = &rig->host.table, .config_text = abi_rig_config,
-                                     .config_text_nbytes = strlen(abi_rig_config), .device_type = ZF_DEVICE_CPU};
+    rig->stream =
+        (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
+    rig->hyper = (zf_group_hyper_t){
+        .struct_size = sizeof rig->hyper, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01};
+    rig->step = (zf_step_args_t){.struct_size = sizeof rig->step,
+                                 .flags = ZF_STEP_WAIT,
+                                 .groups = &rig->hyper,
+                                 .n_groups = 1,
+                                 .elem_size = sizeof rig->hyper,
+                                 .stream = &rig->stream};
+    rig->create = (zf_create_args_t){.struct_size = sizeof rig->create,
+                                     .host = &rig->host.table,
+                                     .config_text = abi_rig_config,
+                                     .config_text_nbytes = strlen(abi_rig_config),
+                                     .device_type = ZF_DEVICE_CPU};
     abi_rig_set_gradients(rig);
 }
 
 /* ---- an instance in a state -------------------------------------------------------------------------------------- */
 
 static int has_slots(const zf_plugin_t *t) {
-    return t->struct_size >= offsetof(zf_plugin_t, poll) && t->create && t->destroy && t->bind_params && t->grads_ready && t->step && t->quiesce;
+    return t->struct_size >= offsetof(zf_plugin_t, poll) && t->create && t->destroy && t->bind_params &&
+           t->grads_ready && t->step && t->quiesce;
 }
 
 int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
@@ -204,8 +235,10 @@ int abi_rig_train(abi_rig_t *rig, unsigned n_steps, abi_rule_t rule) {
         abi_rig_set_gradients(rig);
         abi_try(rig->probe, "step %u of a right training", rig->n_steps + 1);
         abi_host_enter(&rig->host);
-        st = rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream, &done, &err);
-        if (st >= 0) st = rig->table->step(rig->instance, &rig->step, &report, &err);
+        st = rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream,
+                                     &done, &err);
+        if (st >= 0)
+            st = rig->table->step(rig->instance, &rig->step, &report, &err);
         abi_host_leave(&rig->host);
         if (!abi_check(rig->probe, rule, st == ZF_OK || (st == ZF_SUBMITTED && !(rig->step.flags & ZF_STEP_WAIT)),
                        "a right step returned %d: %s", st, err.message))
@@ -221,7 +254,8 @@ static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
     abi_host_enter(&rig->host);
     st = rig->table->create(&rig->create, &rig->instance, err);
     if (st >= 0 && stage >= ABI_BOUND)
-        st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, &layout, err);
+        st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, &layout,
+                                     err);
     abi_host_leave(&rig->host);
     return st;
 }
@@ -229,13 +263,17 @@ static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
-    if (!has_slots(rig->table)) return 0; /* reported under TABLE */
+    if (!has_slots(rig->table))
+        return 0; /* reported under TABLE */
     abi_try(rig->probe, "create and bind with right arguments");
     st = start(rig, stage, &err);
-    if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create or bind_params returned %d: %s", st, err.message)) return 0;
+    if (!abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "create or bind_params returned %d: %s", st, err.message))
+        return 0;
     rig->stage = stage;
-    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++) rig->items[i].id = rig->ids[i];
-    if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID)) return 0;
+    for (uint32_t i = 0; i < ABI_RIG_TRAINED; i++)
+        rig->items[i].id = rig->ids[i];
+    if (stage >= ABI_ACTIVE && !abi_rig_train(rig, ABI_RIG_STEPS, ABI_RULE_VALID))
+        return 0;
     if (stage == ABI_QUIESCED) {
         abi_host_enter(&rig->host);
         st = rig->table->quiesce(rig->instance, ZF_QUIESCE_DRAIN, &err);
@@ -246,7 +284,8 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
 }
 
 void abi_rig_end(abi_rig_t *rig) {
-    if (!rig->instance) return;
+    if (!rig->instance)
+        return;
     abi_try(rig->probe, "destroy");
     abi_host_enter(&rig->host);
     rig->table->destroy(rig->instance);
@@ -265,8 +304,14 @@ enum { N_ARRAYS = sizeof arrays / sizeof arrays[0] };
 static void read_inspect(abi_rig_t *rig, int i, unsigned char *at) {
     uint64_t buf[N_ARRAYS][ABI_RIG_MAX_ELEMS];
     zf_error_t err = {.struct_size = sizeof err};
-    zf_inspect_out_t out = {.struct_size = sizeof out, .n_elems = n_elems(i), .w = (float *)buf[0], .m = (float *)buf[1], .v = (float *)buf[2],
-                            .n = (uint32_t *)buf[3], .selected = (uint8_t *)buf[4], .importance = (double *)buf[5]};
+    zf_inspect_out_t out = {.struct_size = sizeof out,
+                            .n_elems = n_elems(i),
+                            .w = (float *)buf[0],
+                            .m = (float *)buf[1],
+                            .v = (float *)buf[2],
+                            .n = (uint32_t *)buf[3],
+                            .selected = (uint8_t *)buf[4],
+                            .importance = (double *)buf[5]};
     zf_status_t st;
     memset(buf, 0, sizeof buf);
     abi_host_enter(&rig->host);
@@ -283,13 +328,16 @@ unsigned char *abi_rig_state(abi_rig_t *rig, size_t *out_nbytes) {
     size_t nbytes = sizeof rig->memory, at = 0;
     unsigned char *state;
     for (int i = 0; i < ABI_RIG_TRAINED; i++)
-        for (int a = 0; a < N_ARRAYS; a++) nbytes += n_elems(i) * arrays[a].elem_nbytes;
+        for (int a = 0; a < N_ARRAYS; a++)
+            nbytes += n_elems(i) * arrays[a].elem_nbytes;
     state = calloc(1, nbytes);
-    if (!state) abort();
+    if (!state)
+        abort();
     if (rig->inspect && rig->instance && rig->stage >= ABI_BOUND) /* first: it waits for what is in flight */
         for (int i = 0; i < ABI_RIG_TRAINED; i++) {
             read_inspect(rig, i, state + sizeof rig->memory + at);
-            for (int a = 0; a < N_ARRAYS; a++) at += n_elems(i) * arrays[a].elem_nbytes;
+            for (int a = 0; a < N_ARRAYS; a++)
+                at += n_elems(i) * arrays[a].elem_nbytes;
         }
     memcpy(state, rig->memory, sizeof rig->memory);
     *out_nbytes = nbytes;
@@ -299,7 +347,8 @@ unsigned char *abi_rig_state(abi_rig_t *rig, size_t *out_nbytes) {
 void abi_rig_describe_byte(const abi_rig_t *rig, size_t byte, char *out, size_t nbytes) {
     if (byte < sizeof rig->memory) {
         size_t i = byte / sizeof rig->memory[0];
-        snprintf(out, nbytes, "visible value %zu of %s", byte % sizeof rig->memory[0] / (params[i].is_bf16 ? 2 : 4), params[i].name);
+        snprintf(out, nbytes, "visible value %zu of %s", byte % sizeof rig->memory[0] / (params[i].is_bf16 ? 2 : 4),
+                 params[i].name);
         return;
     }
     byte -= sizeof rig->memory;
@@ -319,7 +368,8 @@ uint64_t abi_rig_hash(abi_rig_t *rig) { /* FNV-1a */
     size_t nbytes;
     unsigned char *state = abi_rig_state(rig, &nbytes);
     uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < nbytes; i++) hash = (hash ^ state[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < nbytes; i++)
+        hash = (hash ^ state[i]) * 0x100000001b3u;
     free(state);
     return hash | 1;
 }
@@ -328,17 +378,20 @@ uint64_t abi_rig_hash_alone(abi_probe_t *p, const char *path, uint32_t seed, uns
     uint64_t hash = 0;
     int ends[2], status;
     pid_t pid;
-    if (pipe(ends) != 0 || (pid = fork()) < 0) return 0;
+    if (pipe(ends) != 0 || (pid = fork()) < 0)
+        return 0;
     if (pid == 0) {
         static abi_rig_t rig;
         if (abi_rig_open(&rig, p, path)) {
             abi_rig_describe(&rig, seed);
-            if (abi_rig_start(&rig, ABI_BOUND) && abi_rig_train(&rig, n_steps, ABI_RULE_VALID)) hash = abi_rig_hash(&rig);
+            if (abi_rig_start(&rig, ABI_BOUND) && abi_rig_train(&rig, n_steps, ABI_RULE_VALID))
+                hash = abi_rig_hash(&rig);
         }
         _exit(write(ends[1], &hash, sizeof hash) == sizeof hash ? 0 : 3);
     }
     close(ends[1]);
-    if (read(ends[0], &hash, sizeof hash) != sizeof hash) hash = 0;
+    if (read(ends[0], &hash, sizeof hash) != sizeof hash)
+        hash = 0;
     close(ends[0]);
     waitpid(pid, &status, 0);
     return hash;

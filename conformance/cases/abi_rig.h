@@ -1,8 +1,8 @@
 /* abi_rig.h - a small trainer around the plugin under test: what a probe needs to bring an instance into any state.
  *
  * Four parameters: "a.weight" float32 [6, 5], "b.weight" bfloat16 [4, 8], "c.bias" float32 [5], "d.frozen" float32 [3].
- * Windows of two steps and two warm-up steps, so that after three steps a window is half full and channels are selected.
- * The host table consists of libffi closures that check on which thread and when they are called. */
+ * Windows of two steps and two warm-up steps, so that after three steps a window is half full and channels are
+ * selected. The host table consists of libffi closures that check on which thread and when they are called. */
 #ifndef ZFC_ABI_RIG_H
 #define ZFC_ABI_RIG_H
 
@@ -16,7 +16,13 @@
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"
 
-enum { ABI_RIG_PARAMS = 4, ABI_RIG_TRAINED = 3, ABI_RIG_FROZEN = 3, ABI_RIG_MAX_ELEMS = 32, ABI_RIG_STEPS = 3 /* to state active */ };
+enum {
+    ABI_RIG_PARAMS = 4,
+    ABI_RIG_TRAINED = 3,
+    ABI_RIG_FROZEN = 3,
+    ABI_RIG_MAX_ELEMS = 32,
+    ABI_RIG_STEPS = 3 /* to state active */
+};
 
 typedef enum { ABI_CREATED, ABI_BOUND, ABI_ACTIVE, ABI_QUIESCED } abi_stage_t;
 
@@ -39,7 +45,7 @@ typedef struct abi_rig {
     const zf_inspect_ext_t *inspect; /* NULL = the plugin has none */
     abi_host_t host;
     zf_instance_t *instance;
-    abi_stage_t stage; /* of the instance */
+    abi_stage_t stage;                                      /* of the instance */
     uint64_t memory[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2]; /* visible values */
     uint64_t grads[ABI_RIG_PARAMS][ABI_RIG_MAX_ELEMS / 2];
     int64_t shapes[ABI_RIG_PARAMS][2];

@@ -1,5 +1,5 @@
-/* abi_slots.c - proof 5, what the signature table alone can ask: NULL for every pointer, every size of every struct, every
- * element size, every hook in every state. One child process for each slot and kind of question. */
+/* abi_slots.c - proof 5, what the signature table alone can ask: NULL for every pointer, every size of every struct,
+ * every element size, every hook in every state. One child process for each slot and kind of question. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +20,20 @@ static int start(abi_rig_t *rig) {
     return abi_rig_start(rig, stage_for(current));
 }
 
-static int open_rig(abi_rig_t *rig, abi_probe_t *probe) { return abi_rig_open(rig, probe, probe->env->plugin) && start(rig); }
+static int open_rig(abi_rig_t *rig, abi_probe_t *probe) {
+    return abi_rig_open(rig, probe, probe->env->plugin) && start(rig);
+}
 
 static int fill(abi_args_t *a, abi_rig_t *rig) { return abi_args_fill(a, rig, current->owner, current->name); }
 
 /* Slots that are legal once, or once in a step: after a success the rig starts anew. */
-static int is_once(void) { return strcmp(current->name, "bind_params") == 0 || strcmp(current->name, "grads_ready") == 0; }
+static int is_once(void) {
+    return strcmp(current->name, "bind_params") == 0 || strcmp(current->name, "grads_ready") == 0;
+}
 
-static int is_destroy(void) { return strcmp(current->name, "destroy") == 0 || strcmp(current->name, "queue_destroy") == 0; }
+static int is_destroy(void) {
+    return strcmp(current->name, "destroy") == 0 || strcmp(current->name, "queue_destroy") == 0;
+}
 
 /* ---- right calls, NULLs ------------------------------------------------------------------------------------------ */
 
@@ -36,30 +42,42 @@ static void probe_nulls(abi_probe_t *probe) {
     static abi_args_t a;
     char what[64];
     int err;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig)) return;
+    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+        return;
     for (int i = 0; i < a.slot.n_args; i++) {
         const abi_role_t *role = &a.slot.args[i];
-        if (!role->is_pointer || !fill(&a, &rig)) continue;
+        if (!role->is_pointer || !fill(&a, &rig))
+            continue;
         a.v[i].p = NULL;
         snprintf(what, sizeof what, "NULL for argument %d (%s)", i + 1, role->name);
         if (role->null_is == '!') {
-            if (!abi_refused(&a, ABI_RULE_NULLS, 0, NULL, what) && !start(&rig)) return;
+            if (!abi_refused(&a, ABI_RULE_NULLS, 0, NULL, what) && !start(&rig))
+                return;
         } else {
-            if (role->null_is == '?') abi_accepted(&a, ABI_RULE_NULLS, what);
-            else abi_try(probe, "%s, %s", current->name, what), abi_args_call(&a);
-            if (strcmp(role->name, "err") == 0 && !is_destroy() && fill(&a, &rig)) { /* an error without a record for it */
+            if (role->null_is == '?')
+                abi_accepted(&a, ABI_RULE_NULLS, what);
+            else
+                abi_try(probe, "%s, %s", current->name, what), abi_args_call(&a);
+            if (strcmp(role->name, "err") == 0 && !is_destroy() &&
+                fill(&a, &rig)) { /* an error without a record for it */
                 err = i;
                 a.v[err].p = NULL;
-                if (a.slot.args[0].is_pointer) a.v[0].p = NULL;
-                else a.v[0].u32 = 999;
+                if (a.slot.args[0].is_pointer)
+                    a.v[0].p = NULL;
+                else
+                    a.v[0].u32 = 999;
                 abi_refused(&a, ABI_RULE_NULLS, 0, NULL, "a wrong call without an error record");
             }
-            if (!start(&rig)) return;
+            if (!start(&rig))
+                return;
         }
     }
-    if (fill(&a, &rig) && !is_destroy()) abi_accepted(&a, ABI_RULE_VALID, "right arguments");
-    if (is_once() && !start(&rig)) return;
-    if (stage_for(current) == ABI_ACTIVE && strcmp(current->name, "quiesce") != 0) abi_rig_train(&rig, 1, ABI_RULE_USABLE);
+    if (fill(&a, &rig) && !is_destroy())
+        abi_accepted(&a, ABI_RULE_VALID, "right arguments");
+    if (is_once() && !start(&rig))
+        return;
+    if (stage_for(current) == ABI_ACTIVE && strcmp(current->name, "quiesce") != 0)
+        abi_rig_train(&rig, 1, ABI_RULE_USABLE);
     abi_rig_end(&rig);
 }
 
@@ -74,11 +92,16 @@ typedef struct site { /* a place where a call points to an input struct */
 static int find_sites(abi_args_t *a, site_t *out) {
     int n = 0;
     for (int i = 0; i < a->slot.n_args; i++)
-        if (strcmp(a->slot.args[i].name, "in") == 0) out[n++] = (site_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p};
-    if (strcmp(current->name, "create") == 0) out[n++] = (site_t){"zf_host_t", (const void **)(void *)&a->create.host};
-    if (strcmp(current->name, "bind_params") == 0) out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
-    if (strcmp(current->name, "grads_ready") == 0) out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
-    if (strcmp(current->name, "step") == 0) out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a->step.stream};
+        if (strcmp(a->slot.args[i].name, "in") == 0)
+            out[n++] = (site_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p};
+    if (strcmp(current->name, "create") == 0)
+        out[n++] = (site_t){"zf_host_t", (const void **)(void *)&a->create.host};
+    if (strcmp(current->name, "bind_params") == 0)
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
+    if (strcmp(current->name, "grads_ready") == 0)
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
+    if (strcmp(current->name, "step") == 0)
+        out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a->step.stream};
     return n;
 }
 
@@ -87,7 +110,8 @@ static unsigned char *resize(site_t *site, size_t nbytes, uint32_t struct_size) 
     size_t known = abi_struct_size(site->type);
     unsigned char *memory = abi_guarded(nbytes);
     memcpy(memory, *site->pointer, nbytes < known ? nbytes : known);
-    if (nbytes >= sizeof struct_size) memcpy(memory, &struct_size, sizeof struct_size);
+    if (nbytes >= sizeof struct_size)
+        memcpy(memory, &struct_size, sizeof struct_size);
     *site->pointer = memory;
     return memory;
 }
@@ -96,29 +120,38 @@ static int probe_site(abi_rig_t *rig, abi_args_t *a, int k) {
     const struct {
         abi_rule_t rule;
         uint32_t nbytes, struct_size;
-    } bad[N_BAD_SIZES] = {{ABI_RULE_SHORT, 8, 0}, {ABI_RULE_SHORT, 8, 8}, {ABI_RULE_ABSURD, 0, 0xFFFFFFFFu}, {ABI_RULE_ABSURD, 0, 65536 + 8}};
+    } bad[N_BAD_SIZES] = {{ABI_RULE_SHORT, 8, 0},
+                          {ABI_RULE_SHORT, 8, 8},
+                          {ABI_RULE_ABSURD, 0, 0xFFFFFFFFu},
+                          {ABI_RULE_ABSURD, 0, 65536 + 8}};
     site_t sites[4];
     char what[96];
     for (int v = 0; v < N_BAD_SIZES + 3; v++) {
         uint32_t known, size;
         unsigned char *memory;
-        if (!fill(a, rig) || find_sites(a, sites) <= k) return 0;
+        if (!fill(a, rig) || find_sites(a, sites) <= k)
+            return 0;
         known = (uint32_t)abi_struct_size(sites[k].type);
         if (v < N_BAD_SIZES) {
             snprintf(what, sizeof what, "%s with struct_size %u", sites[k].type, bad[v].struct_size);
             resize(&sites[k], bad[v].nbytes ? bad[v].nbytes : known, bad[v].struct_size);
-            if (!abi_refused(a, bad[v].rule, 0, NULL, what) && !start(rig)) return 0;
+            if (!abi_refused(a, bad[v].rule, 0, NULL, what) && !start(rig))
+                return 0;
         } else if (v == N_BAD_SIZES) {
             snprintf(what, sizeof what, "%s with struct_size %u, 8 too few", sites[k].type, known - 8);
             resize(&sites[k], known - 8, known - 8);
-            if (!abi_refused(a, ABI_RULE_SHORT, 0, NULL, what) && !start(rig)) return 0;
+            if (!abi_refused(a, ABI_RULE_SHORT, 0, NULL, what) && !start(rig))
+                return 0;
         } else {
             size = known + LONGER_BY;
             memory = resize(&sites[k], size, size);
-            if (v == N_BAD_SIZES + 1) memory[size - 1] = 1;
-            snprintf(what, sizeof what, "%s with %d unknown bytes, %s", sites[k].type, LONGER_BY, v == N_BAD_SIZES + 1 ? "one not zero" : "all zero");
+            if (v == N_BAD_SIZES + 1)
+                memory[size - 1] = 1;
+            snprintf(what, sizeof what, "%s with %d unknown bytes, %s", sites[k].type, LONGER_BY,
+                     v == N_BAD_SIZES + 1 ? "one not zero" : "all zero");
             if (v == N_BAD_SIZES + 1) {
-                if (!abi_refused(a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, what) && !start(rig)) return 0;
+                if (!abi_refused(a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, what) && !start(rig))
+                    return 0;
             } else if (!abi_accepted(a, ABI_RULE_LONGER, what) || !start(rig)) {
                 return start(rig);
             }
@@ -132,10 +165,12 @@ static void probe_inputs(abi_probe_t *probe) {
     static abi_args_t a;
     site_t sites[4];
     int n;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig)) return;
+    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+        return;
     n = find_sites(&a, sites);
     for (int k = 0; k < n; k++)
-        if (!probe_site(&rig, &a, k)) return;
+        if (!probe_site(&rig, &a, k))
+            return;
     abi_rig_end(&rig);
 }
 
@@ -153,7 +188,8 @@ static int find_array(abi_args_t *a, array_t *out) {
         *out = (array_t){"zf_group_hyper_t", (const void **)(void *)&a->step.groups, 1, &a->step.elem_size};
         return 1;
     }
-    if (i < 0) return 0;
+    if (i < 0)
+        return 0;
     *out = (array_t){a->slot.args[i].type, (const void **)(void *)&a->v[i].p, a->v[n].u32, &a->v[elem].u32};
     return 1;
 }
@@ -176,27 +212,35 @@ static void probe_elements(abi_probe_t *probe) {
     static abi_args_t a;
     array_t array;
     char what[96];
-    if (!open_rig(&rig, probe) || !fill(&a, &rig) || !find_array(&a, &array)) return;
+    if (!open_rig(&rig, probe) || !fill(&a, &rig) || !find_array(&a, &array))
+        return;
     for (int v = 0; v < 9; v++) {
         uint32_t known, bad[5];
         unsigned char *memory;
-        if (!fill(&a, &rig) || !find_array(&a, &array)) return;
+        if (!fill(&a, &rig) || !find_array(&a, &array))
+            return;
         known = (uint32_t)abi_struct_size(array.type);
         bad[0] = 0, bad[1] = 4, bad[2] = known - 8, bad[3] = known + 3, bad[4] = 0xFFFFFFF8u;
         if (v < 5) {
             snprintf(what, sizeof what, "elem_size %u", bad[v]);
             *array.elem = bad[v];
-            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, what) && !start(&rig)) return;
+            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, what) && !start(&rig))
+                return;
         } else if (v == 5) {
             spread(&array, known, known + 8);
-            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, "struct_size above elem_size") && !start(&rig)) return;
+            if (!abi_refused(&a, ABI_RULE_ELEM, 0, NULL, "struct_size above elem_size") && !start(&rig))
+                return;
         } else if (v == 6) {
             spread(&array, known, known - 8);
-            if (!abi_refused(&a, ABI_RULE_SHORT, 0, NULL, "an element with struct_size 8 too few") && !start(&rig)) return;
+            if (!abi_refused(&a, ABI_RULE_SHORT, 0, NULL, "an element with struct_size 8 too few") && !start(&rig))
+                return;
         } else if (v == 7) {
             memory = spread(&array, known + LONGER_BY, known + LONGER_BY);
             memory[(size_t)array.n * (known + LONGER_BY) - 1] = 1;
-            if (!abi_refused(&a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL, "the last element's tail is not zero") && !start(&rig)) return;
+            if (!abi_refused(&a, ABI_RULE_TAIL, ZF_ERR_UNSUPPORTED_FIELD, NULL,
+                             "the last element's tail is not zero") &&
+                !start(&rig))
+                return;
         } else {
             spread(&array, known + LONGER_BY, known + LONGER_BY);
             abi_accepted(&a, ABI_RULE_LONGER, "longer elements with a zero tail");
@@ -214,50 +258,66 @@ static void probe_output(abi_probe_t *probe, abi_rig_t *rig, abi_args_t *a, int 
         uint32_t limit = sizes[v] < known ? sizes[v] : known, size = sizes[v], i;
         zf_status_t st;
         char what[96];
-        if (!fill(a, rig)) return;
+        if (!fill(a, rig))
+            return;
         memcpy(a->outputs[arg], &size, sizeof size);
         abi_try(probe, "%s, %s with struct_size %u", current->name, a->slot.args[arg].type, size);
         st = abi_args_call(a);
         i = limit < 4 ? 4 : limit;
-        if (st < 0) i = 4;
-        if (strcmp(current->name, "read") == 0 && st < 0) i = 56; /* zf_inspect_out_t is filled by the caller */
-        while (i < ABI_OUT_NBYTES && (a->outputs[arg][i] == ABI_PAINT || (st < 0 && i < 4))) i++;
+        if (st < 0)
+            i = 4;
+        if (strcmp(current->name, "read") == 0 && st < 0)
+            i = 56; /* zf_inspect_out_t is filled by the caller */
+        while (i < ABI_OUT_NBYTES && (a->outputs[arg][i] == ABI_PAINT || (st < 0 && i < 4)))
+            i++;
         snprintf(what, sizeof what, "%s with struct_size %u", a->slot.args[arg].type, size);
-        if (size == 0) abi_check(probe, ABI_RULE_OUTSIZE, st < 0, "%s, %s: accepted", current->name, what);
-        if (size == known || size == known + LONGER_BY || (size >= 8 && size < known && strcmp(current->owner, "zf_inspect_ext_t") != 0))
+        if (size == 0)
+            abi_check(probe, ABI_RULE_OUTSIZE, st < 0, "%s, %s: accepted", current->name, what);
+        if (size == known || size == known + LONGER_BY ||
+            (size >= 8 && size < known && strcmp(current->owner, "zf_inspect_ext_t") != 0))
             abi_check(probe, ABI_RULE_OUTSIZE, st >= 0, "%s, %s: returned %d", current->name, what, st);
-        abi_check(probe, ABI_RULE_OUTSIZE, i == ABI_OUT_NBYTES || strcmp(current->owner, "zf_inspect_ext_t") == 0, "%s, %s: byte %u was written", current->name, what, i);
-        if ((st >= 0 && is_once()) && !start(rig)) return;
+        abi_check(probe, ABI_RULE_OUTSIZE, i == ABI_OUT_NBYTES || strcmp(current->owner, "zf_inspect_ext_t") == 0,
+                  "%s, %s: byte %u was written", current->name, what, i);
+        if ((st >= 0 && is_once()) && !start(rig))
+            return;
     }
 }
 
 static void probe_outputs(abi_probe_t *probe) {
     static abi_rig_t rig;
     static abi_args_t a;
-    if (!open_rig(&rig, probe) || !fill(&a, &rig)) return;
+    if (!open_rig(&rig, probe) || !fill(&a, &rig))
+        return;
     for (int i = 0; i < a.slot.n_args; i++)
-        if (strcmp(a.slot.args[i].name, "out") == 0) probe_output(probe, &rig, &a, i);
+        if (strcmp(a.slot.args[i].name, "out") == 0)
+            probe_output(probe, &rig, &a, i);
     abi_rig_end(&rig);
 }
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
 /* abi/README.md, "States": what is not legal. */
-static int is_legal(const char *slot, abi_stage_t stage) { return strcmp(slot, "bind_params") == 0 ? stage == ABI_CREATED : stage != ABI_CREATED; }
+static int is_legal(const char *slot, abi_stage_t stage) {
+    return strcmp(slot, "bind_params") == 0 ? stage == ABI_CREATED : stage != ABI_CREATED;
+}
 
 static void probe_states(abi_probe_t *probe) {
     static const char *const names[] = {"created", "bound", "active", "quiesced"};
     static abi_rig_t rig;
     static abi_args_t a;
     char what[64];
-    if (!abi_rig_open(&rig, probe, probe->env->plugin)) return;
+    if (!abi_rig_open(&rig, probe, probe->env->plugin))
+        return;
     for (int stage = ABI_CREATED; stage <= ABI_QUIESCED; stage++) {
         abi_rig_end(&rig);
         abi_rig_describe(&rig, 1);
-        if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill(&a, &rig)) return;
+        if (!abi_rig_start(&rig, (abi_stage_t)stage) || !fill(&a, &rig))
+            return;
         snprintf(what, sizeof what, "in state %s", names[stage]);
-        if (is_legal(current->name, (abi_stage_t)stage)) abi_accepted(&a, ABI_RULE_VALID, what);
-        else abi_refused(&a, ABI_RULE_STATE, ZF_ERR_STATE, NULL, what);
+        if (is_legal(current->name, (abi_stage_t)stage))
+            abi_accepted(&a, ABI_RULE_VALID, what);
+        else
+            abi_refused(&a, ABI_RULE_STATE, ZF_ERR_STATE, NULL, what);
     }
     abi_rig_end(&rig);
 }
@@ -271,16 +331,22 @@ void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
         char name[96];
         int is_core;
         current = &entries[i];
-        if (current->kind != ABI_SLOT || strcmp(current->owner, "zf_host_t") == 0 || !strchr(current->roles, 'r')) continue;
+        if (current->kind != ABI_SLOT || strcmp(current->owner, "zf_host_t") == 0 || !strchr(current->roles, 'r'))
+            continue;
         is_core = strcmp(current->owner, "zf_plugin_t") == 0;
         snprintf(name, sizeof name, "%s.%s", current->owner, current->name);
-        if (strcmp(current->name, "get_extension") == 0) continue;
+        if (strcmp(current->name, "get_extension") == 0)
+            continue;
         abi_probe_run(report, env, name, probe_nulls);
-        if (is_destroy()) continue;
-        if (strstr(current->roles, "in:") || (is_core && strstr(current->roles, "array:"))) abi_probe_run(report, env, name, probe_inputs);
-        if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0) abi_probe_run(report, env, name, probe_elements);
+        if (is_destroy())
+            continue;
+        if (strstr(current->roles, "in:") || (is_core && strstr(current->roles, "array:")))
+            abi_probe_run(report, env, name, probe_inputs);
+        if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0)
+            abi_probe_run(report, env, name, probe_elements);
         if (strstr(current->roles, "out:") || strstr(current->roles, "out?:") || strstr(current->roles, "out~:"))
             abi_probe_run(report, env, name, probe_outputs);
-        if (is_core && strncmp(current->roles, "instance", 8) == 0) abi_probe_run(report, env, name, probe_states);
+        if (is_core && strncmp(current->roles, "instance", 8) == 0)
+            abi_probe_run(report, env, name, probe_states);
     }
 }

@@ -16,7 +16,8 @@
 
 /* ---- first reading: checks --------------------------------------------------------------------------------------- */
 
-#define IS_TYPE(S, m, pointer) _Static_assert(_Generic(&((S *)0)->m, pointer: 1, default: 0), #S "." #m " has another type");
+#define IS_TYPE(S, m, pointer)                                                                                         \
+    _Static_assert(_Generic(&((S *)0)->m, pointer : 1, default : 0), #S "." #m " has another type");
 #define ZF_CONST(name)
 #define ZF_STRING(name)
 #define ZF_STRUCT(S, kind)
@@ -54,7 +55,8 @@ const abi_entry_t *abi_table(size_t *out_n) {
 
 size_t abi_struct_size(const char *name) {
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
-        if (entries[i].kind == ABI_END && strcmp(entries[i].owner, name) == 0) return entries[i].size;
+        if (entries[i].kind == ABI_END && strcmp(entries[i].owner, name) == 0)
+            return entries[i].size;
     return 0;
 }
 

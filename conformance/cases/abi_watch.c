@@ -12,15 +12,18 @@
 #include <unistd.h>
 
 static uint64_t hash(uint64_t h, const void *data, size_t nbytes) { /* FNV-1a */
-    for (size_t i = 0; i < nbytes; i++) h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < nbytes; i++)
+        h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
     return h;
 }
 
 static int count_entries(const char *path) {
     DIR *dir = opendir(path);
     int n = 0;
-    if (!dir) return -1;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) n += e->d_name[0] != '.';
+    if (!dir)
+        return -1;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        n += e->d_name[0] != '.';
     closedir(dir);
     return n;
 }
@@ -31,7 +34,8 @@ static uint64_t hash_signals(void) {
     for (int i = 1; i < NSIG; i++) {
         struct sigaction action;
         memset(&action, 0, sizeof action);
-        if (sigaction(i, NULL, &action) != 0) continue;
+        if (sigaction(i, NULL, &action) != 0)
+            continue;
         h = hash(h, &action.sa_handler, sizeof action.sa_handler);
         h = hash(h, &action.sa_flags, sizeof action.sa_flags);
     }
@@ -67,11 +71,13 @@ void abi_watch(abi_watch_t *out) {
     out->n_threads = count_entries("/proc/self/task");
     out->n_files = count_entries("/proc/self/fd");
     out->environment = 0xcbf29ce484222325u;
-    for (char **e = environ; e && *e; e++) out->environment = hash(out->environment, *e, strlen(*e) + 1);
+    for (char **e = environ; e && *e; e++)
+        out->environment = hash(out->environment, *e, strlen(*e) + 1);
     out->signals = hash_signals();
     snprintf(out->locale, sizeof out->locale, "%s", setlocale(LC_ALL, NULL));
     out->thread_locale = uselocale((locale_t)0);
-    if (!getcwd(out->directory, sizeof out->directory)) out->directory[0] = '\0';
+    if (!getcwd(out->directory, sizeof out->directory))
+        out->directory[0] = '\0';
     out->umask = mask;
     watch_fp(out);
 }

@@ -7,22 +7,22 @@
 
 typedef struct abi_watch {
     int n_threads, n_files;
-    uint64_t environment;     /* hash */
-    uint64_t signals;         /* hash of every handler, and of the calling thread's mask */
-    char locale[256];         /* of the process */
+    uint64_t environment; /* hash */
+    uint64_t signals;     /* hash of every handler, and of the calling thread's mask */
+    char locale[256];     /* of the process */
     const void *thread_locale;
     char directory[512];
     unsigned umask;
     int rounding;
-    uint32_t fp_control;      /* MXCSR or FPCR, without the sticky flags */
+    uint32_t fp_control; /* MXCSR or FPCR, without the sticky flags */
     uint16_t x87_control;
 } abi_watch_t;
 
 /* [any-thread] */
 void abi_watch(abi_watch_t *out);
 
-/* Waits up to a second until as few threads are left as `want`; returns the number. A thread that was joined may be seen
- * for a moment. */
+/* Waits up to a second until as few threads are left as `want`; returns the number. A thread that was joined may be
+ * seen for a moment. */
 int abi_watch_threads(int want);
 
 #endif

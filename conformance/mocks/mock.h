@@ -1,7 +1,7 @@
 /* mock.h - a small plugin that keeps every rule of the ABI, but for the one that it is built to break.
  *
- * It trains with plain gradient descent with momentum, on the calling thread. Its only purpose is to prove that the checker
- * sees each broken rule and blames no other. */
+ * It trains with plain gradient descent with momentum, on the calling thread. Its only purpose is to prove that the
+ * checker sees each broken rule and blames no other. */
 #ifndef ZFC_MOCK_H
 #define ZFC_MOCK_H
 
@@ -47,12 +47,15 @@ struct zf_instance {
     zf_step_report_t last;
 };
 
-zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Size rules. */
 zf_status_t mock_read(void *out, const void *given, uint32_t size, const char *name, zf_error_t *err);
-zf_status_t mock_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t size, const char *name, zf_error_t *err);
-zf_status_t mock_check_array(const void *items, uint32_t n, uint32_t *elem_size, uint32_t size, const char *name, zf_error_t *err);
+zf_status_t mock_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t size,
+                           const char *name, zf_error_t *err);
+zf_status_t mock_check_array(const void *items, uint32_t n, uint32_t *elem_size, uint32_t size, const char *name,
+                             zf_error_t *err);
 zf_status_t mock_check_out(const void *out, const char *name, zf_error_t *err);
 void mock_write(void *out, const void *from, uint32_t size);
 

@@ -1,5 +1,5 @@
-/* mock_break.c - the rules that are broken by doing something beside the work. Functions that a plugin must not even import
- * are looked up by name, so that the mock breaks one rule only. */
+/* mock_break.c - the rules that are broken by doing something beside the work. Functions that a plugin must not even
+ * import are looked up by name, so that the mock breaks one rule only. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -14,22 +14,27 @@
 
 static void *sleeper(void *arg) {
     (void)arg;
-    for (;;) nanosleep(&(struct timespec){.tv_sec = 1000}, NULL);
+    for (;;)
+        nanosleep(&(struct timespec){.tv_sec = 1000}, NULL);
     return NULL;
 }
 
 static void start_thread(void) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, sleeper, NULL) == 0) pthread_detach(thread);
+    if (pthread_create(&thread, NULL, sleeper, NULL) == 0)
+        pthread_detach(thread);
 }
 
 static void *look_up(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 void mock_misbehave_in_negotiate(void) {
     static int is_done;
-    if (is_done++) return;
-    if (BREAKS(negotiate_thread)) start_thread();
-    if (BREAKS(negotiate_file) && open("/dev/null", O_RDONLY | O_CLOEXEC) < 0) is_done = 0;
+    if (is_done++)
+        return;
+    if (BREAKS(negotiate_thread))
+        start_thread();
+    if (BREAKS(negotiate_file) && open("/dev/null", O_RDONLY | O_CLOEXEC) < 0)
+        is_done = 0;
 }
 
 static void on_signal(int number) { (void)number; }
@@ -50,16 +55,24 @@ static void change_environment(void) {
 }
 
 void mock_misbehave_in_create(const zf_host_t *host) {
-    if (BREAKS(signal_handler)) install_handler();
-    if (BREAKS(sets_env)) change_environment();
-    if (BREAKS(thread_left)) start_thread();
-    if (BREAKS(prints) && write(1, "mock: ready\n", 12) < 0) return;
+    if (BREAKS(signal_handler))
+        install_handler();
+    if (BREAKS(sets_env))
+        change_environment();
+    if (BREAKS(thread_left))
+        start_thread();
+    if (BREAKS(prints) && write(1, "mock: ready\n", 12) < 0)
+        return;
 #ifdef MOCK_CUDA
-    if (BREAKS(loads_cuda)) dlopen(MOCK_CUDA, RTLD_NOW | RTLD_LOCAL);
+    if (BREAKS(loads_cuda))
+        dlopen(MOCK_CUDA, RTLD_NOW | RTLD_LOCAL);
 #endif
-    if (BREAKS(log_garbage) && host->log) host->log(host->ctx, 0, "mock", __FILE__, __LINE__, "", 0);
-    else if (host->log) host->log(host->ctx, ZF_LOG_INFO, "mock", __FILE__, __LINE__, "ready", 5);
-    if (host->get_extension) host->get_extension(host->ctx, "zf.memory/1");
+    if (BREAKS(log_garbage) && host->log)
+        host->log(host->ctx, 0, "mock", __FILE__, __LINE__, "", 0);
+    else if (host->log)
+        host->log(host->ctx, ZF_LOG_INFO, "mock", __FILE__, __LINE__, "ready", 5);
+    if (host->get_extension)
+        host->get_extension(host->ctx, "zf.memory/1");
 }
 
 static void *logger(void *arg) {
@@ -83,14 +96,16 @@ static void flush_subnormals(void) {
 }
 
 void mock_misbehave_in_step(zf_instance_t *instance) {
-    if (BREAKS(fp_mode) && instance->n_steps == 0) flush_subnormals();
+    if (BREAKS(fp_mode) && instance->n_steps == 0)
+        flush_subnormals();
     if (BREAKS(log_thread) && instance->host.log) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, logger, &instance->host) == 0) pthread_join(thread, NULL);
+        if (pthread_create(&thread, NULL, logger, &instance->host) == 0)
+            pthread_join(thread, NULL);
     }
-    if (BREAKS(imports_exit) && instance->n_steps > 1000000) exit(1);
+    if (BREAKS(imports_exit) && instance->n_steps > 1000000)
+        exit(1);
 }
-
 
 /* What the learning rate is multiplied by: 1, but for the mocks that share state or call through an exported name. */
 static float shared_steps;
@@ -101,7 +116,8 @@ float mock_helper(void) { return 1.0f; }
 
 #ifdef MOCK_UNIQUE
 float *mock_unique(void);
-__asm__(".section .data\n.globl mock_shared_by_copies\n.type mock_shared_by_copies, %gnu_unique_object\n.size mock_shared_by_copies, 4\n"
+__asm__(".section .data\n.globl mock_shared_by_copies\n.type mock_shared_by_copies, %gnu_unique_object\n.size "
+        "mock_shared_by_copies, 4\n"
         ".p2align 2\nmock_shared_by_copies: .long 0\n.previous\n");
 extern float mock_shared_by_copies __attribute__((visibility("default")));
 float *mock_unique(void) { return &mock_shared_by_copies; }
@@ -111,8 +127,10 @@ static float *mock_unique(void) { return NULL; }
 
 float mock_learning_rate(double lr) {
     float *sum = BREAKS(shared_state) ? shared() : BREAKS(shared_copies) ? mock_unique() : NULL;
-    if (BREAKS(interposable)) return (float)lr * mock_helper();
-    if (!sum) return (float)lr;
+    if (BREAKS(interposable))
+        return (float)lr * mock_helper();
+    if (!sum)
+        return (float)lr;
     *sum += 1.0f;
     return (float)lr * *sum;
 }

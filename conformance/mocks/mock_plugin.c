@@ -11,22 +11,29 @@
 #define READ(out, given) mock_read(&(out), given, sizeof(out), #given, err)
 
 static zf_status_t need(const zf_instance_t *instance, zf_error_t *err) {
-    if (!instance) return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
-    return instance->is_bound ? ZF_OK : mock_fail(err, ZF_ERR_STATE, "the instance has no parameters: state created, need bound");
+    if (!instance)
+        return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
+    return instance->is_bound
+               ? ZF_OK
+               : mock_fail(err, ZF_ERR_STATE, "the instance has no parameters: state created, need bound");
 }
 
 static zf_status_t check_ids(const zf_instance_t *instance, const uint32_t *ids, uint32_t n, zf_error_t *err) {
-    if (n && !ids) return mock_fail(err, ZF_ERR_ARGUMENT, "ids is NULL, n is %u", n);
+    if (n && !ids)
+        return mock_fail(err, ZF_ERR_ARGUMENT, "ids is NULL, n is %u", n);
     for (uint32_t i = 0; i < n && !BREAKS(ids_ignored); i++)
-        if (ids[i] >= instance->n_params) return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", ids[i], instance->n_params);
+        if (ids[i] >= instance->n_params)
+            return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", ids[i], instance->n_params);
     return ZF_OK;
 }
 
 static float get(const void *memory, int is_bf16, uint32_t i) {
     uint32_t bits;
     float x;
-    if (is_bf16) bits = (uint32_t)((const uint16_t *)memory)[i] << 16;
-    else memcpy(&bits, (const char *)memory + 4 * (size_t)i, 4);
+    if (is_bf16)
+        bits = (uint32_t)((const uint16_t *)memory)[i] << 16;
+    else
+        memcpy(&bits, (const char *)memory + 4 * (size_t)i, 4);
     memcpy(&x, &bits, 4);
     return x;
 }
@@ -34,17 +41,26 @@ static float get(const void *memory, int is_bf16, uint32_t i) {
 static void put(void *memory, int is_bf16, uint32_t i, float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
-    if (is_bf16) ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
-    else memcpy((char *)memory + 4 * (size_t)i, &bits, 4);
+    if (is_bf16)
+        ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
+    else
+        memcpy((char *)memory + 4 * (size_t)i, &bits, 4);
 }
 
 /* ---- describe, create, destroy ----------------------------------------------------------------------------------- */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    zf_description_t d = {.abi = ZF_ABI_0_1, .name = "mock", .version = "1", .build = "", .required_extensions = "", .optional_extensions = "",
+    zf_description_t d = {.abi = ZF_ABI_0_1,
+                          .name = "mock",
+                          .version = "1",
+                          .build = "",
+                          .required_extensions = "",
+                          .optional_extensions = "",
                           .provided_extensions = ZF_EXT_INSPECT};
-    zf_status_t st = out ? mock_check_out(out, "zf_description_t", err) : mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
-    if (!st) mock_write(out, &d, sizeof d);
+    zf_status_t st =
+        out ? mock_check_out(out, "zf_description_t", err) : mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
+    if (!st)
+        mock_write(out, &d, sizeof d);
     return st;
 }
 
@@ -53,15 +69,23 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     zf_host_t host;
     zf_instance_t *instance;
     zf_status_t st = READ(args, given);
-    if (!st) st = READ(host, args.host);
-    if (!st && !out) st = mock_fail(err, ZF_ERR_ARGUMENT, "out_instance is NULL");
-    if (!st && (args.flags & ~ZF_CREATE_CAP_FETCH) && !BREAKS(flags_ignored)) st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
-    if (!st && args.device_type != ZF_DEVICE_CPU) st = mock_fail(err, ZF_ERR_DEVICE, "device type is %d", args.device_type);
-    if (!st) st = mock_check_config(&args, err);
-    if (!st && BREAKS(wants_extensions) && !host.get_extension) st = mock_fail(err, ZF_ERR_ARGUMENT, "the host has no get_extension");
-    if (st) return st;
+    if (!st)
+        st = READ(host, args.host);
+    if (!st && !out)
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "out_instance is NULL");
+    if (!st && (args.flags & ~ZF_CREATE_CAP_FETCH) && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
+    if (!st && args.device_type != ZF_DEVICE_CPU)
+        st = mock_fail(err, ZF_ERR_DEVICE, "device type is %d", args.device_type);
+    if (!st)
+        st = mock_check_config(&args, err);
+    if (!st && BREAKS(wants_extensions) && !host.get_extension)
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "the host has no get_extension");
+    if (st)
+        return st;
     instance = calloc(1, sizeof *instance);
-    if (!instance) return mock_fail(err, ZF_ERR_MEMORY, "no memory for %zu bytes", sizeof *instance);
+    if (!instance)
+        return mock_fail(err, ZF_ERR_MEMORY, "no memory for %zu bytes", sizeof *instance);
     instance->host = host;
     mock_misbehave_in_create(&host);
     *out = instance;
@@ -76,49 +100,64 @@ static zf_status_t read_param(zf_instance_t *draft, const zf_param_decl_t *d, ui
     mock_param_t *p = &draft->params[i];
     zf_tensor_t t;
     zf_status_t st;
-    if (!d->name || !*d->name || strlen(d->name) > 255) return mock_fail(err, ZF_ERR_PARAM, "parameter %u: name is missing or too long", i);
+    if (!d->name || !*d->name || strlen(d->name) > 255)
+        return mock_fail(err, ZF_ERR_PARAM, "parameter %u: name is missing or too long", i);
     st = mock_check_tensor(d->tensor, d->name, &t, err);
-    if (st) return st;
-    if ((d->flags & ~31u) && !BREAKS(flags_ignored)) return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "\"%s\": flags %#x", d->name, d->flags);
-    if ((d->grad_dtype.bits && d->grad_dtype.bits != t.dl.dtype.bits) || d->n_batch_axes < 0 || d->n_batch_axes > t.dl.ndim || d->channels < 0 || d->channels > 1 ||
+    if (st)
+        return st;
+    if ((d->flags & ~31u) && !BREAKS(flags_ignored))
+        return mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "\"%s\": flags %#x", d->name, d->flags);
+    if ((d->grad_dtype.bits && d->grad_dtype.bits != t.dl.dtype.bits) || d->n_batch_axes < 0 ||
+        d->n_batch_axes > t.dl.ndim || d->channels < 0 || d->channels > 1 ||
         ((d->flags & ZF_PARAM_TIED) && d->tied_to >= i))
         return mock_fail(err, ZF_ERR_PARAM, "\"%s\": gradient type, axes, channels or owner", d->name);
     for (uint32_t k = 0; k < i && !BREAKS(names_ignored); k++)
-        if (strcmp(draft->params[k].name, d->name) == 0) return mock_fail(err, ZF_ERR_PARAM, "two parameters \"%s\"", d->name);
+        if (strcmp(draft->params[k].name, d->name) == 0)
+            return mock_fail(err, ZF_ERR_PARAM, "two parameters \"%s\"", d->name);
     for (uint32_t k = 0; k < i; k++)
-        if (draft->params[k].visible == t.dl.data) return mock_fail(err, ZF_ERR_PARAM, "\"%s\" and \"%s\" share memory", d->name, draft->params[k].name);
+        if (draft->params[k].visible == t.dl.data)
+            return mock_fail(err, ZF_ERR_PARAM, "\"%s\" and \"%s\" share memory", d->name, draft->params[k].name);
     strcpy(p->name, d->name);
     p->flags = d->flags;
     p->ndim = t.dl.ndim;
     p->n_elems = 1;
-    for (int a = 0; a < t.dl.ndim; a++) p->shape[a] = t.dl.shape[a], p->n_elems *= (uint32_t)t.dl.shape[a];
+    for (int a = 0; a < t.dl.ndim; a++)
+        p->shape[a] = t.dl.shape[a], p->n_elems *= (uint32_t)t.dl.shape[a];
     p->is_bf16 = t.dl.dtype.bits == 16;
     p->visible = t.dl.data;
-    for (uint32_t e = 0; e < p->n_elems; e++) p->w[e] = get(p->visible, p->is_bf16, e);
+    for (uint32_t e = 0; e < p->n_elems; e++)
+        p->w[e] = get(p->visible, p->is_bf16, e);
     return ZF_OK;
 }
 
-static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size, uint32_t *out_ids,
-                               zf_layout_t *out_layout, zf_error_t *err) {
+static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
     zf_layout_t layout = {.n_buckets = 1};
     zf_instance_t *draft;
     zf_status_t st;
-    if (!instance) return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
-    if (instance->is_bound) return mock_fail(err, ZF_ERR_STATE, "parameters are bound already");
-    if (BREAKS(count_ignored) && n == 0) return ZF_OK;
+    if (!instance)
+        return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
+    if (instance->is_bound)
+        return mock_fail(err, ZF_ERR_STATE, "parameters are bound already");
+    if (BREAKS(count_ignored) && n == 0)
+        return ZF_OK;
     st = mock_check_array(decls, n, &elem_size, sizeof *decls, "decls", err);
-    if (!st) st = mock_check_out(out_layout, "zf_layout_t", err);
-    if (st || n > MOCK_MAX_PARAMS || !(draft = calloc(1, sizeof *draft))) return st ? st : mock_fail(err, ZF_ERR_MEMORY, "%u parameters", n);
+    if (!st)
+        st = mock_check_out(out_layout, "zf_layout_t", err);
+    if (st || n > MOCK_MAX_PARAMS || !(draft = calloc(1, sizeof *draft)))
+        return st ? st : mock_fail(err, ZF_ERR_MEMORY, "%u parameters", n);
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_param_decl_t decl;
         st = mock_read_item(&decl, decls, i, elem_size, sizeof decl, "zf_param_decl_t", err);
-        if (!st) st = read_param(draft, &decl, i, err);
+        if (!st)
+            st = read_param(draft, &decl, i, err);
     }
     if (!st) {
         memcpy(instance->params, draft->params, sizeof draft->params);
         instance->n_params = n;
         instance->is_bound = 1;
-        for (uint32_t i = 0; i < n && out_ids; i++) out_ids[i] = i;
+        for (uint32_t i = 0; i < n && out_ids; i++)
+            out_ids[i] = i;
         mock_write(out_layout, &layout, sizeof layout);
     }
     free(draft);
@@ -127,53 +166,73 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
+static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
+                                  zf_error_t *err) {
     zf_status_t st = need(instance, err);
-    if (!st) st = check_ids(instance, ids, n, err);
-    if (!st && (flags & ~ZF_CHANGED_RESET) && !BREAKS(flags_ignored)) st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", flags);
+    if (!st)
+        st = check_ids(instance, ids, n, err);
+    if (!st && (flags & ~ZF_CHANGED_RESET) && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", flags);
     return st;
 }
 
 static zf_status_t check_item(zf_instance_t *instance, const zf_grad_item_t *item, zf_tensor_t *t, zf_error_t *err) {
     const mock_param_t *p = &instance->params[item->id < instance->n_params ? item->id : 0];
-    uint32_t kinds = item->flags & (ZF_GRAD_PART | ZF_GRAD_TOTAL), order = item->flags & (ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN);
+    uint32_t kinds = item->flags & (ZF_GRAD_PART | ZF_GRAD_TOTAL),
+             order = item->flags & (ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN);
     zf_status_t st;
-    if (item->id >= instance->n_params) return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item->id, instance->n_params);
-    if (p->flags & ZF_PARAM_FROZEN) return mock_fail(err, ZF_ERR_PARAM, "\"%s\" is frozen", p->name);
-    if (!BREAKS(flags_ignored) && (kinds == 0 || (kinds & (kinds - 1)) || (order & (order - 1)) || (item->flags & ~127u)))
+    if (item->id >= instance->n_params)
+        return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item->id, instance->n_params);
+    if (p->flags & ZF_PARAM_FROZEN)
+        return mock_fail(err, ZF_ERR_PARAM, "\"%s\" is frozen", p->name);
+    if (!BREAKS(flags_ignored) &&
+        (kinds == 0 || (kinds & (kinds - 1)) || (order & (order - 1)) || (item->flags & ~127u)))
         return mock_fail(err, ZF_ERR_ARGUMENT, "\"%s\": flags %#x", p->name, item->flags);
     st = mock_check_tensor(item->tensor, p->name, t, err);
-    if (st) return st;
-    if ((t->dl.dtype.bits == 16) != p->is_bf16) return mock_fail(err, ZF_ERR_DTYPE, "gradient of \"%s\" has %d bits", p->name, t->dl.dtype.bits);
+    if (st)
+        return st;
+    if ((t->dl.dtype.bits == 16) != p->is_bf16)
+        return mock_fail(err, ZF_ERR_DTYPE, "gradient of \"%s\" has %d bits", p->name, t->dl.dtype.bits);
     if (t->dl.ndim != p->ndim || memcmp(t->dl.shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0)
         return mock_fail(err, ZF_ERR_SHAPE, "gradient of \"%s\" has another shape", p->name);
     return ZF_OK;
 }
 
-static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size, const zf_stream_t *stream,
-                               zf_fence_t *out_done, zf_error_t *err) {
+static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                               const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
     zf_fence_t fence = {.kind = ZF_FENCE_NONE};
     zf_tensor_t tensors[MOCK_MAX_PARAMS];
     uint32_t ids[MOCK_MAX_PARAMS];
     zf_status_t st = need(instance, err);
-    if (!st) st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
-    if (!st) st = mock_check_stream(stream, err);
-    if (!st) st = mock_check_out(out_done, "zf_fence_t", err);
-    if (!st && n > MOCK_MAX_PARAMS) st = mock_fail(err, ZF_ERR_ARGUMENT, "%u items", n);
+    if (!st)
+        st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = mock_check_stream(stream, err);
+    if (!st)
+        st = mock_check_out(out_done, "zf_fence_t", err);
+    if (!st && n > MOCK_MAX_PARAMS)
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "%u items", n);
     for (uint32_t i = 0; i < n && !st; i++) {
         zf_grad_item_t item;
         st = mock_read_item(&item, items, i, elem_size, sizeof item, "zf_grad_item_t", err);
-        if (!st) st = check_item(instance, &item, &tensors[i], err);
-        if (!st) ids[i] = item.id < instance->n_params ? item.id : 0;
-        if (BREAKS(partly_delivered) && st && i > 0) instance->carry += 1.0f;
-        if (BREAKS(dead_after_error) && st == ZF_ERR_SHAPE) instance->is_dead = 1;
+        if (!st)
+            st = check_item(instance, &item, &tensors[i], err);
+        if (!st)
+            ids[i] = item.id < instance->n_params ? item.id : 0;
+        if (BREAKS(partly_delivered) && st && i > 0)
+            instance->carry += 1.0f;
+        if (BREAKS(dead_after_error) && st == ZF_ERR_SHAPE)
+            instance->is_dead = 1;
     }
-    if (!st && instance->is_dead) st = mock_fail(err, ZF_ERR_POISONED, "an earlier error ended this instance");
-    if (st) return st;
+    if (!st && instance->is_dead)
+        st = mock_fail(err, ZF_ERR_POISONED, "an earlier error ended this instance");
+    if (st)
+        return st;
     for (uint32_t i = 0; i < n; i++) {
         mock_param_t *p = &instance->params[ids[i]];
         p->has_grad = 1;
-        for (uint32_t e = 0; e < p->n_elems; e++) p->grad[e] = get(tensors[i].dl.data, p->is_bf16, e);
+        for (uint32_t e = 0; e < p->n_elems; e++)
+            p->grad[e] = get(tensors[i].dl.data, p->is_bf16, e);
     }
     mock_write(out_done, &fence, sizeof fence);
     return ZF_OK;
@@ -182,7 +241,8 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
 static uint32_t find_nonfinite(const zf_instance_t *instance) {
     for (uint32_t i = 0; i < instance->n_params; i++)
         for (uint32_t e = 0; e < instance->params[i].n_elems && instance->params[i].has_grad; e++)
-            if (!isfinite(instance->params[i].grad[e])) return BREAKS(nan_applied) ? ZF_NO_ID : i;
+            if (!isfinite(instance->params[i].grad[e]))
+                return BREAKS(nan_applied) ? ZF_NO_ID : i;
     return ZF_NO_ID;
 }
 
@@ -201,14 +261,22 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     zf_step_report_t report = {.has_report = 1, .applied = 1};
     zf_status_t st = need(instance, err);
     float lr;
-    if (!st) st = READ(args, given);
-    if (!st) st = mock_check_stream(args.stream, err);
-    if (!st) st = mock_check_out(out, "zf_step_report_t", err);
-    if (!st && (args.flags & ~7u) && !BREAKS(flags_ignored)) st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
-    if (!st) st = mock_check_hyper(&args, &hyper, err);
-    if (st && BREAKS(half_applied) && instance && instance->is_bound) put(instance->params[0].visible, 0, 0, 42.0f);
-    if (st && BREAKS(writes_on_failure) && out && out->struct_size == sizeof *out) mock_write(out, &report, sizeof report);
-    if (st) return st;
+    if (!st)
+        st = READ(args, given);
+    if (!st)
+        st = mock_check_stream(args.stream, err);
+    if (!st)
+        st = mock_check_out(out, "zf_step_report_t", err);
+    if (!st && (args.flags & ~7u) && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
+    if (!st)
+        st = mock_check_hyper(&args, &hyper, err);
+    if (st && BREAKS(half_applied) && instance && instance->is_bound)
+        put(instance->params[0].visible, 0, 0, 42.0f);
+    if (st && BREAKS(writes_on_failure) && out && out->struct_size == sizeof *out)
+        mock_write(out, &report, sizeof report);
+    if (st)
+        return st;
     mock_misbehave_in_step(instance);
     report.step = report.submitted_step = ++instance->n_steps;
     report.nonfinite_param = find_nonfinite(instance);
@@ -216,60 +284,80 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     instance->params[0].grad[0] += instance->carry;
     instance->carry = 0;
     for (uint32_t i = 0; i < instance->n_params; i++) {
-        if (instance->params[i].has_grad && report.nonfinite_param == ZF_NO_ID) update(&instance->params[i], lr);
+        if (instance->params[i].has_grad && report.nonfinite_param == ZF_NO_ID)
+            update(&instance->params[i], lr);
         instance->params[i].has_grad = 0;
     }
-    if (report.nonfinite_param != ZF_NO_ID) report.applied = 0, report.skip_reason = ZF_SKIP_NONFINITE;
+    if (report.nonfinite_param != ZF_NO_ID)
+        report.applied = 0, report.skip_reason = ZF_SKIP_NONFINITE;
     instance->last = report;
     mock_write(out, &report, sizeof report);
     return !(args.flags & ZF_STEP_WAIT) ? ZF_SUBMITTED : report.applied ? ZF_OK : ZF_SKIPPED;
 }
 
-static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream, zf_fence_t *out, zf_error_t *err) {
+static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                               zf_fence_t *out, zf_error_t *err) {
     zf_fence_t fence = {.kind = ZF_FENCE_NONE};
     zf_status_t st = need(instance, err);
-    if (!st) st = check_ids(instance, ids, n, err);
-    if (!st) st = mock_check_stream(stream, err);
-    if (!st) st = mock_check_out(out, "zf_fence_t", err);
-    if (!st) mock_write(out, &fence, sizeof fence);
+    if (!st)
+        st = check_ids(instance, ids, n, err);
+    if (!st)
+        st = mock_check_stream(stream, err);
+    if (!st)
+        st = mock_check_out(out, "zf_fence_t", err);
+    if (!st)
+        mock_write(out, &fence, sizeof fence);
     return st;
 }
 
-static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream, zf_error_t *err) {
+static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                                 zf_error_t *err) {
     zf_status_t st = need(instance, err);
-    if (!st) st = check_ids(instance, ids, n, err);
+    if (!st)
+        st = check_ids(instance, ids, n, err);
     return st ? st : mock_check_stream(stream, err);
 }
 
 static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
     zf_status_t st = BREAKS(null_taken) && !instance ? ZF_OK : need(instance, err);
-    if (!st && mode != ZF_QUIESCE_DRAIN && mode != ZF_QUIESCE_FLUSH && !BREAKS(flags_ignored)) st = mock_fail(err, ZF_ERR_ARGUMENT, "quiesce: mode is %d, not 1 or 2", mode);
-    if (!st && BREAKS(quiesce_refused) && mode == ZF_QUIESCE_DRAIN && instance) st = mock_fail(err, ZF_ERR_INTERNAL, "quiesce does not work");
+    if (!st && mode != ZF_QUIESCE_DRAIN && mode != ZF_QUIESCE_FLUSH && !BREAKS(flags_ignored))
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "quiesce: mode is %d, not 1 or 2", mode);
+    if (!st && BREAKS(quiesce_refused) && mode == ZF_QUIESCE_DRAIN && instance)
+        st = mock_fail(err, ZF_ERR_INTERNAL, "quiesce does not work");
     return st;
 }
 
-static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size, zf_error_t *err) {
+static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                                 zf_error_t *err) {
     zf_status_t st = need(instance, err);
-    if (!st) st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < n && !st; i++) {
             zf_export_item_t item;
             const mock_param_t *p;
             st = mock_read_item(&item, items, i, elem_size, sizeof item, "zf_export_item_t", err);
-            if (st) break;
-            if (item.id >= instance->n_params && BREAKS(ids_ignored)) continue;
-            if (item.id >= instance->n_params) return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item.id, instance->n_params);
+            if (st)
+                break;
+            if (item.id >= instance->n_params && BREAKS(ids_ignored))
+                continue;
+            if (item.id >= instance->n_params)
+                return mock_fail(err, ZF_ERR_PARAM, "id %u of %u", item.id, instance->n_params);
             p = &instance->params[item.id];
-            if (!item.dst || item.dst_nbytes != 4u * p->n_elems) return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": dst is NULL or not of %u bytes", p->name, 4 * p->n_elems);
-            if (pass == 1) memcpy(item.dst, p->w, item.dst_nbytes);
+            if (!item.dst || item.dst_nbytes != 4u * p->n_elems)
+                return mock_fail(err, ZF_ERR_SHAPE, "\"%s\": dst is NULL or not of %u bytes", p->name, 4 * p->n_elems);
+            if (pass == 1)
+                memcpy(item.dst, p->w, item.dst_nbytes);
         }
     return st;
 }
 
 static zf_status_t poll_report(zf_instance_t *instance, zf_step_report_t *out, zf_error_t *err) {
     zf_status_t st = BREAKS(state_ignored) && instance && !instance->is_bound ? ZF_OK : need(instance, err);
-    if (!st) st = mock_check_out(out, "zf_step_report_t", err);
-    if (!st) mock_write(out, &instance->last, sizeof instance->last);
+    if (!st)
+        st = mock_check_out(out, "zf_step_report_t", err);
+    if (!st)
+        mock_write(out, &instance->last, sizeof instance->last);
     return st;
 }
 
@@ -278,27 +366,41 @@ static zf_status_t poll_report(zf_instance_t *instance, zf_step_report_t *out, z
 static zf_status_t inspect_read(zf_instance_t *instance, uint32_t id, zf_inspect_out_t *out, zf_error_t *err) {
     zf_status_t st = need(instance, err);
     const mock_param_t *p;
-    if (!st) st = check_ids(instance, &id, 1, err);
-    if (!st && !out) st = mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
-    if (!st) st = mock_check_out(out, "zf_inspect_out_t", err);
-    if (!st && out->struct_size < sizeof *out) st = mock_fail(err, ZF_ERR_ABI, "zf_inspect_out_t: struct_size is %u", out->struct_size);
-    if (st) return st;
+    if (!st)
+        st = check_ids(instance, &id, 1, err);
+    if (!st && !out)
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
+    if (!st)
+        st = mock_check_out(out, "zf_inspect_out_t", err);
+    if (!st && out->struct_size < sizeof *out)
+        st = mock_fail(err, ZF_ERR_ABI, "zf_inspect_out_t: struct_size is %u", out->struct_size);
+    if (st)
+        return st;
     p = &instance->params[id < instance->n_params ? id : 0];
-    if (out->n_elems != p->n_elems) return mock_fail(err, ZF_ERR_SHAPE, "\"%s\" has %u elements", p->name, p->n_elems);
+    if (out->n_elems != p->n_elems)
+        return mock_fail(err, ZF_ERR_SHAPE, "\"%s\" has %u elements", p->name, p->n_elems);
     for (uint32_t e = 0; e < p->n_elems; e++) {
-        if (out->w) out->w[e] = p->w[e];
-        if (out->m) out->m[e] = p->m[e];
-        if (out->v) out->v[e] = 0;
-        if (out->n) out->n[e] = p->n;
-        if (out->selected) out->selected[e] = 0;
-        if (out->importance) out->importance[e] = 0;
+        if (out->w)
+            out->w[e] = p->w[e];
+        if (out->m)
+            out->m[e] = p->m[e];
+        if (out->v)
+            out->v[e] = 0;
+        if (out->n)
+            out->n[e] = p->n;
+        if (out->selected)
+            out->selected[e] = 0;
+        if (out->importance)
+            out->importance[e] = 0;
     }
     return ZF_OK;
 }
 
 static const zf_inspect_ext_t inspect_table = {.struct_size = sizeof inspect_table, .read = inspect_read};
 
-static const void *get_extension(const char *id) { return id && strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect_table : NULL; }
+static const void *get_extension(const char *id) {
+    return id && strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect_table : NULL;
+}
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
@@ -319,10 +421,12 @@ static const zf_plugin_t table = {
 };
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *boot) {
-    if (!boot) return ZF_ERR_ARGUMENT;
-    if (boot->struct_size != sizeof *boot || boot->magic != ZF_BOOTSTRAP_MAGIC || !boot->abis || boot->n_abis < 1 || boot->n_abis > 64 || boot->reserved0 ||
-        boot->reserved1 || boot->reserved2)
-        return mock_fail(boot->error, ZF_ERR_ARGUMENT, "bootstrap: size %u, magic %#x, %u ABIs, or reserved members", boot->struct_size, boot->magic, boot->n_abis);
+    if (!boot)
+        return ZF_ERR_ARGUMENT;
+    if (boot->struct_size != sizeof *boot || boot->magic != ZF_BOOTSTRAP_MAGIC || !boot->abis || boot->n_abis < 1 ||
+        boot->n_abis > 64 || boot->reserved0 || boot->reserved1 || boot->reserved2)
+        return mock_fail(boot->error, ZF_ERR_ARGUMENT, "bootstrap: size %u, magic %#x, %u ABIs, or reserved members",
+                         boot->struct_size, boot->magic, boot->n_abis);
     mock_misbehave_in_negotiate();
     for (uint32_t i = 0; i < boot->n_abis; i++)
         if (boot->abis[i] == ZF_ABI_0_1 || BREAKS(any_abi)) {
@@ -330,7 +434,8 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             boot->plugin = &table;
             return ZF_OK;
         }
-    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.1", ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis);
+    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.1",
+                     ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis);
 }
 
 #if defined(MOCK_EXPORTS)

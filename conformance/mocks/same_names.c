@@ -1,5 +1,5 @@
-/* same_names.c - a library with names that plugins are likely to use inside. Loaded with RTLD_GLOBAL beside a plugin, it must
- * never be called from there: a plugin binds its own names itself (hidden visibility, version script). */
+/* same_names.c - a library with names that plugins are likely to use inside. Loaded with RTLD_GLOBAL beside a plugin,
+ * it must never be called from there: a plugin binds its own names itself (hidden visibility, version script). */
 #include <stdint.h>
 
 #define WRONG(name)                                                                                                    \

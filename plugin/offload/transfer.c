@@ -52,6 +52,14 @@ static void run_record(void *raw) {
     zfi_timeline_signal(&inst->down, t);
 }
 
+/* The ring's piece is free once its former chunk is visible; the host decides when that is due (publish_lag). */
+static zf_status_t wait_for_ring(zf_instance_t *inst, uint64_t q) {
+    zf_status_t st;
+    if (q < ZFI_RING_CHUNKS) return ZF_OK;
+    st = zfi_wait_for_host(inst, &inst->publish_due, q - ZFI_RING_CHUNKS + 1);
+    return st ? st : zfi_wait(inst, &inst->merged, q - ZFI_RING_CHUNKS + 1, NULL);
+}
+
 static void run_publish(void *raw) {
     const transfer_args_t *args = raw;
     zf_instance_t *inst = args->inst;
@@ -61,7 +69,7 @@ static void run_publish(void *raw) {
         const zfi_chunk_t *chunk = &plan->chunks[plan->cohorts[close->cohort].first_chunk + i];
         uint64_t q = close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         if (zfi_wait(inst, &inst->jobs, q + 1, NULL)) return;
-        if (q >= ZFI_RING_CHUNKS && zfi_wait(inst, &inst->merged, q - ZFI_RING_CHUNKS + 1, NULL)) return;
+        if (wait_for_ring(inst, q)) return;
         memcpy(inst->dev.ring + q % ZFI_RING_CHUNKS * plan->publish_piece_nbytes,
                inst->publish + q % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         atomic_fetch_add(&inst->count.up_publish_nbytes, nbytes);

@@ -1,0 +1,27 @@
+/* glue_options.h - the command line of "glue" and "curves". */
+#ifndef ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
+#define ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
+
+#include "glue_run.h"
+
+typedef struct zg_options {
+    const char *plugin, *config, *host, *data, *out, *readme, *svg;
+    const glue_task_t *task;
+    const char *sets[ZG_MAX_SETS];
+    size_t n_sets;
+    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs; /* 0 = the area's default */
+    const char *lr, *dtype;
+    double margin; /* points; 0 = the task's */
+    int is_full, wants_help;
+} zg_options_t;
+
+/* argv[0] is the area's name. argv is borrowed for the life of *out. plugin: --plugin, else
+ * ZFPLUGIN_PATH. */
+int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err);
+void zg_options_print_help(const char *area);
+
+/* A campaign with everything that the options say; arms and defaults of 0 are the caller's. host_path, of ZG_MAX_PATH
+ * bytes, lives as long as the campaign. */
+int zg_options_campaign(const zg_options_t *options, char *host_path, zg_campaign_t *out, glue_error_t *err);
+
+#endif

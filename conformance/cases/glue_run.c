@@ -1,0 +1,429 @@
+/* glue_run.c - what a run is, where it is kept, and how a finished one is read (glue_run.h). */
+#define _POSIX_C_SOURCE 200809L
+#include "glue_run.h"
+
+#include "glue_jobs.h"
+#include "glue_json.h"
+#include "host/run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One run that has to be done: texts that its argument list points into. */
+typedef struct pending {
+    size_t arm, seed;
+    char seed_text[24], steps_text[24], batch_text[24];
+    char kept_path[ZG_MAX_PATH], part_path[ZG_MAX_PATH], log_path[ZG_MAX_PATH];
+} pending_t;
+
+typedef struct work {
+    const zg_campaign_t *campaign;
+    zg_result_t *results;
+    pending_t *pending;
+    zg_jobs_t jobs;
+    zg_status_t status;
+} work_t;
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static int join(char *out, const char *folder, const char *name, glue_error_t *err) {
+    int n = snprintf(out, ZG_MAX_PATH, "%s/%s", folder, name);
+
+    return n > 0 && n < ZG_MAX_PATH ? 0 : glue_fail(err, "%s: the path is too long", folder);
+}
+
+int zg_make_folder(const char *path, glue_error_t *err) {
+    char part[ZG_MAX_PATH];
+
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return glue_fail(err, "%s: the path is too long", path);
+    for (char *p = part + 1;; p++) {
+        char c = *p;
+
+        if (c != '/' && c != '\0')
+            continue;
+        *p = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return glue_fail(err, "%s: cannot make this folder: %s", part, strerror(errno));
+        *p = c;
+        if (c == '\0')
+            return 0;
+    }
+}
+
+/* The whole file, zero-terminated; NULL where it cannot be read. Release with free. */
+static char *read_whole(const char *path) {
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    long size;
+
+    if (file == NULL)
+        return NULL;
+    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
+        text = malloc((size_t)size + 1);
+        if (text != NULL)
+            text[fread(text, 1, (size_t)size, file)] = '\0';
+    }
+    (void)fclose(file);
+    return text;
+}
+
+int zg_find_host(const char *path, char *out, size_t out_nbytes, glue_error_t *err) {
+    static const char *const places[] = {"zf-host", "host/zf-host"};
+    char self[ZG_MAX_PATH];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (path != NULL) {
+        (void)snprintf(out, out_nbytes, "%s", path);
+        return access(out, X_OK) == 0 ? 0 : glue_fail(err, "%s: no program: %s", path, strerror(errno));
+    }
+    self[n > 0 ? n : 0] = '\0';
+    slash = strrchr(self, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    for (size_t i = 0; slash != NULL && i < sizeof places / sizeof *places; i++)
+        if (snprintf(out, out_nbytes, "%s/%s", self, places[i]) < (int)out_nbytes && access(out, X_OK) == 0)
+            return 0;
+    return glue_fail(err, "%s: no zf-host and no host/zf-host here; --host FILE names it", self);
+}
+
+/* ---- what decides a result --------------------------------------------------------------------------------------- */
+
+static int hash_file(const char *path, char *out, glue_error_t *err) {
+    return zg_sha256_file(path, out) == 0 ? 0 : glue_fail(err, "%s: cannot read: %s", path, strerror(errno));
+}
+
+/* The vocabulary where zf-host looks for it: beside the task's files, else in the data folder. */
+static int hash_vocabulary(zg_campaign_t *c, const char *data_dir, glue_error_t *err) {
+    char path[ZG_MAX_PATH];
+
+    if (snprintf(path, sizeof path, "%s/%s/vocab.txt", data_dir, c->task->folder) >= (int)sizeof path)
+        return glue_fail(err, "%s: the path is too long", data_dir);
+    if (access(path, F_OK) != 0 && join(path, data_dir, "vocab.txt", err) != 0)
+        return -1;
+    return hash_file(path, c->vocab_hash, err);
+}
+
+static int hash_split(const zg_campaign_t *c, const char *data_dir, glue_split_t split, char *out, glue_error_t *err) {
+    char path[ZG_MAX_PATH];
+
+    if (glue_find_split(c->task, data_dir, split, path, sizeof path, err) != 0)
+        return -1;
+    return hash_file(path, out, err);
+}
+
+int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
+    const char *data_dir = c->data_dir;
+    host_run_options_t options;
+    host_workload_t workload;
+
+    if (zg_make_folder(c->out_dir, err) != 0 || join(c->synthetic_dir, c->out_dir, "synthetic", err) != 0)
+        return -1;
+    host_run_defaults(&options);
+    options.task = c->task;
+    options.data_dir = data_dir;
+    options.synthetic_dir = data_dir == NULL ? c->synthetic_dir : NULL;
+    if (host_workload_load(&options, &workload, err) != 0)
+        return -1;
+    c->n_train = workload.train.n_rows;
+    c->n_dev = workload.dev.n_rows;
+    host_workload_free(&workload);
+    data_dir = data_dir != NULL ? data_dir : c->synthetic_dir;
+    if (hash_split(c, data_dir, GLUE_TRAIN, c->train_hash, err) != 0 ||
+        hash_split(c, data_dir, GLUE_DEV, c->dev_hash, err) != 0 || hash_vocabulary(c, data_dir, err) != 0 ||
+        hash_file(c->plugin_path, c->plugin_hash, err) != 0 || hash_file(c->host_path, c->host_hash, err) != 0)
+        return -1;
+    c->config_hash[0] = '\0';
+    return c->config_path == NULL ? 0 : hash_file(c->config_path, c->config_hash, err);
+}
+
+/* The processor's name: sums of matrix products are ordered by it. */
+static void hash_machine(zg_sha256_t *hash) {
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "model name", 10) == 0) {
+            zg_sha256_update(hash, line, strlen(line));
+            break;
+        }
+    if (file != NULL)
+        (void)fclose(file);
+}
+
+static void hash_text(zg_sha256_t *hash, const char *text) { zg_sha256_update(hash, text, strlen(text) + 1); }
+
+/* Where the run is kept. arguments: those that decide it. */
+static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, const char *const *arguments,
+                    char *out_path, glue_error_t *err) {
+    char hex[ZG_SHA256_HEX_NBYTES], name[256];
+    zg_sha256_t hash;
+
+    zg_sha256_init(&hash);
+    for (size_t i = 0; arguments[i] != NULL; i++)
+        hash_text(&hash, arguments[i]);
+    hash_text(&hash, c->train_hash);
+    hash_text(&hash, c->dev_hash);
+    hash_text(&hash, c->vocab_hash);
+    hash_text(&hash, c->host_hash);
+    hash_text(&hash, arm->is_plugin ? c->plugin_hash : "");
+    hash_text(&hash, arm->is_plugin ? c->config_hash : "");
+    hash_machine(&hash);
+    zg_sha256_hex(&hash, hex);
+    (void)snprintf(name, sizeof name, "runs/%s-%s-seed%zu-%.16s.json", c->task->name, arm->name, seed, hex);
+    return join(out_path, c->out_dir, name, err);
+}
+
+/* Arguments of zf-host. These decide the result; add_places adds those that say where. Returns their number. */
+static size_t list_arguments(const zg_campaign_t *c, const zg_arm_t *arm, const pending_t *p, const char **out) {
+    size_t n = 0;
+
+#define ADD(option, value) (out[n++] = (option), out[n++] = (value))
+    ADD("--task", c->task->name);
+    ADD("--seed", p->seed_text);
+    ADD("--steps", p->steps_text);
+    ADD("--batch", p->batch_text);
+    ADD("--lr", c->lr);
+    ADD("--dtype", c->dtype);
+    ADD("--optimizer", arm->is_plugin ? "plugin" : "adamw");
+    for (size_t i = 0; arm->is_plugin && i < arm->n_sets; i++)
+        ADD("--set", arm->sets[i]);
+    out[n] = NULL;
+    return n;
+}
+
+static void add_places(const zg_campaign_t *c, const zg_arm_t *arm, const pending_t *p, size_t n, const char **out) {
+    if (c->data_dir != NULL)
+        ADD("--data", c->data_dir);
+    else
+        ADD("--synthetic", c->synthetic_dir);
+    if (arm->is_plugin)
+        ADD("--plugin", c->plugin_path);
+    if (arm->is_plugin && c->config_path != NULL)
+        ADD("--config", c->config_path);
+    ADD("--out", p->part_path);
+#undef ADD
+    out[n++] = "--quiet";
+    out[n] = NULL;
+}
+
+/* ---- a finished run ---------------------------------------------------------------------------------------------- */
+
+static double mean_of(const double *x, size_t n) {
+    double sum = 0.0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += x[i];
+    return n > 0 ? sum / (double)n : NAN;
+}
+
+/* Takes over text, the contents of a kept file. Returns -1 where it is not one of this campaign. */
+static int parse_result(const zg_campaign_t *c, char *text, zg_result_t *out) {
+    size_t n = c->n_steps, quarter = n / 4 > 0 ? n / 4 : 1;
+    zg_result_t r = {.text = text,
+                     .metric = zg_json_number(text, "report.metric.value", NAN),
+                     .dev_loss = zg_json_number(text, "report.scores.loss", NAN),
+                     .seconds = zg_json_number(text, "report.seconds", NAN),
+                     .n_params = zg_json_number(text, "report.model.parameters", NAN),
+                     .peak_rss_nbytes = zg_json_number(text, "peak_rss_bytes", NAN),
+                     .losses = calloc(n, sizeof(double))};
+
+    if (r.losses == NULL || zg_json_numbers(text, "report.losses", r.losses, n) != n || isnan(r.metric)) {
+        free(r.losses);
+        free(text);
+        return -1;
+    }
+    r.last_quarter = mean_of(r.losses + n - quarter, quarter);
+    *out = r;
+    return 0;
+}
+
+static int load_kept(const zg_campaign_t *c, const char *path, zg_result_t *out) {
+    char *text = read_whole(path);
+
+    return text != NULL ? parse_result(c, text, out) : -1;
+}
+
+/* Wraps what zf-host wrote and moves it to its name at once. */
+static int keep(const pending_t *p, double peak_rss_nbytes, glue_error_t *err) {
+    char *report = read_whole(p->part_path), whole_path[ZG_MAX_PATH + 8];
+    FILE *file = NULL;
+    int has_failed = 1;
+
+    (void)snprintf(whole_path, sizeof whole_path, "%s.whole", p->part_path);
+    if (report != NULL && (file = fopen(whole_path, "w")) != NULL) {
+        has_failed = fprintf(file, "{\"peak_rss_bytes\": %.0f, \"report\": %s}\n", peak_rss_nbytes, report) < 0;
+        has_failed |= fclose(file) != 0;
+    }
+    free(report);
+    if (has_failed || rename(whole_path, p->kept_path) != 0)
+        return glue_fail(err, "%s: cannot write: %s", p->kept_path, strerror(errno));
+    (void)unlink(p->part_path);
+    (void)unlink(p->log_path);
+    return 0;
+}
+
+/* The last line of a log, without its line end. */
+static void last_line(const char *path, char *out, size_t nbytes) {
+    char *text = read_whole(path), *line;
+
+    out[0] = '\0';
+    if (text == NULL)
+        return;
+
+    for (size_t n = strlen(text); n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '); n--)
+        text[n - 1] = '\0';
+    line = strrchr(text, '\n');
+    (void)snprintf(out, nbytes, "%s", line != NULL ? line + 1 : text);
+    free(text);
+}
+
+static int fail_run(work_t *w, const pending_t *p, const zg_job_t *job, glue_error_t *err) {
+    const zg_arm_t *arm = &w->campaign->arms[p->arm];
+    char line[320];
+
+    last_line(p->log_path, line, sizeof line);
+    if (job->exit_status == 127)
+        w->status = ZG_NOT_RUN;
+    else
+        w->status = arm->is_plugin ? ZG_PLUGIN_FAILED : ZG_NOT_RUN;
+    if (job->exit_status > 128)
+        return glue_fail(err, "%s, seed %zu: the process ended by signal %d; %s", arm->name, p->seed,
+                         job->exit_status - 128, line);
+    return glue_fail(err, "%s, seed %zu: exit status %d: %s", arm->name, p->seed, job->exit_status, line);
+}
+
+static int end_run(void *ctx, size_t index, char *out_line, size_t nbytes, glue_error_t *err) {
+    work_t *w = ctx;
+    const pending_t *p = &w->pending[index];
+    const zg_job_t *job = &w->jobs.list[index];
+    zg_result_t *r = &w->results[p->arm * zg_campaign_max_seeds(w->campaign) + p->seed - 1];
+
+    if (job->exit_status != 0)
+        return fail_run(w, p, job, err);
+    if (keep(p, job->peak_rss_nbytes, err) != 0)
+        return -1;
+    if (load_kept(w->campaign, p->kept_path, r) != 0)
+        return glue_fail(err, "%s: not the report of %zu steps that was expected", p->kept_path, w->campaign->n_steps);
+    (void)snprintf(out_line, nbytes, "%s, seed %zu: %s %.2f, loss of the last quarter %.4f, %.1f s",
+                   w->campaign->arms[p->arm].name, p->seed, glue_metric_name(w->campaign->task->metric), r->metric,
+                   r->last_quarter, r->seconds);
+    return 0;
+}
+
+/* ---- the campaign ------------------------------------------------------------------------------------------------ */
+
+size_t zg_campaign_max_seeds(const zg_campaign_t *c) {
+    size_t most = 0;
+
+    for (size_t i = 0; i < c->n_arms; i++)
+        most = c->arms[i].n_seeds > most ? c->arms[i].n_seeds : most;
+    return most;
+}
+
+const zg_result_t *zg_result_of(const zg_campaign_t *c, const zg_result_t *results, size_t arm, size_t seed) {
+    return &results[arm * zg_campaign_max_seeds(c) + seed - 1];
+}
+
+/* Takes the run from what is kept, or adds it to the jobs. */
+static int plan_run(work_t *w, size_t arm_index, size_t seed, glue_error_t *err) {
+    const zg_campaign_t *c = w->campaign;
+    const zg_arm_t *arm = &c->arms[arm_index];
+    pending_t *p = &w->pending[w->jobs.n];
+    zg_job_t *job = &w->jobs.list[w->jobs.n];
+    zg_result_t *r = &w->results[arm_index * zg_campaign_max_seeds(c) + seed - 1];
+    size_t n;
+
+    *p = (pending_t){.arm = arm_index, .seed = seed};
+    *job = (zg_job_t){.log_path = p->log_path};
+    (void)snprintf(p->seed_text, sizeof p->seed_text, "%zu", seed);
+    (void)snprintf(p->steps_text, sizeof p->steps_text, "%zu", c->n_steps);
+    (void)snprintf(p->batch_text, sizeof p->batch_text, "%zu", c->batch);
+    job->arguments[0] = c->host_path;
+    n = list_arguments(c, arm, p, job->arguments + 1);
+    if (name_run(c, arm, seed, job->arguments + 1, p->kept_path, err) != 0)
+        return -1;
+    if (load_kept(c, p->kept_path, r) == 0) {
+        r->is_kept = 1;
+        w->jobs.n_kept++;
+        return 0;
+    }
+    if (snprintf(p->part_path, ZG_MAX_PATH, "%s.part", p->kept_path) >= ZG_MAX_PATH ||
+        snprintf(p->log_path, ZG_MAX_PATH, "%s.log", p->kept_path) >= ZG_MAX_PATH)
+        return glue_fail(err, "%s: the path is too long", c->out_dir);
+    add_places(c, arm, p, n, job->arguments + 1);
+    w->jobs.n++;
+    return 0;
+}
+
+static int plan_all(work_t *w, glue_error_t *err) {
+    const zg_campaign_t *c = w->campaign;
+    char runs[ZG_MAX_PATH];
+
+    if (join(runs, c->out_dir, "runs", err) != 0 || zg_make_folder(runs, err) != 0)
+        return -1;
+    for (size_t seed = 1; seed <= zg_campaign_max_seeds(c); seed++)
+        for (size_t arm = 0; arm < c->n_arms; arm++)
+            if (seed <= c->arms[arm].n_seeds && plan_run(w, arm, seed, err) != 0)
+                return -1;
+    return 0;
+}
+
+zg_status_t zg_campaign_run(const zg_campaign_t *c, zg_result_t **out_results, glue_error_t *err) {
+    size_t n_all = c->n_arms * zg_campaign_max_seeds(c);
+    work_t w = {.campaign = c,
+                .results = calloc(n_all, sizeof *w.results),
+                .pending = calloc(n_all, sizeof *w.pending),
+                .jobs = {.list = calloc(n_all, sizeof *w.jobs.list), .n_at_once = c->n_jobs, .on_end = end_run},
+                .status = ZG_NOT_RUN};
+
+    w.jobs.ctx = &w;
+    if (w.results == NULL || w.pending == NULL || w.jobs.list == NULL)
+        (void)glue_fail(err, "out of memory for %zu runs", n_all);
+    else if (plan_all(&w, err) == 0) {
+        if (w.jobs.n_kept > 0)
+            (void)fprintf(stderr, "  %zu of %zu runs are kept from before, %zu to do\n", w.jobs.n_kept,
+                          w.jobs.n_kept + w.jobs.n, w.jobs.n);
+        if (zg_jobs_run(&w.jobs, err) == 0)
+            w.status = ZG_DONE;
+    }
+    free(w.jobs.list);
+    free(w.pending);
+    if (w.status == ZG_DONE)
+        *out_results = w.results;
+    else
+        zg_results_free(c, w.results);
+    return w.status;
+}
+
+void zg_results_free(const zg_campaign_t *c, zg_result_t *results) {
+    for (size_t i = 0; results != NULL && i < c->n_arms * zg_campaign_max_seeds(c); i++) {
+        free(results[i].losses);
+        free(results[i].text);
+    }
+    free(results);
+}
+
+double zg_mean(const zg_campaign_t *c, const zg_result_t *results, size_t arm, size_t n_seeds, size_t member) {
+    double sum = 0.0;
+
+    for (size_t seed = 1; seed <= n_seeds; seed++)
+        sum += *(const double *)(const void *)((const char *)zg_result_of(c, results, arm, seed) + member);
+    return n_seeds > 0 ? sum / (double)n_seeds : NAN;
+}
+
+double zg_mean_counter(const zg_campaign_t *c, const zg_result_t *results, size_t arm, const char *name) {
+    char path[128];
+    double sum = 0.0;
+
+    (void)snprintf(path, sizeof path, "report.counters.%s", name);
+    for (size_t seed = 1; seed <= c->arms[arm].n_seeds; seed++)
+        sum += zg_json_number(zg_result_of(c, results, arm, seed)->text, path, NAN);
+    return c->arms[arm].n_seeds > 0 ? sum / (double)c->arms[arm].n_seeds : NAN;
+}
