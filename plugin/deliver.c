@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "memory.h"
 #include "offload/transfer.h"
+#include "stream.h"
 #include "struct.h"
 #include "tensor.h"
 #include "window.h"
@@ -21,35 +22,6 @@ enum {
     ENDS = ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN,
     KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ
 };
-
-/* ---- streams ----------------------------------------------------------------------------------------------------- */
-
-zf_status_t zfi_use_stream(zf_instance_t *inst, const zf_stream_t *given, int *out_is_host_thread, zf_error_t *err) {
-    zf_stream_t stream;
-    zfi_queue_t *queue = inst->own_stream;
-    zf_status_t st = zfi_struct_read(&stream, given, sizeof stream, sizeof stream, "zf_stream_t", err);
-    if (st) return st;
-    if (stream.device_type != inst->device_type)
-        return zfi_error(err, ZF_ERR_DEVICE, "stream", "stream of device type %d, the instance was created for %d",
-                         stream.device_type, inst->device_type);
-    if (stream.kind == ZF_STREAM_CPU_QUEUE) {
-        queue = (zfi_queue_t *)(uintptr_t)stream.handle;
-        if (!queue || queue->magic != ZFI_QUEUE_MAGIC)
-            return zfi_error(err, ZF_ERR_ARGUMENT, "stream", "handle 0x%" PRIx64 " is not a queue of zf.cpu/1",
-                             stream.handle);
-    } else if (stream.kind != ZF_STREAM_HOST_THREAD) {
-        return zfi_error(err, ZF_ERR_DEVICE, "stream", "stream kind %d: this version knows %d (host thread) and %d (CPU "
-                         "queue)", stream.kind, ZF_STREAM_HOST_THREAD, ZF_STREAM_CPU_QUEUE);
-    }
-    *out_is_host_thread = stream.kind == ZF_STREAM_HOST_THREAD;
-    if (queue == inst->stream) return ZF_OK;
-    st = zfi_deliver_flush(inst);
-    if (!st) st = inst->device->order(inst, inst->stream, queue);
-    if (st) return zfi_error(err, st, "stream", "cannot order the new stream after the former one");
-    inst->stream = queue;
-    for (uint32_t i = 0; i < inst->n_params; i++) inst->grads[i].visible_seq = zfi_queue_newest(queue);
-    return ZF_OK;
-}
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
@@ -307,11 +279,14 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     if (st) return st;
     st = zfi_struct_check_out(out_done, "zf_fence_t", err);
     if (!st) st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
-    if (!st) st = zfi_use_stream(inst, stream, &is_host_thread, err);
+    if (!st) st = zfi_stream_use(inst, stream, &is_host_thread, err);
     if (!st) st = check_all(inst, items, n, elem_size, is_host_thread, err);
     if (!st) {
         st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL);
-        if (st) zfi_error(err, st, "grads_ready", "the device did not take the gradients");
+        if (st && atomic_load(&inst->is_poisoned))
+            st = zfi_error_copy(err, &inst->poison);
+        else if (st)
+            zfi_error(err, st, "grads_ready", "the device did not take the gradients");
         if (inst->state != ZFI_STATE_ACTIVE) inst->state = ZFI_STATE_ACTIVE;
     }
     if (!st) {

@@ -1,11 +1,8 @@
-/* plugin/deliver.h - gradients on their way from the host: streams, batches, and what is still to be shipped. */
+/* plugin/deliver.h - gradients on their way from the host: batches, and what is still to be shipped. */
 #ifndef ZFI_DELIVER_H
 #define ZFI_DELIVER_H
 
 #include "instance.h"
-
-/* [hook] Resolves the host's stream and makes it the device stream; work of the former one comes first. */
-zf_status_t zfi_use_stream(zf_instance_t *inst, const zf_stream_t *stream, int *out_is_host_thread, zf_error_t *err);
 
 /* [hook] First program of the coming step, if it was not pushed yet. */
 zf_status_t zfi_deliver_begin(zf_instance_t *inst);

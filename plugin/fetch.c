@@ -2,12 +2,11 @@
  *
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by itself;
  * another queue is made to wait; a host that computes on its own thread gets the sequence number of the newest write. */
-#include <string.h>
-
 #include "device/device.h"
 #include "error.h"
 #include "hooks.h"
 #include "instance.h"
+#include "stream.h"
 #include "struct.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
@@ -17,23 +16,6 @@ static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uin
         if (ids[i] >= inst->n_params)
             return zfi_error(err, ZF_ERR_PARAM, origin, "unknown parameter id %u; %u are bound", ids[i],
                              inst->n_params);
-    return ZF_OK;
-}
-
-static zf_status_t read_stream(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zf_stream_t *out,
-                               zf_error_t *err) {
-    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_stream_t", err);
-    const zfi_queue_t *queue;
-    if (st) return st;
-    if (out->device_type != inst->device_type)
-        return zfi_error(err, ZF_ERR_DEVICE, origin, "stream of device type %d, the instance was created for %d",
-                         out->device_type, inst->device_type);
-    if (out->kind == ZF_STREAM_HOST_THREAD) return ZF_OK;
-    queue = (const zfi_queue_t *)(uintptr_t)out->handle;
-    if (out->kind != ZF_STREAM_CPU_QUEUE)
-        return zfi_error(err, ZF_ERR_DEVICE, origin, "stream kind %d is not known to this version", out->kind);
-    if (!queue || queue->magic != ZFI_QUEUE_MAGIC)
-        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "the handle is not a queue of zf.cpu/1");
     return ZF_OK;
 }
 
@@ -50,20 +32,19 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
                             zf_fence_t *out_ready, zf_error_t *err) {
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_STREAM_ORDER};
-    zf_stream_t stream;
+    zfi_queue_t *queue;
+    int is_host_thread;
     zf_status_t st = zfi_enter(inst, legal, "param_fetch", err);
     if (st) return st;
     st = zfi_struct_check_out(out_ready, "zf_fence_t", err);
     if (!st) st = check_ids(inst, ids, n, "param_fetch", err);
-    if (!st) st = read_stream(inst, given, "param_fetch", &stream, err);
-    if (!st && stream.kind == ZF_STREAM_HOST_THREAD) {
+    if (!st) st = zfi_stream_resolve(inst, given, "param_fetch", &queue, &is_host_thread, err);
+    if (!st && is_host_thread) {
         fence.kind = ZF_FENCE_HOST_COUNTER;
         fence.counter = (const uint64_t *)&inst->stream->executed.value;
         fence.value = newest_write(inst, ids, n);
-    } else if (!st) {
-        zfi_queue_t *queue = (zfi_queue_t *)(uintptr_t)stream.handle;
-        if (queue != inst->stream) st = inst->device->order(inst, inst->stream, queue);
-        if (st) zfi_error(err, st, "param_fetch", "the stream could not be made to wait");
+    } else if (!st && queue != inst->stream) {
+        st = zfi_stream_follow(inst, queue, "param_fetch", err);
     }
     if (!st) zfi_struct_write(out_ready, &fence, sizeof fence);
     zfi_leave(inst);
@@ -73,11 +54,12 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
 zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *given,
                               zf_error_t *err) {
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
-    zf_stream_t stream;
+    zfi_queue_t *queue;
+    int is_host_thread;
     zf_status_t st = zfi_enter(inst, legal, "param_release", err);
     if (st) return st;
     st = check_ids(inst, ids, n, "param_release", err);
-    if (!st) st = read_stream(inst, given, "param_release", &stream, err);
+    if (!st) st = zfi_stream_resolve(inst, given, "param_release", &queue, &is_host_thread, err);
     zfi_leave(inst); /* one rank: parameters are never sharded, there is nothing to give back */
     return st;
 }

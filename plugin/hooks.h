@@ -5,7 +5,7 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/plugin.h"
 
-/* instance.c */
+/* lifecycle.c */
 zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err);
 void zfi_destroy(zf_instance_t *inst);
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,

@@ -57,6 +57,7 @@ enum {
     ZFI_ENTER_BLOCKS = 4,      /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,    /* elements of one: 48 KiB of w, m, v */
     ZFI_RING_CHUNKS = 8,       /* published chunks in the device's ring */
+    ZFI_MOST_QUEUES = 64,      /* queues of the host's that one instance may be used with */
     ZFI_NO_PIECE = -1
 };
 
@@ -237,6 +238,8 @@ struct zf_instance {
         control, stepped, publish_due, enter_due;
     zfi_queue_t *own_stream, *down_stream, *up_stream, *control_stream;
     zfi_queue_t *stream; /* device stream of the newest hook */
+    zfi_queue_t *host_queues[ZFI_MOST_QUEUES]; /* of the host, that have held commands of ours: destroy waits for them */
+    uint32_t n_host_queues;
     struct zfi_workers *workers;
 
     zfi_param_t *params;
@@ -298,6 +301,10 @@ static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
 /* [hook] Entry and exit of every hook: validity, fork, re-entrance, poison, state bits (1 << ZFI_STATE_...). */
 zf_status_t zfi_enter(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err);
 void zfi_leave(zf_instance_t *inst);
+
+/* [control] All timelines of an instance. */
+void zfi_timelines_init(zf_instance_t *inst);
+void zfi_timelines_free(zf_instance_t *inst);
 
 /* [any-thread] The first error ends the instance: every timeline is released. */
 void zfi_poison(zf_instance_t *inst, const zf_error_t *error);

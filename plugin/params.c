@@ -96,6 +96,10 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
     param->ndim = view.ndim;
     memcpy(param->shape, view.shape, sizeof view.shape);
     memcpy(param->strides, view.strides, sizeof view.strides);
+    for (int i = 0; i < view.ndim; i++)
+        if (view.strides[i] == 0 && view.shape[i] > 1)
+            return zfi_error(err, ZF_ERR_SHAPE, "bind_params", "parameter \"%s\": axis %d has stride 0: several elements "
+                             "would share one place", decl->name, i);
     param->n_elems = view.n_elems;
     param->visible = view.data;
     param->is_contiguous = view.is_contiguous;
@@ -116,6 +120,20 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
     return ZF_OK;
 }
 
+/* Gradients of a tied parameter are taken as its owner's: same shape, same data types. */
+static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
+    char have[128], need[128];
+    if (param->dtype != owner->dtype || param->grad_dtype != owner->grad_dtype)
+        return zfi_error(err, ZF_ERR_DTYPE, "bind_params", "parameter \"%s\" and \"%s\" that it is tied to differ in the "
+                         "data type of weights or gradients", param->name, owner->name);
+    if (param->ndim == owner->ndim && memcmp(param->shape, owner->shape, (size_t)param->ndim * sizeof *param->shape) == 0)
+        return ZF_OK;
+    zfi_shape_text(have, sizeof have, param->ndim, param->shape);
+    zfi_shape_text(need, sizeof need, owner->ndim, owner->shape);
+    return zfi_error(err, ZF_ERR_SHAPE, "bind_params", "parameter \"%s\" has shape %s, \"%s\" that it is tied to has %s",
+                     param->name, have, owner->name, need);
+}
+
 static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_type, zfi_param_t *params,
                         zf_error_t *err) {
     zfi_param_t *param = &params[i];
@@ -130,10 +148,8 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->channels_are_rows = decl->channels == ZF_CHANNELS_ROWS;
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
     param->has_state = param->owner == i && !(decl->flags & ZF_PARAM_FROZEN) && param->n_elems > 0;
-    if (param->owner != i && params[param->owner].n_elems != param->n_elems)
-        return zfi_error(err, ZF_ERR_SHAPE, "bind_params", "parameter \"%s\" has %" PRIu64 " elements, \"%s\" that it "
-                         "is tied to has %" PRIu64, param->name, param->n_elems, params[param->owner].name,
-                         params[param->owner].n_elems);
+    st = param->owner == i ? ZF_OK : check_tie(param, &params[param->owner], err);
+    if (st) return st;
     return map_columns(param, err);
 }
 

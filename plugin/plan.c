@@ -64,6 +64,7 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     plan->n_elems += out->rows * out->cols;
 }
 
+/* 0: more than fit in the plan's numbers. */
 static uint32_t count_matrices(const zfi_param_t *params, uint32_t n, uint64_t total, uint64_t n_cohorts) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -275,7 +276,8 @@ static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
                          zfi_plan_t *plan) {
     zfi_matrix_t **sorted;
-    zf_status_t st = allocate_first(plan, count_matrices(params, n_params, total, plan->n_cohorts));
+    uint32_t n_matrices = count_matrices(params, n_params, total, plan->n_cohorts);
+    zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
     if (st) return st;
     cut_matrices(config, params, n_params, total, plan);
     sorted = malloc(plan->n_matrices * sizeof *sorted);

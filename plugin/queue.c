@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "error.h"
 
@@ -47,12 +48,16 @@ static void *run(void *arg) {
 
 zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *err) {
     zfi_queue_t *queue = malloc(sizeof *queue);
+    pthread_condattr_t attr;
     int rc;
     if (!queue) return zfi_error(err, ZF_ERR_MEMORY, "queue", "no memory for a queue of %zu bytes", sizeof *queue);
     memset(queue, 0, offsetof(zfi_queue_t, commands));
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->not_empty, NULL);
-    pthread_cond_init(&queue->not_full, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->not_full, &attr);
+    pthread_condattr_destroy(&attr);
     zfi_timeline_init(&queue->executed, name);
     queue->magic = ZFI_QUEUE_MAGIC;
     rc = zfi_thread_start(&queue->thread, name, run, queue);
@@ -81,12 +86,21 @@ void zfi_queue_destroy(zfi_queue_t *queue) {
     free(queue);
 }
 
-zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t args_nbytes,
-                           uint64_t *out_seq) {
+static int is_full(const zfi_queue_t *queue) { return queue->n_pushed - queue->n_taken >= ZFI_QUEUE_LENGTH; }
+
+zf_status_t zfi_queue_push_within(zfi_queue_t *queue, uint64_t timeout_ns, zfi_queue_fn fn, const void *args,
+                                  size_t args_nbytes, uint64_t *out_seq) {
     zfi_command_t *command;
+    struct timespec deadline;
+    int rc = 0;
     if (args_nbytes > ZFI_QUEUE_ARGS) return ZF_ERR_INTERNAL;
     pthread_mutex_lock(&queue->lock);
-    while (queue->n_pushed - queue->n_taken >= ZFI_QUEUE_LENGTH) pthread_cond_wait(&queue->not_full, &queue->lock);
+    if (is_full(queue)) zfi_deadline(timeout_ns, &deadline);
+    while (is_full(queue) && rc == 0) rc = pthread_cond_timedwait(&queue->not_full, &queue->lock, &deadline);
+    if (is_full(queue)) {
+        pthread_mutex_unlock(&queue->lock);
+        return ZF_ERR_TIMEOUT;
+    }
     command = &queue->commands[queue->n_pushed % ZFI_QUEUE_LENGTH];
     command->fn = fn;
     if (args_nbytes) memcpy(command->args, args, args_nbytes);
@@ -95,6 +109,11 @@ zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args
     pthread_cond_signal(&queue->not_empty);
     pthread_mutex_unlock(&queue->lock);
     return ZF_OK;
+}
+
+zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t args_nbytes,
+                           uint64_t *out_seq) {
+    return zfi_queue_push_within(queue, UINT64_MAX, fn, args, args_nbytes, out_seq);
 }
 
 uint64_t zfi_queue_newest(zfi_queue_t *queue) {

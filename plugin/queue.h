@@ -45,6 +45,9 @@ void zfi_queue_destroy(zfi_queue_t *queue);
 
 /* [any-thread] Copies the arguments; waits while the queue is full. out_seq may be NULL. */
 zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t args_nbytes, uint64_t *out_seq);
+/* [any-thread] The same with a deadline, for queues that the host may block: ZF_ERR_TIMEOUT, nothing pushed. */
+zf_status_t zfi_queue_push_within(zfi_queue_t *queue, uint64_t timeout_ns, zfi_queue_fn fn, const void *args,
+                                  size_t args_nbytes, uint64_t *out_seq);
 
 /* [any-thread] Sequence number of the newest push. */
 uint64_t zfi_queue_newest(zfi_queue_t *queue);

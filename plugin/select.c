@@ -4,7 +4,6 @@
  * channels between `chosen` and `entered` of a choice, so the next choice waits for `entered`. */
 #include "select.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "fault.h"
@@ -78,15 +77,37 @@ typedef struct ranked {
     uint64_t channel;
 } ranked_t;
 
-static int more_important_first(const void *a, const void *b) {
-    const ranked_t *x = a, *y = b;
+static int more_important_first(const ranked_t *x, const ranked_t *y) {
     if (x->importance != y->importance) return x->importance > y->importance ? -1 : 1;
     return x->channel < y->channel ? -1 : x->channel > y->channel;
 }
 
-static int by_channel(const void *a, const void *b) {
-    const ranked_t *x = a, *y = b;
+static int by_channel(const ranked_t *x, const ranked_t *y) {
     return x->channel < y->channel ? -1 : x->channel > y->channel;
+}
+
+typedef int (*order_fn)(const ranked_t *x, const ranked_t *y);
+
+/* Lets list[root] sink in the heap list[0, n), whose root is the last in order. */
+static void sink(ranked_t *list, uint64_t root, uint64_t n, order_fn order) {
+    ranked_t moving = list[root];
+    for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && order(&list[child], &list[child + 1]) < 0) child++;
+        if (order(&moving, &list[child]) >= 0) break;
+        list[root] = list[child];
+    }
+    list[root] = moving;
+}
+
+/* Heap sort: in place, where qsort() allocates. No two elements are equal, so the result is the same. */
+static void sort(ranked_t *list, uint64_t n, order_fn order) {
+    for (uint64_t i = n / 2; i > 0; i--) sink(list, i - 1, n, order);
+    for (uint64_t end = n; end > 1; end--) {
+        ranked_t last = list[0];
+        list[0] = list[end - 1];
+        list[end - 1] = last;
+        sink(list, 0, end - 1, order);
+    }
 }
 
 /* The k most important channels, rising; where every channel is selected there is nothing to rank. */
@@ -97,8 +118,8 @@ static ranked_t *rank(zf_instance_t *inst, const zfi_matrix_t *matrix) {
         order[c].importance = matrix->is_choosable ? inst->sel.importance[matrix->sum_base + c] : 0;
     }
     if (!matrix->is_choosable) return order;
-    qsort(order, matrix->n_channels, sizeof *order, more_important_first);
-    qsort(order, matrix->k, sizeof *order, by_channel);
+    sort(order, matrix->n_channels, more_important_first);
+    sort(order, matrix->k, by_channel);
     memset(inst->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
     return order;
 }

@@ -15,6 +15,7 @@
 #include "offload/workers.h"
 #include "select.h"
 #include "step.h"
+#include "stream.h"
 #include "struct.h"
 #include "window.h"
 
@@ -235,7 +236,7 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
     st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
     if (!st) st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st) st = check(inst, &args, err);
-    if (!st) st = zfi_use_stream(inst, args.stream, &is_host_thread, err);
+    if (!st) st = zfi_stream_use(inst, args.stream, &is_host_thread, err);
     if (!st) {
         inst->state = ZFI_STATE_ACTIVE;
         st = (args.flags & ZF_STEP_DISCARD) ? discard(inst) : submit(inst, &args, is_host_thread, err);

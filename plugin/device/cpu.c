@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "error.h"
 #include "fault.h"
 #include "memory.h"
 #include "select.h"
@@ -29,8 +30,19 @@ typedef struct order_args {
     uint64_t seq;
 } order_args_t;
 
+/* The queue may be the host's, who may have blocked it: a full one is given as long as every other wait. */
+static zf_status_t push_to(zf_instance_t *inst, zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t nbytes) {
+    zf_status_t st = zfi_queue_push_within(queue, inst->timeout_ns, fn, args, nbytes, NULL);
+    zf_error_t error = {.struct_size = sizeof error};
+    if (st != ZF_ERR_TIMEOUT) return st;
+    zfi_error_scoped(&error, st, ZF_SCOPE_INSTANCE, 0, "device", "the stream took no command for %u ms ([host] deadline_ms): "
+                     "%u are waiting in it", inst->config.deadline_ms, ZFI_QUEUE_LENGTH);
+    zfi_poison(inst, &error);
+    return st;
+}
+
 static zf_status_t push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, size_t nbytes) {
-    return zfi_queue_push(inst->stream, fn, args, nbytes, NULL);
+    return push_to(inst, inst->stream, fn, args, nbytes);
 }
 
 /* ---- begin: maps of channels chosen at the step before ------------------------------------------------------------ */
@@ -129,6 +141,7 @@ static void run_ship(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     zfi_batch_t *batch = &inst->batch_ring[args->t % ZFI_N_BATCHES];
+    if (atomic_load(&inst->is_poisoned)) return; /* the host's fences are released: its memory may be gone */
     zfi_fp_mode_ieee();
     for (uint32_t i = 0; i < batch->n; i++)
         if (ship_entry(inst, &batch->entries[i], batch->step)) return;
@@ -148,6 +161,7 @@ static void run_finish(void *raw) {
     zfi_step_row_t *row = zfi_row(inst, args->t);
     zfi_step_scalars_t *out = &row->dev;
     double sum = 0.0;
+    if (atomic_load(&inst->is_poisoned)) return;
     zfi_fp_mode_ieee();
     *out = (zfi_step_scalars_t){.applied = 1, .nonfinite_param = ZF_NO_ID, .clip_factor = 1.0};
     for (uint32_t i = 0; i < inst->n_params; i++) {
@@ -470,7 +484,7 @@ static void run_order(void *raw) {
 
 static zf_status_t cpu_order(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to) {
     order_args_t args = {inst, from, zfi_queue_newest(from)};
-    return zfi_queue_push(to, run_order, &args, sizeof args, NULL);
+    return push_to(inst, to, run_order, &args, sizeof args);
 }
 
 const zfi_device_ops_t zfi_device_cpu = {
