@@ -1,13 +1,17 @@
-/* plugin/offload/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay"). */
+/* plugin/offload/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay").
+ *
+ * Cost: one call of the kernel for all neighbours in the chunk that are updated alike, so that many small parameters cost
+ * what one large one does: their ends meet no vector tails, and their records are asked for ahead of their turn. */
 #include "offload/replay.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "error.h"
 #include "fault.h"
 
-enum { MOST_SLOTS = 64 };
+enum { MOST_SLOTS = 64, SEGMENTS_AHEAD = 4 };
 
 /* The slots of one segment that count: pointers to its gradients and the scalars of each update. Scalars are kept from one
  * segment to the next while nothing they depend on has changed, which is the common case with many small parameters. */
@@ -39,18 +43,24 @@ static uint32_t n_updates(zf_instance_t *inst, const zfi_close_t *close, uint32_
 
 static int is_dropped(const zfi_close_t *close) { return ZFI_FAULT_DEFERRED_DROPPED && !close->is_warm_up; }
 
+/* Bit k: slot k of the window counts for this parameter. */
+static uint64_t pattern_of(zf_instance_t *inst, const zfi_close_t *close, uint32_t param) {
+    uint64_t pattern = 0;
+    for (uint32_t k = 0; k < close->n_slots && !is_dropped(close); k++)
+        if (counts(zfi_row(inst, close->first_step + k), param)) pattern |= (uint64_t)1 << k;
+    return pattern;
+}
+
 static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment, slots_t *slots) {
     const zfi_param_t *param = &inst->params[inst->plan.matrices[segment->matrix].param];
     const int32_t *table = zfi_slot_table(inst, segment->chunk, close->table);
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    uint64_t pattern = 0;
+    uint64_t pattern = pattern_of(inst, close, param->id);
     slots->n = 0;
-    for (uint32_t k = 0; k < close->n_slots && !is_dropped(close); k++) {
-        const zfi_step_row_t *row = zfi_row(inst, close->first_step + k);
-        if (!counts(row, param->id)) continue;
-        pattern |= (uint64_t)1 << k;
+    for (uint32_t k = 0; k < close->n_slots; k++) {
+        if (!(pattern >> k & 1)) continue;
         slots->grads[slots->n] = zfi_piece(inst, table[k]) + segment->chunk_offset * elem;
-        slots->rows[slots->n++] = row;
+        slots->rows[slots->n++] = zfi_row(inst, close->first_step + k);
     }
     if (ZFI_FAULT_SLOTS_SWAPPED && slots->n >= 2) {
         const void *first = slots->grads[0];
@@ -178,23 +188,92 @@ static zf_status_t report_nonfinite(zf_instance_t *inst, const zfi_close_t *clos
     return ZF_ERR_NONFINITE;
 }
 
+/* ---- neighbours -------------------------------------------------------------------------------------------------- */
+
+/* Brings the records of a segment a few places ahead near: they lie apart, and memory has just been streamed through. */
+static void prefetch_records(const zf_instance_t *inst, uint32_t i, uint32_t end) {
+    const zfi_segment_t *segments = inst->plan.segments;
+    if (i + 2 * SEGMENTS_AHEAD < end) {
+        __builtin_prefetch(&inst->plan.matrices[segments[i + 2 * SEGMENTS_AHEAD].matrix].param);
+        __builtin_prefetch(&inst->hs.n[segments[i + 2 * SEGMENTS_AHEAD].matrix]);
+    }
+    if (i + SEGMENTS_AHEAD < end) {
+        const zfi_param_t *param = &inst->params[inst->plan.matrices[segments[i + SEGMENTS_AHEAD].matrix].param];
+        __builtin_prefetch(&param->id);
+        __builtin_prefetch(&param->group);
+    }
+}
+
+/* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`. */
+static uint32_t alike_end(zf_instance_t *inst, const zfi_close_t *close, const slots_t *slots, uint32_t first,
+                          uint32_t end) {
+    const zfi_segment_t *segments = inst->plan.segments;
+    uint32_t n_before = inst->hs.n[segments[first].matrix], i = first + 1;
+    for (; i < end; i++) {
+        const zfi_param_t *param = &inst->params[inst->plan.matrices[segments[i].matrix].param];
+        prefetch_records(inst, i, end);
+        if (inst->hs.n[segments[i].matrix] != n_before || param->group != slots->group ||
+            pattern_of(inst, close, param->id) != slots->pattern)
+            break;
+    }
+    return i;
+}
+
+/* The first segment in [first, end) with a non-finite weight, or end. */
+static uint32_t first_nonfinite(const zf_instance_t *inst, uint32_t first, uint32_t end, const float *w) {
+    for (; first < end; first++) {
+        const zfi_segment_t *segment = &inst->plan.segments[first];
+        for (uint32_t e = 0; e < segment->n_elems; e++)
+            if (!isfinite(w[segment->chunk_offset + e])) return first;
+    }
+    return end;
+}
+
+static void clear_gaps(const zf_instance_t *inst, uint32_t first, uint32_t end, const zfi_replay_target_t *target) {
+    for (; first + 1 < end; first++) {
+        const zfi_segment_t *segment = &inst->plan.segments[first];
+        uint32_t at = segment->chunk_offset + segment->n_elems;
+        size_t nbytes = (segment[1].chunk_offset - at) * sizeof(float);
+        memset(target->w + at, 0, nbytes);
+        memset(target->m + at, 0, nbytes);
+        memset(target->v + at, 0, nbytes);
+    }
+}
+
+/* Segments [first, end) in one call. The gaps between them, up to ZFI_STATE_ALIGN - 1 elements that belong to none, go
+ * along with whatever their slots hold; nobody reads them. Should one become non-finite, it is cleared and no error.
+ * Returns the first segment with a non-finite weight, or end. */
+static uint32_t replay_alike(zf_instance_t *inst, uint32_t first, uint32_t end, slots_t *slots,
+                             const zfi_replay_target_t *target) {
+    const zfi_segment_t *segment = &inst->plan.segments[first], *last = &inst->plan.segments[end - 1];
+    run_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
+                 .n_before = inst->hs.n[segment->matrix]};
+    uint32_t bad;
+    if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX) return end;
+    bad = first_nonfinite(inst, first, end, target->w);
+    if (bad == end) clear_gaps(inst, first, end, target);
+    return bad;
+}
+
 zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint32_t number,
                              const zfi_replay_target_t *target) {
     const zfi_chunk_t *chunk = &inst->plan.chunks[number];
+    const zfi_segment_t *segments = inst->plan.segments;
+    uint32_t end = chunk->first_segment + chunk->n_segments, next;
     slots_t slots = {.group = UINT32_MAX};
     uint64_t n_elems = 0;
-    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++) {
-        const zfi_segment_t *segment = &inst->plan.segments[i];
-        uint64_t bad;
-        find_slots(inst, close, segment, &slots);
+    for (uint32_t i = chunk->first_segment; i < end; i = next) {
+        uint32_t bad;
+        find_slots(inst, close, &segments[i], &slots);
         if (zfi_is_mean(inst)) {
-            bad = replay_segment_mean(inst, close, segment, &slots, target);
+            next = i + 1;
+            bad = replay_segment_mean(inst, close, &segments[i], &slots, target) == UINT64_MAX ? next : i;
         } else {
-            run_t whole = {.n_elems = segment->n_elems, .n_before = inst->hs.n[segment->matrix]};
-            bad = replay_run(inst, segment, &whole, &slots, target);
+            next = alike_end(inst, close, &slots, i, end);
+            bad = replay_alike(inst, i, next, &slots, target);
         }
-        if (bad != UINT64_MAX) return report_nonfinite(inst, close, segment->matrix);
-        n_elems += (uint64_t)segment->n_elems * slots.n;
+        if (bad != next) return report_nonfinite(inst, close, segments[bad].matrix);
+        for (; i < next; i++) n_elems += (uint64_t)segments[i].n_elems * slots.n;
     }
     atomic_fetch_add(&inst->count.replay_elems, n_elems);
     return ZF_OK;
