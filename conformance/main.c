@@ -6,6 +6,8 @@
 
 #include "abi_main.h"
 #include "exact.h"
+#include "glue_area.h"
+#include "perf_area.h"
 
 typedef struct area {
     const char *name;
@@ -16,6 +18,9 @@ typedef struct area {
 static const area_t areas[] = {
     {"abi", zfc_abi_main, "the contract of the tables: layout, symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
+    {"glue", zg_glue_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
+    {"curves", zg_curves_main, "training loss of the plugin's modes beside AdamW's, from scratch"},
+    {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
 };
 
 static void print_usage(FILE *out)

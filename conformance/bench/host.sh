@@ -1,7 +1,14 @@
 #!/bin/sh
-# host.sh - builds (if needed) and runs the benchmarks of the host's kernels.
+# host.sh - builds (if needed) and runs the benchmarks of the host's side: kernels, and what hooks cost.
 #
-# usage: conformance/bench/host.sh [options of zf-bench-host, e.g. --json FILE --isa avx2 --repeat 21 --best]
+# usage: conformance/bench/host.sh [--json FILE] [--repeat N] [--isa NAME] [--full]
+#
+#   --json FILE   everything that was measured, with the machine and the command, as one JSON object
+#   --repeat N    repetitions per figure (default 5 for kernels, 15 for hooks); figures are medians over all of them
+#   --isa NAME    kernels of one instruction set: generic, avx2, avx512 (default: the best of this machine)
+#   --full        kernels of every instruction set, the pass over the gradient, and the peer
+#
+# Without --full it takes less than 3 minutes.
 #
 # BUILD=DIR   build tree (default: build-bench beside the sources)
 # PYTHON=...  interpreter for the peer, torch.optim.AdamW(fused=True); skipped where it has no torch
@@ -11,17 +18,68 @@ bench=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$bench/../.." && pwd)
 build=${BUILD:-$root/build-bench}
 python=${PYTHON:-python3}
+command="conformance/bench/host.sh $*"
+
+json= repeat= isa= full=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --json) json=${2:?--json needs a file} && shift 2 ;;
+    --repeat) repeat=${2:?--repeat needs a number} && shift 2 ;;
+    --isa) isa=${2:?--isa needs a name} && shift 2 ;;
+    --full) full=1 && shift ;;
+    *) sed -n 's/^# usage: /usage: /p' "$0" >&2 && exit 2 ;;
+    esac
+done
+
+best_isa() {
+    case " $(grep -m 1 '^flags' /proc/cpuinfo 2>/dev/null || true) " in
+    *" avx512f "*) echo avx512 ;;
+    *" avx2 "*) echo avx2 ;;
+    *) echo generic ;;
+    esac
+}
+
+machine() {
+    model=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+    printf '%s, %s CPUs, load %s' "${model:-$(uname -m)}" "$(getconf _NPROCESSORS_ONLN)" \
+        "$(cut -d ' ' -f 1-3 /proc/loadavg)"
+}
 
 cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DZF_BENCH=ON >/dev/null
-cmake --build "$build" --target zf-bench-host zf-bench-stats >/dev/null
+cmake --build "$build" --target zf-bench-host zf-bench-stats zf-bench-hooks zfplugin >/dev/null
+programs=$build/conformance/bench
+parts=$(mktemp -d)
+trap 'rm -rf "$parts"' EXIT
 
-"$build/conformance/bench/zf-bench-host" "$@"
+date=$(date +%Y-%m-%d)
+at_start=$(machine)
+printf '%s\n%s\n%s\n\n== kernels ==\n' "$date" "$at_start" "$command"
+elems=16
+[ -n "$full" ] || { isa=${isa:-$(best_isa)} elems=8; }
+"$programs/zf-bench-host" --repeat "${repeat:-5}" --elems "$elems" ${isa:+--isa "$isa"} --json "$parts/kernels"
+printf '\n== hooks ==\n'
+"$programs/zf-bench-hooks" --plugin "$build/plugin/libzfplugin.so" --repeat "${repeat:-15}" --json "$parts/hooks"
+at_end=$(machine)
+printf 'at the end: %s\n' "$at_end"
+
+if [ -n "$json" ]; then
+    {
+        printf '{"date": "%s", "machine": "%s", "at_end": "%s", "command": "%s",\n"kernels": ' "$date" "$at_start" \
+            "$at_end" "$command"
+        cat "$parts/kernels"
+        printf ',\n"hooks": '
+        cat "$parts/hooks"
+        printf '}\n'
+    } >"$json"
+fi
+
+[ -n "$full" ] || exit 0
 echo
-"$build/conformance/bench/zf-bench-stats"
+"$programs/zf-bench-stats"
 echo
 if "$python" -c 'import torch' 2>/dev/null; then
-    "$python" "$bench/peer_adamw.py" "$build/conformance/bench/zf-bench-host"
+    "$python" "$bench/peer_adamw.py" "$programs/zf-bench-host"
 else
     echo "peer: not run, $python has no torch. To compare with torch.optim.AdamW(fused=True):"
-    echo "  python3 -m venv venv && venv/bin/pip install torch && PYTHON=venv/bin/python $0"
+    echo "  python3 -m venv venv && venv/bin/pip install torch && PYTHON=venv/bin/python $0 --full"
 fi

@@ -170,7 +170,7 @@ static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *clos
     int all_alike = 1;
     for (uint64_t c = 1; c < matrix->n_channels && all_alike; c++)
         all_alike = channels_alike(inst, close, matrix, 0, c);
-    for (uint32_t offset = 0; offset < segment->n_elems && bad == UINT64_MAX;) {
+    for (uint32_t offset = 0; offset < segment->n_elems && (bad == UINT64_MAX || ZFI_FAULT_SKIPPED_REPLAYED);) {
         run_t run = next_run(inst, close, segment, matrix, all_alike, offset);
         bad = replay_run(inst, segment, &run, slots, target);
         offset += run.n_elems;

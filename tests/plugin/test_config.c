@@ -115,7 +115,8 @@ END_TEST
 
 START_TEST(overrides) {
     const char *const list[] = {"zenflow.topk_ratio=0.5", " zenflow.topk_ratio = 0.25 ", "log.level=warn"};
-    if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK) ck_abort_msg("%s", err.message);
+    if (parse_override("[zenflow]\nupdate_interval=2\n", "zenflow.update_interval=3") != ZF_OK)
+        ck_abort_msg("%s", err.message);
     ck_assert_uint_eq(config.update_interval, 3);
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, list + 2, 1, &config, NULL), ZF_OK);
     ck_assert_int_eq(config.level, ZF_LOG_WARN);
@@ -177,7 +178,8 @@ START_TEST(duplicates) {
 END_TEST
 
 START_TEST(numbers) {
-    static const char *const no_reals[] = {"", "x", "0x1p-3", "inf", "nan", "0,5", "0.5f", "0.1 0.2", "1e", ".", "- 1", "--1"};
+    static const char *const no_reals[] = {"",     "x",       "0x1p-3", "inf", "nan", "0,5",
+                                           "0.5f", "0.1 0.2", "1e",     ".",   "- 1", "--1"};
     char text[128];
     for (size_t i = 0; i < sizeof no_reals / sizeof no_reals[0]; i++) {
         snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", no_reals[i]);
@@ -199,13 +201,22 @@ START_TEST(numbers) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {
-        "[zenflow]\nselect_strategy = epoch\n", "[zenflow]\nselect_strategy = auto\n", "[zenflow]\nupdate_interval = auto\n",
-        "[zenflow]\ntopk_ratio = auto\n", "[zenflow]\ntopk_ratio = 0\n", "[zenflow]\ntopk_ratio = 0.0\n",
-        "[zenflow]\ndeferred = moments\n", "[zenflow]\nauto_ratio = 0.9\n", "[zenflow]\noffload = true\n",
-        "[zenflow]\npredict = auto\n", "[zenflow]\nmax_swap_ratio = 0.1\n", "[shard]\nstage = 3\n", "[device]\n",
-        "[trace]\nfile = x\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) refused(texts[i], "not in this version");
+    static const char *const texts[] = {"[zenflow]\nselect_strategy = epoch\n",
+                                        "[zenflow]\nselect_strategy = auto\n",
+                                        "[zenflow]\nupdate_interval = auto\n",
+                                        "[zenflow]\ntopk_ratio = auto\n",
+                                        "[zenflow]\ntopk_ratio = 0\n",
+                                        "[zenflow]\ntopk_ratio = 0.0\n",
+                                        "[zenflow]\ndeferred = moments\n",
+                                        "[zenflow]\nauto_ratio = 0.9\n",
+                                        "[zenflow]\noffload = true\n",
+                                        "[zenflow]\npredict = auto\n",
+                                        "[zenflow]\nmax_swap_ratio = 0.1\n",
+                                        "[shard]\nstage = 3\n",
+                                        "[device]\n",
+                                        "[trace]\nfile = x\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        refused(texts[i], "not in this version");
 }
 END_TEST
 
@@ -232,7 +243,9 @@ START_TEST(binary) {
     refused("[log]\n# caf\xE9\n", "zf.ini:2: byte 0xe9");
     refused("# \xC0\xAF\n", "byte 0xc0");
     refused("# \xED\xA0\x80\n", "byte 0xed");
-    refused("\x7F" "ELF\x02\x01\x01", "byte 0x7f");
+    refused("\x7F"
+            "ELF\x02\x01\x01",
+            "byte 0x7f");
     refused("\xFF\xFE[\0", "byte 0xff");
     ck_assert_int_eq(parse("# caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\n"), ZF_OK);
 }
@@ -243,7 +256,8 @@ START_TEST(all_at_once) {
     size_t n = (size_t)snprintf(text, sizeof text, "[zenflow]\n");
     refused("[zenflow]\ntopk_ratio = 3\nupdate_interval = x\n[lgo]\n[log]\nlevel = 1\n", "zf.ini:2");
     ck_assert(strstr(err.message, "zf.ini:3") && strstr(err.message, "zf.ini:4") && strstr(err.message, "zf.ini:6"));
-    for (int i = 0; i < 100; i++) n += (size_t)snprintf(text + n, sizeof text - n, "wrong_key_%d = 1\n", i);
+    for (int i = 0; i < 100; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "wrong_key_%d = 1\n", i);
     refused(text, "zf.ini:2: ");
     ck_assert_msg(strstr(err.message, "; ... and 9") != NULL, "%s", err.message);
     ck_assert_uint_lt(strlen(err.message), sizeof err.message);
@@ -338,7 +352,8 @@ START_TEST(keys_are_sized) {
     b.key.struct_size = 16;
     ck_assert_int_eq(zfi_config_key(0, &b.key, NULL), ZF_OK);
     ck_assert_str_eq(b.key.section, "zenflow");
-    for (size_t i = 16; i < sizeof b; i++) ck_assert_uint_eq(((unsigned char *)&b)[i], 0xA5);
+    for (size_t i = 16; i < sizeof b; i++)
+        ck_assert_uint_eq(((unsigned char *)&b)[i], 0xA5);
     ck_assert_int_eq(zfi_config_key(zfi_config_n_keys(), &b.key, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_config_key(0, NULL, NULL), ZF_ERR_ARGUMENT);
     b.key.struct_size = 0;
@@ -366,7 +381,8 @@ START_TEST(locale) {
     for (size_t i = 0; i < sizeof names / sizeof names[0] && foreign == (locale_t)0; i++)
         foreign = newlocale(LC_ALL_MASK, names[i], (locale_t)0);
     if (foreign == (locale_t)0) {
-        fprintf(stderr, "test_config: no locale with a decimal comma is installed; numbers checked in the C locale only\n");
+        fprintf(stderr,
+                "test_config: no locale with a decimal comma is installed; numbers checked in the C locale only\n");
         return;
     }
     before = uselocale(foreign);
@@ -398,13 +414,17 @@ START_TEST(random_texts) {
         size_t n = next_random(&state) % 600;
         char *text = malloc(n + 1); /* exact size: a read past the end is seen by a sanitizer */
         ck_assert_ptr_nonnull(text);
-        for (size_t i = 0; i < n; i++) text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
+        for (size_t i = 0; i < n; i++)
+            text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
         if (round % 2)
             for (size_t i = 0; i < n; i++)
-                if (next_random(&state) % 16) text[i] = right[i % (sizeof right - 1)];
+                if (next_random(&state) % 16)
+                    text[i] = right[i % (sizeof right - 1)];
         if (round % 5 == 0)
-            for (size_t i = 0; i < n; i++) text[i] = (char)next_random(&state);
-        if (parse_bytes(text, n) != ZF_OK) ck_assert_uint_gt(strlen(err.message), 10);
+            for (size_t i = 0; i < n; i++)
+                text[i] = (char)next_random(&state);
+        if (parse_bytes(text, n) != ZF_OK)
+            ck_assert_uint_gt(strlen(err.message), 10);
         free(text);
     }
 }
@@ -416,24 +436,46 @@ START_TEST(random_overrides) {
     for (int round = 0; round < 20000; round++) {
         char text[260];
         size_t n = next_random(&state) % sizeof text;
-        for (size_t i = 0; i < n; i++) text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
+        for (size_t i = 0; i < n; i++)
+            text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
         text[n ? n - 1 : 0] = '\0';
-        if (parse_override(NULL, text) != ZF_OK) ck_assert_uint_gt(strlen(err.message), 10);
+        if (parse_override(NULL, text) != ZF_OK)
+            ck_assert_uint_gt(strlen(err.message), 10);
     }
 }
 END_TEST
 
 int main(void) {
-    const TTest *const tests[] = {
-        defaults, whole_file, booleans, overlap_and_lag, overrides, override_order, unknown_names,
-        unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, of_later_versions, long_lines, binary,
-        all_at_once, a_long_name_of_the_text, arguments, files, keys_describe_themselves, keys_are_sized, values_are_cut,
-        locale, random_texts, random_overrides};
+    const TTest *const tests[] = {defaults,
+                                  whole_file,
+                                  booleans,
+                                  overlap_and_lag,
+                                  overrides,
+                                  override_order,
+                                  unknown_names,
+                                  unknown_section_hides_its_keys,
+                                  malformed_lines,
+                                  duplicates,
+                                  numbers,
+                                  of_later_versions,
+                                  long_lines,
+                                  binary,
+                                  all_at_once,
+                                  a_long_name_of_the_text,
+                                  arguments,
+                                  files,
+                                  keys_describe_themselves,
+                                  keys_are_sized,
+                                  values_are_cut,
+                                  locale,
+                                  random_texts,
+                                  random_overrides};
     Suite *suite = suite_create("config");
     SRunner *runner = srunner_create(suite);
     TCase *tcase = tcase_create("config");
     int n_failed;
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) tcase_add_test(tcase, tests[i]);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        tcase_add_test(tcase, tests[i]);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     n_failed = srunner_ntests_failed(runner);
