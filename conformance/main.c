@@ -23,16 +23,14 @@ static const area_t areas[] = {
     {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
 };
 
-static void print_usage(FILE *out)
-{
+static void print_usage(FILE *out) {
     fprintf(out, "zf-conform AREA [options]; zf-conform AREA --help\n");
     for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
         fprintf(out, "  %-8s %s\n", areas[i].name, areas[i].what);
     fprintf(out, "exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped\n");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
         print_usage(stdout);
         return 0;

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* visible = round(src) of one channel; src is an array of the whole parameter. */
-static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src)
-{
+static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t i = 0; i < zo_depth(x); i++) {
@@ -20,8 +19,7 @@ static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src)
     }
 }
 
-static void show_deferred(zo_t *o, const zo_matrix_t *x, const float *src)
-{
+static void show_deferred(zo_t *o, const zo_matrix_t *x, const float *src) {
     for (uint64_t c = 0; c < x->channels; c++)
         if (!x->is_selected[c])
             show(o, x, c, src);
@@ -29,8 +27,7 @@ static void show_deferred(zo_t *o, const zo_matrix_t *x, const float *src)
 
 /* ---- "Step t": 1 to 3 -------------------------------------------------------------------------------------------- */
 
-void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace)
-{
+void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace) {
     zo_param_t *p = &o->params[id];
     int is_first = is_replace || !is_part || !p->is_delivered;
 
@@ -42,8 +39,7 @@ void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_repl
     p->is_delivered = 1;
 }
 
-static void end_gradients(zo_t *o)
-{
+static void end_gradients(zo_t *o) {
     for (uint32_t id = 0; id < o->n_params; id++) {
         zo_param_t *p = &o->params[id];
         uint16_t rounded;
@@ -58,16 +54,14 @@ static void end_gradients(zo_t *o)
     }
 }
 
-static int is_all_finite(const zo_param_t *p)
-{
+static int is_all_finite(const zo_param_t *p) {
     for (uint64_t i = 0; i < p->n_elems; i++)
         if (!isfinite(p->grad[i]))
             return 0;
     return 1;
 }
 
-static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r)
-{
+static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
     double sumsq = 0.0, clip;
 
     *r = (zo_report_t){.is_applied = 1, .nonfinite_param = ZO_NO_ID, .clip_factor = 1.0};
@@ -83,16 +77,15 @@ static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r)
             sumsq += zo_linear_sum(p->grad, p->n_elems, 1);
     }
     r->norm = args->host_norm ? *args->host_norm : args->unscale * sqrt(sumsq);
-    r->is_applied = r->nonfinite_param == ZO_NO_ID && (!args->host_norm || isfinite(*args->host_norm));
     if (args->clip_norm > 0.0) {
         clip = args->clip_norm / (r->norm + 1e-6);
         r->clip_factor = clip < 1.0 ? clip : 1.0;
     }
     r->s = (float)(args->unscale * r->clip_factor);
+    r->is_applied = r->nonfinite_param == ZO_NO_ID && isfinite(r->norm) && r->norm >= 0.0 && isfinite(r->s);
 }
 
-static void take_record(const zo_t *o, zo_matrix_t *x, double s_t)
-{
+static void take_record(const zo_t *o, zo_matrix_t *x, double s_t) {
     const float *g = o->params[x->param].grad + x->first;
 
     for (uint64_t c = 0; c < x->channels; c++)
@@ -100,8 +93,7 @@ static void take_record(const zo_t *o, zo_matrix_t *x, double s_t)
                                                    : zo_column_sum(g, x->rows, x->cols, c));
 }
 
-static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r)
-{
+static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     const zo_param_t *p = &o->params[x->param];
     uint64_t n = x->rows * x->cols;
     zo_slot_t *slot = &x->slots[x->n_slots++];
@@ -115,8 +107,7 @@ static void add_slot(const zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, co
 
 /* ---- "Step t": 4 and 5, the device ------------------------------------------------------------------------------- */
 
-static void copy_to_device(zo_t *o, zo_matrix_t *x, uint64_t c)
-{
+static void copy_to_device(zo_t *o, zo_matrix_t *x, uint64_t c) {
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t i = 0; i < zo_depth(x); i++) {
@@ -130,8 +121,7 @@ static void copy_to_device(zo_t *o, zo_matrix_t *x, uint64_t c)
 }
 
 /* Reading: after params_changed or FLUSH between the choice and this step, the host's state as those left it. */
-static void enter_channels(zo_t *o, zo_matrix_t *x)
-{
+static void enter_channels(zo_t *o, zo_matrix_t *x) {
     for (uint64_t c = 0; c < x->channels; c++)
         if (x->is_entering[c]) {
             x->is_entering[c] = 0;
@@ -140,8 +130,7 @@ static void enter_channels(zo_t *o, zo_matrix_t *x)
         }
 }
 
-static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r)
-{
+static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t c = 0; c < x->channels; c++) {
@@ -166,8 +155,7 @@ typedef struct zo_target { /* what a replay updates: the state itself, or a copy
     uint32_t *n;           /* [channels] of the matrix */
 } zo_target_t;
 
-static void replay_channel(const zo_matrix_t *x, uint64_t c, const zo_target_t *to)
-{
+static void replay_channel(const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     for (uint32_t j = 0; j < x->n_slots; j++) {
         const zo_slot_t *slot = &x->slots[j];
         zo_scalars_t k;
@@ -183,8 +171,7 @@ static void replay_channel(const zo_matrix_t *x, uint64_t c, const zo_target_t *
     }
 }
 
-static float mean_grad(const zo_matrix_t *x, uint64_t e)
-{
+static float mean_grad(const zo_matrix_t *x, uint64_t e) {
     float sum = 0.0f, count = 0.0f;
 
     for (uint32_t j = 0; j < x->n_slots; j++) {
@@ -198,8 +185,7 @@ static float mean_grad(const zo_matrix_t *x, uint64_t e)
     return sum / count;
 }
 
-static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to)
-{
+static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     const zo_slot_t *last = NULL;
     zo_hyper_t hyper;
     zo_scalars_t k;
@@ -219,8 +205,7 @@ static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const 
     }
 }
 
-static void replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to)
-{
+static void replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to) {
     int is_warm_up = o->t <= o->config.warm_up;
 
     for (uint64_t c = 0; c < x->channels; c++)
@@ -230,8 +215,7 @@ static void replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to)
             replay_channel(x, c, to);
 }
 
-static void replay_matrix(zo_t *o, zo_matrix_t *x)
-{
+static void replay_matrix(zo_t *o, zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
     zo_target_t to = {.w = p->w, .m = p->m, .v = p->v, .n = x->n};
 
@@ -241,23 +225,20 @@ static void replay_matrix(zo_t *o, zo_matrix_t *x)
 
 /* ---- "Step t": 6 to 9, "When windows close" ---------------------------------------------------------------------- */
 
-static int is_closing(const zo_t *o, uint32_t cohort)
-{
+static int is_closing(const zo_t *o, uint32_t cohort) {
     uint64_t interval = o->config.update_interval;
     uint64_t first = o->base + (o->config.is_staggered ? cohort + 1 : interval);
 
     return o->t <= o->config.warm_up || (o->t >= first && (o->t - first) % interval == 0);
 }
 
-static void publish_due(zo_t *o, zo_matrix_t *x)
-{
+static void publish_due(zo_t *o, zo_matrix_t *x) {
     if (x->is_publish_due)
         show_deferred(o, x, o->params[x->param].published);
     x->is_publish_due = 0;
 }
 
-static void close_window(zo_t *o, zo_matrix_t *x)
-{
+static void close_window(zo_t *o, zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
 
     replay_matrix(o, x);
@@ -269,16 +250,14 @@ static void close_window(zo_t *o, zo_matrix_t *x)
     x->is_publish_due = 1;
 }
 
-static int is_choice_due(const zo_t *o, uint32_t cohort)
-{
+static int is_choice_due(const zo_t *o, uint32_t cohort) {
     if (o->t <= o->config.warm_up)
         return o->t == o->config.warm_up;
     return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= o->config.select_interval;
 }
 
 /* The k channels with the largest importance, ties by lower index. */
-static void choose(zo_matrix_t *x)
-{
+static void choose(zo_matrix_t *x) {
     uint8_t *is_chosen = zo_zeros(x->channels, 1);
 
     for (uint64_t i = 0; i < x->k; i++) {
@@ -295,8 +274,7 @@ static void choose(zo_matrix_t *x)
     free(is_chosen);
 }
 
-static void choose_due(zo_t *o)
-{
+static void choose_due(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (is_choice_due(o, o->matrices[i].cohort))
             choose(&o->matrices[i]);
@@ -305,8 +283,7 @@ static void choose_due(zo_t *o)
             o->last_choice[j] = o->t;
 }
 
-static void count_records(zo_t *o, const zo_report_t *r)
-{
+static void count_records(zo_t *o, const zo_report_t *r) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
 
@@ -315,13 +292,12 @@ static void count_records(zo_t *o, const zo_report_t *r)
     }
 }
 
-void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out)
-{
+void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
 
     o->t++;
-    end_gradients(o);           /* 1 */
-    step_scalars(o, args, r);   /* 2 */
+    end_gradients(o);         /* 1 */
+    step_scalars(o, args, r); /* 2 */
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
@@ -344,16 +320,14 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out)
         count_records(o, r); /* 9 */
 }
 
-void zo_discard(zo_t *o)
-{
+void zo_discard(zo_t *o) {
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_delivered = 0;
 }
 
 /* ---- "Between steps" --------------------------------------------------------------------------------------------- */
 
-void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset)
-{
+void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) {
     zo_param_t *p = &o->params[id];
 
     if (p->n_elems)
@@ -381,8 +355,7 @@ void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset)
     }
 }
 
-void zo_flush(zo_t *o)
-{
+void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
 
@@ -395,8 +368,7 @@ void zo_flush(zo_t *o)
         o->base = o->t;
 }
 
-void zo_export(const zo_t *o, uint32_t id, float *dst)
-{
+void zo_export(const zo_t *o, uint32_t id, float *dst) {
     const zo_param_t *p = &o->params[id];
     float *m = zo_zeros(p->n_elems, sizeof *m), *v = zo_zeros(p->n_elems, sizeof *v);
 

@@ -1,9 +1,9 @@
 /* oracle.h - plugin/SCHEDULE.md as a small program: one thread, plain loops, nothing asynchronous.
  *
- * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does through
- * the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection, importance, scalars.
- * It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit for bit. Beside it stands
- * plain AdamW, per parameter and whole, which laws 1 and 6 compare with.
+ * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
+ * through the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection,
+ * importance, scalars. It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit
+ * for bit. Beside it stands plain AdamW, per parameter and whole, which laws 1 and 6 compare with.
  *
  * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
  * program. Cost: 7 floats per element, plus one per element and open slot. */
@@ -62,7 +62,7 @@ typedef struct zo_report {
 
 typedef struct zo_matrix_info {
     uint32_t param, cohort;
-    uint64_t first, rows, cols; /* first element in the parameter */
+    uint64_t first, rows, cols;    /* first element in the parameter */
     uint64_t channels, n_selected; /* n_selected: how many a choice takes */
 } zo_matrix_info_t;
 
@@ -102,7 +102,8 @@ void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
  * the invariant of the design. */
 uint64_t zo_n_device_differs(const zo_t *o);
 
-/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone. */
+/* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.
+ */
 typedef struct zo_adamw zo_adamw_t;
 zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
 void zo_adamw_destroy(zo_adamw_t *a);

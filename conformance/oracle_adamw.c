@@ -9,8 +9,7 @@ struct zo_adamw {
     uint32_t n_params;
 };
 
-zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls)
-{
+zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls) {
     zo_adamw_t *a = zo_zeros(1, sizeof *a);
 
     a->n_params = n_decls;
@@ -21,8 +20,7 @@ zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls)
     return a;
 }
 
-void zo_adamw_destroy(zo_adamw_t *a)
-{
+void zo_adamw_destroy(zo_adamw_t *a) {
     if (!a)
         return;
     for (uint32_t id = 0; id < a->n_params; id++)
@@ -32,8 +30,7 @@ void zo_adamw_destroy(zo_adamw_t *a)
     free(a);
 }
 
-void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s)
-{
+void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s) {
     for (uint32_t id = 0; id < a->n_params; id++) {
         zo_param_t *p = &a->params[id];
         zo_scalars_t k;
@@ -46,22 +43,10 @@ void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *g
     }
 }
 
-const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id)
-{
-    return a->params[id].w;
-}
+const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id) { return a->params[id].w; }
 
-const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id)
-{
-    return a->params[id].m;
-}
+const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id) { return a->params[id].m; }
 
-const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id)
-{
-    return a->params[id].v;
-}
+const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id) { return a->params[id].v; }
 
-uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id)
-{
-    return a->n[id];
-}
+uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id) { return a->n[id]; }

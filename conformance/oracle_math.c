@@ -5,13 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t zo_dtype_nbytes(zo_dtype_t dtype)
-{
-    return dtype == ZO_F32 ? 4 : 2;
-}
+uint64_t zo_dtype_nbytes(zo_dtype_t dtype) { return dtype == ZO_F32 ? 4 : 2; }
 
-float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i)
-{
+float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i) {
     uint32_t bits;
     float x;
 
@@ -22,8 +18,7 @@ float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i)
     return x;
 }
 
-void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x)
-{
+void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
     uint32_t bits, upper, lower;
 
     if (dtype == ZO_F32) {
@@ -41,8 +36,7 @@ void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x)
 }
 
 /* b^n by repeated squaring, low bit first. */
-static double zo_power(double b, uint32_t n)
-{
+static double zo_power(double b, uint32_t n) {
     double result = 1.0;
 
     for (; n; n >>= 1) {
@@ -53,8 +47,7 @@ static double zo_power(double b, uint32_t n)
     return result;
 }
 
-zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n)
-{
+zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n) {
     double bc1 = 1.0 - zo_power(h->beta1, n), bc2 = 1.0 - zo_power(h->beta2, n);
     zo_scalars_t k = {.s = s,
                       .b1 = (float)h->beta1,
@@ -68,8 +61,7 @@ zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n)
     return k;
 }
 
-void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k)
-{
+void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
     float d;
 
@@ -80,8 +72,7 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k)
 }
 
 /* One block of up to 4096 terms: 32 lanes, then a binary tree. x(i) = term(g[i]). */
-static double block_sum(const float *g, uint64_t n, int is_square)
-{
+static double block_sum(const float *g, uint64_t n, int is_square) {
     double lane[32] = {0};
 
     for (uint64_t i = 0; i < n; i++)
@@ -92,8 +83,7 @@ static double block_sum(const float *g, uint64_t n, int is_square)
     return lane[0];
 }
 
-double zo_linear_sum(const float *g, uint64_t n, int is_square)
-{
+double zo_linear_sum(const float *g, uint64_t n, int is_square) {
     double sum = 0.0;
 
     for (uint64_t i = 0; i < n; i += 4096)
@@ -101,8 +91,7 @@ double zo_linear_sum(const float *g, uint64_t n, int is_square)
     return sum;
 }
 
-double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c)
-{
+double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c) {
     double sum = 0.0;
 
     for (uint64_t r = 0; r < rows; r += 64) {

@@ -1,4 +1,5 @@
-/* oracle_plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first step. */
+/* oracle_plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first
+ * step. */
 #include "oracle_state.h"
 
 #include <math.h>
@@ -6,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *zo_zeros(uint64_t n, size_t size)
-{
+void *zo_zeros(uint64_t n, size_t size) {
     void *p = calloc(n ? (size_t)n : 1, size);
 
     if (!p) {
@@ -17,8 +17,7 @@ void *zo_zeros(uint64_t n, size_t size)
     return p;
 }
 
-static uint64_t product(const int64_t *shape, uint32_t from, uint32_t to)
-{
+static uint64_t product(const int64_t *shape, uint32_t from, uint32_t to) {
     uint64_t n = 1;
 
     for (uint32_t i = from; i < to; i++)
@@ -27,13 +26,11 @@ static uint64_t product(const int64_t *shape, uint32_t from, uint32_t to)
 }
 
 /* Reading: where no axis is left after the batch axes, rows = 1. */
-static uint64_t rows_of(const zo_decl_t *d)
-{
+static uint64_t rows_of(const zo_decl_t *d) {
     return d->n_batch_axes < d->ndim ? (uint64_t)d->shape[d->n_batch_axes] : 1;
 }
 
-static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t channels)
-{
+static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t channels) {
     double wanted = floor(config->topk_ratio * (double)channels + 0.5);
     uint64_t k = wanted < 1.0 ? 1 : (uint64_t)wanted;
 
@@ -44,8 +41,7 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
     return k;
 }
 
-static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint64_t cols)
-{
+static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint64_t cols) {
     const zo_decl_t *d = &o->params[id].decl;
     zo_matrix_t *x;
     uint64_t n;
@@ -76,8 +72,7 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     x->slots = zo_zeros(o->config.update_interval, sizeof *x->slots);
 }
 
-static void cut_param(zo_t *o, uint32_t id, uint64_t total)
-{
+static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
     const zo_decl_t *d = &o->params[id].decl;
     uint64_t batches = product(d->shape, 0, d->n_batch_axes);
     uint64_t rows = rows_of(d), cols = o->params[id].n_elems / (batches * rows);
@@ -94,8 +89,7 @@ static void cut_param(zo_t *o, uint32_t id, uint64_t total)
         }
 }
 
-static uint64_t matrix_nbytes(const zo_t *o, const zo_matrix_t *x)
-{
+static uint64_t matrix_nbytes(const zo_t *o, const zo_matrix_t *x) {
     return x->rows * x->cols * zo_dtype_nbytes(o->params[x->param].decl.dtype);
 }
 
@@ -105,8 +99,7 @@ typedef struct zo_weight {
 } zo_weight_t;
 
 /* Largest first, ties by number. */
-static int compare_weights(const void *left, const void *right)
-{
+static int compare_weights(const void *left, const void *right) {
     const zo_weight_t *a = left, *b = right;
 
     if (a->nbytes != b->nbytes)
@@ -114,8 +107,7 @@ static int compare_weights(const void *left, const void *right)
     return a->number < b->number ? -1 : 1;
 }
 
-static void deal_cohorts(zo_t *o)
-{
+static void deal_cohorts(zo_t *o) {
     uint64_t load[ZO_MAX_SLOTS] = {0};
     zo_weight_t *order = zo_zeros(o->n_matrices, sizeof *order);
 
@@ -136,8 +128,7 @@ static void deal_cohorts(zo_t *o)
 
 /* ---- "Start" ----------------------------------------------------------------------------------------------------- */
 
-void zo_start_param(zo_param_t *p, const zo_decl_t *decl)
-{
+void zo_start_param(zo_param_t *p, const zo_decl_t *decl) {
     uint64_t nbytes;
 
     p->decl = *decl;
@@ -156,8 +147,7 @@ void zo_start_param(zo_param_t *p, const zo_decl_t *decl)
         p->w[i] = zo_widen(p->visible, decl->dtype, i);
 }
 
-zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls)
-{
+zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls) {
     zo_t *o = zo_zeros(1, sizeof *o);
     uint64_t total = 0;
 
@@ -178,23 +168,20 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
     return o;
 }
 
-void zo_drop_slots(zo_matrix_t *x)
-{
+void zo_drop_slots(zo_matrix_t *x) {
     for (uint32_t i = 0; i < x->n_slots; i++)
         free(x->slots[i].grad);
     x->n_slots = 0;
 }
 
-void zo_free_param(zo_param_t *p)
-{
+void zo_free_param(zo_param_t *p) {
     void *arrays[] = {p->w, p->m, p->v, p->published, p->device_w, p->device_m, p->device_v, p->grad, p->visible};
 
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
 
-void zo_destroy(zo_t *o)
-{
+void zo_destroy(zo_t *o) {
     if (!o)
         return;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
@@ -212,13 +199,9 @@ void zo_destroy(zo_t *o)
     free(o);
 }
 
-uint64_t zo_depth(const zo_matrix_t *x)
-{
-    return x->channels_are_rows ? x->cols : x->rows;
-}
+uint64_t zo_depth(const zo_matrix_t *x) { return x->channels_are_rows ? x->cols : x->rows; }
 
 /* Element i of channel c: its index in the matrix. */
-uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i)
-{
+uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i) {
     return x->channels_are_rows ? c * x->cols + i : i * x->cols + c;
 }

@@ -3,38 +3,19 @@
 
 #include <string.h>
 
-uint64_t zo_n_elems(const zo_t *o, uint32_t id)
-{
-    return o->params[id].n_elems;
-}
+uint64_t zo_n_elems(const zo_t *o, uint32_t id) { return o->params[id].n_elems; }
 
-uint64_t zo_n_steps(const zo_t *o)
-{
-    return o->t;
-}
+uint64_t zo_n_steps(const zo_t *o) { return o->t; }
 
-int zo_is_trainable(const zo_t *o, uint32_t id)
-{
-    return o->params[id].is_trainable;
-}
+int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_trainable; }
 
-const void *zo_visible(const zo_t *o, uint32_t id)
-{
-    return o->params[id].visible;
-}
+const void *zo_visible(const zo_t *o, uint32_t id) { return o->params[id].visible; }
 
-const float *zo_step_grad(const zo_t *o, uint32_t id)
-{
-    return o->params[id].was_present ? o->params[id].grad : NULL;
-}
+const float *zo_step_grad(const zo_t *o, uint32_t id) { return o->params[id].was_present ? o->params[id].grad : NULL; }
 
-uint32_t zo_n_matrices(const zo_t *o)
-{
-    return o->n_matrices;
-}
+uint32_t zo_n_matrices(const zo_t *o) { return o->n_matrices; }
 
-void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out)
-{
+void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out) {
     const zo_matrix_t *x = &o->matrices[i];
 
     *out = (zo_matrix_info_t){.param = x->param,
@@ -46,8 +27,7 @@ void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out)
                               .n_selected = x->k};
 }
 
-static void read_matrix(const zo_matrix_t *x, const zo_state_t *out)
-{
+static void read_matrix(const zo_matrix_t *x, const zo_state_t *out) {
     for (uint64_t c = 0; c < x->channels; c++)
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
@@ -61,8 +41,7 @@ static void read_matrix(const zo_matrix_t *x, const zo_state_t *out)
         }
 }
 
-void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out)
-{
+void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out) {
     const zo_param_t *p = &o->params[id];
 
     if (out->w)
@@ -76,13 +55,9 @@ void zo_read(const zo_t *o, uint32_t id, const zo_state_t *out)
             read_matrix(&o->matrices[i], out);
 }
 
-static int is_same(const float *a, const float *b, uint64_t e)
-{
-    return memcmp(a + e, b + e, sizeof *a) == 0;
-}
+static int is_same(const float *a, const float *b, uint64_t e) { return memcmp(a + e, b + e, sizeof *a) == 0; }
 
-uint64_t zo_n_device_differs(const zo_t *o)
-{
+uint64_t zo_n_device_differs(const zo_t *o) {
     uint64_t differs = 0;
 
     for (uint32_t j = 0; j < o->n_matrices; j++) {

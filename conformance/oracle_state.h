@@ -20,7 +20,7 @@ typedef struct zo_matrix {
     uint8_t *is_selected, *is_entering; /* [channels] */
     uint32_t *n, *device_n;             /* [channels] */
     double *importance, *record;        /* [channels] */
-    zo_slot_t *slots; /* [update_interval] */
+    zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
     int is_publish_due;
 } zo_matrix_t;
@@ -51,7 +51,7 @@ typedef struct zo_scalars {
 /* oracle_math.c */
 zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n); /* n = applied updates, this one included */
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
-double zo_linear_sum(const float *g, uint64_t n, int is_square); /* of g*g, or of |g| */
+double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
 
 /* oracle_plan.c */
@@ -59,7 +59,7 @@ void *zo_zeros(uint64_t n, size_t size);
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl);
 void zo_free_param(zo_param_t *p);
 void zo_drop_slots(zo_matrix_t *x);
-uint64_t zo_depth(const zo_matrix_t *x);                       /* elements of a channel */
+uint64_t zo_depth(const zo_matrix_t *x);                      /* elements of a channel */
 uint64_t zo_at(const zo_matrix_t *x, uint64_t c, uint64_t i); /* index of element i of channel c in the matrix */
 
 #endif

@@ -39,31 +39,31 @@ typedef enum zfi_rule { ZFI_RULE_ADAMW = 0, ZFI_N_RULES } zfi_rule_t;
  *   g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
  *   d = fma(sqrt(v), inv_sqrt_bc2, eps); w = fma(neg_step, m/d, w*decay) */
 typedef struct zfi_scalars {
-    float s;            /* unscale * clip factor */
+    float s; /* unscale * clip factor */
     float b1;
     float one_minus_b1;
     float b2;
     float one_minus_b2;
     float inv_sqrt_bc2; /* 1 / sqrt(1 - b2^n) */
     float eps;
-    float neg_step;     /* -lr / (1 - b1^n) */
-    float decay;        /* 1 - lr*wd */
+    float neg_step; /* -lr / (1 - b1^n) */
+    float decay;    /* 1 - lr*wd */
 } zfi_scalars_t;
 
 /* Replay: n_slots full updates in slot order, in registers, in one pass over w, m, v. */
 typedef struct zfi_replay {
-    float *w, *m, *v;              /* [n_elems], in/out */
-    const void *const *grads;      /* [n_slots] -> [n_elems] of grad_dtype */
-    const zfi_scalars_t *scalars;  /* [n_slots] */
-    uint32_t n_slots;              /* 0 is legal: only visible is written */
+    float *w, *m, *v;             /* [n_elems], in/out */
+    const void *const *grads;     /* [n_slots] -> [n_elems] of grad_dtype */
+    const zfi_scalars_t *scalars; /* [n_slots] */
+    uint32_t n_slots;             /* 0 is legal: only visible is written */
     zfi_dtype_t grad_dtype;
-    void *visible;                 /* [n_elems] = round(w), or NULL */
+    void *visible; /* [n_elems] = round(w), or NULL */
     zfi_dtype_t visible_dtype;
     uint64_t n_elems;
 } zfi_replay_t;
 
-/* One micro pass over a gradient: sum of squares, non-finite count, channel sums of |g|. The matrices lie one behind the
- * other in grad and cover it; abs_sums is overwritten. */
+/* One micro pass over a gradient: sum of squares, non-finite count, channel sums of |g|. The matrices lie one behind
+ * the other in grad and cover it; abs_sums is overwritten. */
 typedef struct zfi_stats_matrix {
     uint64_t rows, cols;
     double *abs_sums; /* [cols], or [rows] where channels are rows; NULL: not wanted */
@@ -101,8 +101,8 @@ typedef struct zfi_submatrix {
 
 /* Run-ahead: one update of the selected channels' compact state, then visible = round(w) at their places. */
 typedef struct zfi_run_ahead {
-    float *w, *m, *v;             /* compact, in/out */
-    const void *grad;             /* compact, grad_dtype */
+    float *w, *m, *v; /* compact, in/out */
+    const void *grad; /* compact, grad_dtype */
     zfi_dtype_t grad_dtype;
     zfi_submatrix_t sub;
     zfi_place_t place;
@@ -111,10 +111,10 @@ typedef struct zfi_run_ahead {
     uint64_t scalars_col_stride;  /* 0 or 1; never both 1 */
 } zfi_run_ahead_t;
 
-/* Masked publish of elements [first, first + n_elems) (linear, row-major index) of a matrix with cols columns: visible =
- * staged where the element's channel is not selected. */
+/* Masked publish of elements [first, first + n_elems) (linear, row-major index) of a matrix with cols columns: visible
+ * = staged where the element's channel is not selected. */
 typedef struct zfi_publish {
-    const void *staged;      /* [n_elems], dtype of place */
+    const void *staged; /* [n_elems], dtype of place */
     uint64_t first, n_elems;
     uint64_t cols;
     int channels_are_rows;
@@ -128,7 +128,8 @@ typedef struct zfi_kernels {
     /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
     uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
 
-    /* out[i] = (sum over slots in order of grads[k][i]*s[k]) / n_slots, n_slots >= 1; the first product starts the sum. */
+    /* out[i] = (sum over slots in order of grads[k][i]*s[k]) / n_slots, n_slots >= 1; the first product starts the sum.
+     */
     void (*mean_grad)(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
                       uint64_t n_elems);
 
@@ -137,7 +138,8 @@ typedef struct zfi_kernels {
     /* Compact copy of a sub-matrix of a contiguous [.][cols] matrix; elements of elem_nbytes = 2 or 4. */
     void (*gather)(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
 
-    /* Returns how many visible elements differed in bits from round(w) before the update: the host has overwritten them. */
+    /* Returns how many visible elements differed in bits from round(w) before the update: the host has overwritten
+     * them. */
     uint64_t (*run_ahead[ZFI_N_RULES])(const zfi_run_ahead_t *job);
 
     /* visible = round(w) at the places of a sub-matrix; w compact. */

@@ -28,11 +28,12 @@ uint64_t zfi_arena_mapped_nbytes(const zfi_arena_t *arena) {
 zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err) {
     uint64_t nbytes = to_pages(arena->used_nbytes);
     void *base;
-    if (nbytes == 0) return ZF_OK;
+    if (nbytes == 0)
+        return ZF_OK;
     base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
-        return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "memory", "cannot map %" PRIu64
-                                " bytes for %s: %s", nbytes, what, strerror(errno));
+        return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "memory",
+                                "cannot map %" PRIu64 " bytes for %s: %s", nbytes, what, strerror(errno));
     madvise(base, nbytes, MADV_HUGEPAGE); /* a wish: fewer TLB misses over the state */
     memset(base, 0, nbytes);              /* every page exists now, not at the first step */
     arena->base = base;
@@ -42,7 +43,8 @@ zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err)
 }
 
 void zfi_arena_free(zfi_arena_t *arena) {
-    if (arena->base) munmap(arena->base, arena->total_nbytes);
+    if (arena->base)
+        munmap(arena->base, arena->total_nbytes);
     memset(arena, 0, sizeof *arena);
 }
 
@@ -51,7 +53,8 @@ static uint64_t read_number(const char *path, const char *key) {
     char line[256];
     uint64_t value = UINT64_MAX;
     FILE *file = fopen(path, "re");
-    if (!file) return UINT64_MAX;
+    if (!file)
+        return UINT64_MAX;
     while (value == UINT64_MAX && fgets(line, sizeof line, file))
         if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, &value) != 1)
             value = UINT64_MAX;
@@ -66,7 +69,8 @@ uint64_t zfi_memory_available(void) {
     uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
     if (limit != UINT64_MAX && used != UINT64_MAX) {
         uint64_t left = limit > used ? limit - used : 0;
-        if (left < available) available = left;
+        if (left < available)
+            available = left;
     }
     return available;
 }

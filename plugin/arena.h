@@ -1,8 +1,8 @@
 /* plugin/arena.h - exact memory: one pass of requests counts, a second one hands out.
  *
- * The same layout function runs twice over an arena: first with base NULL, which adds up sizes (the plan), then over one
- * mapping of exactly that size (mmap, pages touched). So planned and allocated bytes are equal by construction, and no
- * allocator rounds up. */
+ * The same layout function runs twice over an arena: first with base NULL, which adds up sizes (the plan), then over
+ * one mapping of exactly that size (mmap, pages touched). So planned and allocated bytes are equal by construction, and
+ * no allocator rounds up. */
 #ifndef ZFI_ARENA_H
 #define ZFI_ARENA_H
 
@@ -30,7 +30,8 @@ uint64_t zfi_arena_mapped_nbytes(const zfi_arena_t *arena);
 
 void zfi_arena_free(zfi_arena_t *arena);
 
-/* Bytes this process may still allocate: the lower of MemAvailable and what its memory cgroup leaves; UINT64_MAX unknown. */
+/* Bytes this process may still allocate: the lower of MemAvailable and what its memory cgroup leaves; UINT64_MAX
+ * unknown. */
 uint64_t zfi_memory_available(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* plugin/config.h - the INI configuration: one table of keys drives parsing, checks, defaults, printing and documents.
  *
- * A text is taken whole or not at all; all problems are reported at once, each with file:line, key, value and the allowed
- * range. Trainer values (learning rate, betas, accumulation, clip) are no keys: they come with every step. */
+ * A text is taken whole or not at all; all problems are reported at once, each with file:line, key, value and the
+ * allowed range. Trainer values (learning rate, betas, accumulation, clip) are no keys: they come with every step. */
 #ifndef ZFI_CONFIG_H
 #define ZFI_CONFIG_H
 
@@ -22,10 +22,10 @@ typedef struct zfi_config {
     uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 10: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
-    uint32_t publish_lag;         /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
-    int32_t stagger;              /* bool, default true: cohorts close in turn */
-    int32_t deferred;             /* replay | mean, default replay */
-    double deferred_lr_scale;     /* (0, 1000], default 1: mean only */
+    uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
+    int32_t stagger;          /* bool, default true: cohorts close in turn */
+    int32_t deferred;         /* replay | mean, default replay */
+    double deferred_lr_scale; /* (0, 1000], default 1: mean only */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
@@ -36,9 +36,9 @@ typedef struct zfi_config {
     int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
 } zfi_config_t;
 
-/* [any-thread] Parses text (may be NULL: defaults) named `where` in messages, then overrides "section.key=value" in order.
- * Returns ZF_OK and fills *out, or ZF_ERR_CONFIG with err's message listing every problem (as many as fit, then how many
- * more), *out untouched. No locale, no file access, no globals. */
+/* [any-thread] Parses text (may be NULL: defaults) named `where` in messages, then overrides "section.key=value" in
+ * order. Returns ZF_OK and fills *out, or ZF_ERR_CONFIG with err's message listing every problem (as many as fit, then
+ * how many more), *out untouched. No locale, no file access, no globals. */
 zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char *where, const char *const *overrides,
                              uint32_t n_overrides, zfi_config_t *out, zf_error_t *err);
 

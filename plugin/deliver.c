@@ -1,7 +1,7 @@
 /* plugin/deliver.c - grads_ready: checks, batches, slots (contracts in deliver.h and zf/plugin.h).
  *
- * A call is checked whole before anything changes. Deliveries are collected in batches; a batch wakes the device and down
- * streams once, when it is full, when the host asks for a fence, or at step. */
+ * A call is checked whole before anything changes. Deliveries are collected in batches; a batch wakes the device and
+ * down streams once, when it is full, when the host asks for a fence, or at step. */
 #include "deliver.h"
 
 #include <inttypes.h>
@@ -29,10 +29,13 @@ static zfi_batch_t *open_batch(zf_instance_t *inst) { return &inst->batch_ring[i
 
 zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
     zf_status_t st;
-    if (open_batch(inst)->n == 0) return ZF_OK;
+    if (open_batch(inst)->n == 0)
+        return ZF_OK;
     st = inst->device->ship(inst, inst->n_batches);
-    if (!st) st = zfi_transfer_gradients(inst, inst->n_batches);
-    if (st) return st;
+    if (!st)
+        st = zfi_transfer_gradients(inst, inst->n_batches);
+    if (st)
+        return st;
     inst->n_batches++;
     if (inst->n_batches >= ZFI_N_BATCHES)
         st = zfi_wait(inst, &inst->batches, inst->n_batches - ZFI_N_BATCHES + 1, &inst->count.host_wait_ns);
@@ -44,7 +47,8 @@ zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
 
 zf_status_t zfi_deliver_begin(zf_instance_t *inst) {
     zf_status_t st;
-    if (inst->has_begun) return ZF_OK;
+    if (inst->has_begun)
+        return ZF_OK;
     st = inst->device->begin(inst, inst->t + 1, inst->waiting_choice);
     inst->has_begun = 1;
     return st;
@@ -56,7 +60,8 @@ static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t segment = inst->plan.param_segments[param->first_ref + i];
         zf_status_t st = zfi_window_slot(inst, inst->plan.segments[segment].chunk, &batch->needs_job);
-        if (st) return st;
+        if (st)
+            return st;
     }
     return ZF_OK;
 }
@@ -72,17 +77,20 @@ static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_
     zfi_delivery_t *entry = &batch->entries[batch->n];
     uint64_t nbytes = param->n_elems * zfi_dtype_nbytes(param->grad_dtype);
     zf_status_t st = (flags & ZFI_DELIVER_SHIP) ? take_slots(inst, param) : ZF_OK;
-    if (st) return st;
+    if (st)
+        return st;
     entry->param = param->id;
     entry->flags = flags;
     entry->source = source;
     entry->staging_batch = 0;
     if ((flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) || is_staged(inst, param, source)) {
         uint64_t this_batch = inst->n_batches + 1;
-        if (grad->staging_batch != this_batch) entry->staging_batch = grad->staging_batch;
+        if (grad->staging_batch != this_batch)
+            entry->staging_batch = grad->staging_batch;
         grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
     }
-    if (strides) memcpy(entry->strides, strides, sizeof entry->strides);
+    if (strides)
+        memcpy(entry->strides, strides, sizeof entry->strides);
     batch->step = inst->t + 1;
     batch->n++;
     batch->nbytes += nbytes;
@@ -90,7 +98,8 @@ static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_
         grad->is_shipped = 1;
         grad->shipped_nbytes = nbytes;
     }
-    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES) return ZF_OK;
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+        return ZF_OK;
     return zfi_deliver_flush(inst);
 }
 
@@ -108,11 +117,15 @@ static zf_status_t check_flags(uint32_t flags, const char *name, zf_error_t *err
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "grads_ready", "gradient of \"%s\": unknown flags 0x%x", name,
                          flags);
     if (kind == 0 || kind == KINDS)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready", "gradient of \"%s\": flags 0x%x need exactly one of PART "
-                         "and TOTAL", name, flags);
+        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
+                         "gradient of \"%s\": flags 0x%x need exactly one of PART "
+                         "and TOTAL",
+                         name, flags);
     if (end & (end - 1))
-        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready", "gradient of \"%s\": flags 0x%x allow one of MORE, LAST "
-                         "and UNKNOWN", name, flags);
+        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
+                         "gradient of \"%s\": flags 0x%x allow one of MORE, LAST "
+                         "and UNKNOWN",
+                         name, flags);
     return ZF_OK;
 }
 
@@ -135,7 +148,8 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
     zf_grad_item_t item;
     const zfi_param_t *named;
     zf_status_t st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_grad_item_t", err);
-    if (st) return st;
+    if (st)
+        return st;
     if (item.id >= inst->n_params)
         return zfi_error(err, ZF_ERR_PARAM, "grads_ready", "item %u: unknown parameter id %u; %u are bound", i, item.id,
                          inst->n_params);
@@ -146,9 +160,12 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
     if (!st && (out->param->flags & ZF_PARAM_FROZEN))
         st = zfi_error(err, ZF_ERR_PARAM, "grads_ready", "\"%s\" was declared frozen: it takes no gradient",
                        named->name);
-    if (!st) st = zfi_tensor_check(item.tensor, "gradient", named->name, inst->device_type, &out->view, err);
-    if (!st) st = check_view(named, &out->view, err);
-    if (!out->param->has_state) out->param = NULL;
+    if (!st)
+        st = zfi_tensor_check(item.tensor, "gradient", named->name, inst->device_type, &out->view, err);
+    if (!st)
+        st = check_view(named, &out->view, err);
+    if (!out->param->has_state)
+        out->param = NULL;
     return st;
 }
 
@@ -160,10 +177,13 @@ static int ships_as_it_is(const checked_item_t *item, int had_sum) {
 /* The order of deliveries within a step. */
 static zf_status_t follow(zfi_protocol_t *grad, const checked_item_t *item, zf_error_t *err) {
     uint8_t kind = (uint8_t)(item->flags & KINDS);
-    if (item->flags & ZF_GRAD_REPLACE) grad->delivered = grad->is_last = grad->has_sum = 0;
+    if (item->flags & ZF_GRAD_REPLACE)
+        grad->delivered = grad->is_last = grad->has_sum = 0;
     if (grad->is_last)
-        return zfi_error(err, ZF_ERR_STATE, "grads_ready", "gradient of \"%s\" was delivered with LAST before in this "
-                         "step: deliver it again with REPLACE, or call step first", item->param->name);
+        return zfi_error(err, ZF_ERR_STATE, "grads_ready",
+                         "gradient of \"%s\" was delivered with LAST before in this "
+                         "step: deliver it again with REPLACE, or call step first",
+                         item->param->name);
     if (grad->delivered && grad->delivered != kind)
         return zfi_error(err, ZF_ERR_STATE, "grads_ready", "gradient of \"%s\": PART and TOTAL are mixed in one step",
                          item->param->name);
@@ -175,7 +195,8 @@ static zf_status_t follow(zfi_protocol_t *grad, const checked_item_t *item, zf_e
 
 /* A shipment that does not count any more. */
 static void lose_shipment(zf_instance_t *inst, zfi_grad_state_t *grad) {
-    if (grad->is_shipped) atomic_fetch_add(&inst->count.lost_overlap_nbytes, grad->shipped_nbytes);
+    if (grad->is_shipped)
+        atomic_fetch_add(&inst->count.lost_overlap_nbytes, grad->shipped_nbytes);
     grad->is_shipped = 0;
 }
 
@@ -186,8 +207,10 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     void *staging = zfi_staging(inst, param->id);
     uint64_t used_by = inst->grads[param->id].staging_batch;
     zf_status_t st = used_by == inst->n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
-    if (!st) st = zfi_wait(inst, &inst->batches, used_by, &inst->count.host_wait_ns);
-    if (st) return st;
+    if (!st)
+        st = zfi_wait(inst, &inst->batches, used_by, &inst->count.host_wait_ns);
+    if (st)
+        return st;
     if (item->view.is_contiguous)
         memcpy(staging, item->view.data, param->n_elems * elem);
     else
@@ -196,8 +219,8 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     return ZF_OK;
 }
 
-/* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook to
- * have finished with it. */
+/* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook
+ * to have finished with it. */
 static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, int is_host_thread, int *out_must_wait) {
     const zfi_param_t *param = item->param;
     zfi_grad_state_t *grad = &inst->grads[param->id];
@@ -208,19 +231,22 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     zf_status_t st;
     had_sum = grad->now.has_sum && !(item->flags & ZF_GRAD_REPLACE);
     st = follow(&grad->now, item, NULL);
-    if (st) return ZF_ERR_INTERNAL; /* checked before */
+    if (st)
+        return ZF_ERR_INTERNAL; /* checked before */
     ships_directly = ships_as_it_is(item, had_sum);
     if (is_sync && ships_directly) {
         st = stage(inst, item, &source);
         is_strided = 0;
     }
-    if (st) return st;
+    if (st)
+        return st;
     flags = is_strided ? ZFI_DELIVER_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_DELIVER_SHIP;
     } else {
         flags |= ZFI_DELIVER_SUM | (had_sum ? 0u : ZFI_DELIVER_SUM_FIRST);
-        if (item->flags & ZF_GRAD_LAST) flags |= ZFI_DELIVER_SHIP;
+        if (item->flags & ZF_GRAD_LAST)
+            flags |= ZFI_DELIVER_SHIP;
         *out_must_wait |= is_sync;
     }
     lose_shipment(inst, grad);
@@ -240,17 +266,21 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         checked_item_t item;
         zfi_grad_state_t *grad;
         st = check_item(inst, items, i, elem_size, &item, err);
-        if (st || !item.param) continue;
+        if (st || !item.param)
+            continue;
         grad = &inst->grads[item.param->id];
-        if (grad->trial_call != inst->n_calls) grad->trial = grad->now;
+        if (grad->trial_call != inst->n_calls)
+            grad->trial = grad->now;
         grad->trial_call = inst->n_calls;
         st = follow(&grad->trial, &item, err);
         needs_sums |= grad->trial.has_sum;
-        needs_staging |= grad->trial.has_sum || !item.view.is_contiguous ||
-                         (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ));
+        needs_staging |=
+            grad->trial.has_sum || !item.view.is_contiguous || (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ));
     }
-    if (!st && needs_staging) st = zfi_memory_need_staging(inst, err);
-    if (!st && needs_sums) st = zfi_memory_need_sums(inst, err);
+    if (!st && needs_staging)
+        st = zfi_memory_need_staging(inst, err);
+    if (!st && needs_sums)
+        st = zfi_memory_need_sums(inst, err);
     return st;
 }
 
@@ -261,12 +291,15 @@ static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, ui
     for (uint32_t i = 0; i < n && !st; i++) {
         checked_item_t item;
         st = check_item(inst, items, i, elem_size, &item, NULL);
-        if (!st && item.param) st = take_item(inst, &item, is_host_thread, &must_wait);
+        if (!st && item.param)
+            st = take_item(inst, &item, is_host_thread, &must_wait);
         if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
             zfi_row(inst, inst->t + 1)->waits_for_down = 1;
     }
-    if (!st && (must_wait || wants_fence)) st = zfi_deliver_flush(inst);
-    if (!st && must_wait) st = zfi_wait(inst, &inst->shipped, inst->n_batches, &inst->count.host_wait_ns);
+    if (!st && (must_wait || wants_fence))
+        st = zfi_deliver_flush(inst);
+    if (!st && must_wait)
+        st = zfi_wait(inst, &inst->shipped, inst->n_batches, &inst->count.host_wait_ns);
     return st;
 }
 
@@ -276,18 +309,23 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER};
     int is_host_thread = 0;
     zf_status_t st = zfi_enter(inst, legal, "grads_ready", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_struct_check_out(out_done, "zf_fence_t", err);
-    if (!st) st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
-    if (!st) st = zfi_stream_use(inst, stream, &is_host_thread, err);
-    if (!st) st = check_all(inst, items, n, elem_size, is_host_thread, err);
+    if (!st)
+        st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = zfi_stream_use(inst, stream, &is_host_thread, err);
+    if (!st)
+        st = check_all(inst, items, n, elem_size, is_host_thread, err);
     if (!st) {
         st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL);
         if (st && atomic_load(&inst->is_poisoned))
             st = zfi_error_copy(err, &inst->poison);
         else if (st)
             zfi_error(err, st, "grads_ready", "the device did not take the gradients");
-        if (inst->state != ZFI_STATE_ACTIVE) inst->state = ZFI_STATE_ACTIVE;
+        if (inst->state != ZFI_STATE_ACTIVE)
+            inst->state = ZFI_STATE_ACTIVE;
     }
     if (!st) {
         fence.counter = (const uint64_t *)&inst->batches.value;
@@ -305,7 +343,8 @@ zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
     zf_status_t st = zfi_deliver_begin(inst);
     row->n_present = 0;
     for (uint32_t i = 0; i < inst->n_params && !st; i++) {
-        if (!row->present[i]) continue;
+        if (!row->present[i])
+            continue;
         row->n_present++;
         if (!inst->grads[i].is_shipped)
             st = append(inst, &inst->params[i], ZFI_DELIVER_FROM_SUM | ZFI_DELIVER_SHIP, NULL, NULL);

@@ -28,9 +28,11 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
         .optional_extensions = "",
         .provided_extensions = zfi_provided_extensions,
     };
-    if (!out) return zfi_error(err, ZF_ERR_ARGUMENT, "describe", "out is NULL");
+    if (!out)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "describe", "out is NULL");
     zf_status_t st = zfi_struct_check_out(out, "zf_description_t", err);
-    if (!st) zfi_struct_write(out, &description, sizeof description);
+    if (!st)
+        zfi_struct_write(out, &description, sizeof description);
     return st;
 }
 
@@ -63,8 +65,10 @@ static void list_abis(char *buf, size_t nbytes, const uint32_t *abis, uint32_t n
 static zf_status_t check(const zf_bootstrap_t *bootstrap) {
     zf_error_t *err = bootstrap->error;
     if (bootstrap->struct_size != sizeof *bootstrap || bootstrap->magic != ZF_BOOTSTRAP_MAGIC)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate", "bootstrap: struct_size = %u, magic = 0x%08x; need %zu and "
-                         "0x%08x", bootstrap->struct_size, bootstrap->magic, sizeof *bootstrap, ZF_BOOTSTRAP_MAGIC);
+        return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate",
+                         "bootstrap: struct_size = %u, magic = 0x%08x; need %zu and "
+                         "0x%08x",
+                         bootstrap->struct_size, bootstrap->magic, sizeof *bootstrap, ZF_BOOTSTRAP_MAGIC);
     if (!bootstrap->abis || bootstrap->n_abis == 0 || bootstrap->n_abis > MOST_ABIS)
         return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate", "bootstrap: abis is %s, n_abis = %u; need 1..%d",
                          bootstrap->abis ? "given" : "NULL", bootstrap->n_abis, MOST_ABIS);
@@ -78,8 +82,10 @@ static uint32_t choose(const zf_bootstrap_t *bootstrap) {
     for (uint32_t i = 0; i < bootstrap->n_abis; i++)
         for (size_t j = 0; j < sizeof served / sizeof *served; j++) {
             uint32_t host = bootstrap->abis[i], ours = served[j];
-            if (ZF_ABI_MAJOR(host) != ZF_ABI_MAJOR(ours)) continue;
-            if (ZF_ABI_MAJOR(ours) == 0 && host != ours) continue;
+            if (ZF_ABI_MAJOR(host) != ZF_ABI_MAJOR(ours))
+                continue;
+            if (ZF_ABI_MAJOR(ours) == 0 && host != ours)
+                continue;
             return host < ours ? host : ours;
         }
     return 0;
@@ -89,17 +95,21 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
     char theirs[128], ours[64];
     uint32_t chosen;
     zf_status_t st;
-    if (!bootstrap) return ZF_ERR_ARGUMENT;
-    if (bootstrap->struct_size < offsetof(zf_bootstrap_t, reserved0)) return ZF_ERR_ARGUMENT; /* no error member */
+    if (!bootstrap)
+        return ZF_ERR_ARGUMENT;
+    if (bootstrap->struct_size < offsetof(zf_bootstrap_t, reserved0))
+        return ZF_ERR_ARGUMENT; /* no error member */
     st = check(bootstrap);
-    if (st) return st;
+    if (st)
+        return st;
     chosen = choose(bootstrap);
     if (!chosen) {
         list_abis(theirs, sizeof theirs, bootstrap->abis, bootstrap->n_abis);
         list_abis(ours, sizeof ours, served, sizeof served / sizeof *served);
-        return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate", "no common ABI: the host "
-                                "serves %s, this plugin (" ZFI_VERSION ") serves %s; a major 0 must match exactly", theirs,
-                                ours);
+        return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
+                                "no common ABI: the host "
+                                "serves %s, this plugin (" ZFI_VERSION ") serves %s; a major 0 must match exactly",
+                                theirs, ours);
     }
     bootstrap->chosen_abi = chosen;
     bootstrap->plugin = &table_0_1;

@@ -1,4 +1,5 @@
-/* plugin/error.h - filling the caller's zf_error_t. The first detector reports with names and numbers, callers pass on. */
+/* plugin/error.h - filling the caller's zf_error_t. The first detector reports with names and numbers, callers pass on.
+ */
 #ifndef ZFI_ERROR_H
 #define ZFI_ERROR_H
 
@@ -10,8 +11,8 @@ zf_status_t zfi_error(zf_error_t *err, zf_status_t status, const char *origin, c
     __attribute__((format(printf, 4, 5)));
 
 /* [any-thread] The same with scope, retryable and native code. */
-zf_status_t zfi_error_scoped(zf_error_t *err, zf_status_t status, int32_t scope, int64_t native_code, const char *origin,
-                             const char *format, ...) __attribute__((format(printf, 6, 7)));
+zf_status_t zfi_error_scoped(zf_error_t *err, zf_status_t status, int32_t scope, int64_t native_code,
+                             const char *origin, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /* [any-thread] Copies a stored error into the caller's record; returns its status. */
 zf_status_t zfi_error_copy(zf_error_t *err, const zf_error_t *from);

@@ -18,7 +18,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 
 typedef struct export_work {
     zf_instance_t *inst;
-    float **dst; /* [n_params] caller memory, or NULL: not asked for */
+    float **dst;    /* [n_params] caller memory, or NULL: not asked for */
     float *scratch; /* w, m, v and mean of one chunk */
     zf_status_t status;
 } export_work_t;
@@ -37,7 +37,8 @@ static zfi_close_t open_window(const zf_instance_t *inst, uint32_t cohort) {
 
 static int is_wanted(const export_work_t *work, const zfi_chunk_t *chunk) {
     for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++)
-        if (work->dst[work->inst->plan.matrices[work->inst->plan.segments[i].matrix].param]) return 1;
+        if (work->dst[work->inst->plan.matrices[work->inst->plan.segments[i].matrix].param])
+            return 1;
     return 0;
 }
 
@@ -45,7 +46,8 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     zf_instance_t *inst = work->inst;
     const zfi_chunk_t *chunk = &inst->plan.chunks[number];
     uint64_t n = chunk->n_elems;
-    zfi_replay_target_t target = {work->scratch, work->scratch + n, work->scratch + 2 * n, NULL, work->scratch + 3 * n};
+    zfi_replay_target_t target = {work->scratch, work->scratch + n,     work->scratch + 2 * n,
+                                  NULL,          work->scratch + 3 * n, 1};
     zf_status_t st;
     memcpy(target.w, inst->hs.w + chunk->state_base, n * sizeof(float));
     memcpy(target.m, inst->hs.m + chunk->state_base, n * sizeof(float));
@@ -68,8 +70,10 @@ static void run_export(void *raw) {
     zfi_fp_mode_ieee();
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t window = open_window(work->inst, c);
-        for (uint32_t i = plan->cohorts[c].first_chunk; i < plan->cohorts[c].first_chunk + plan->cohorts[c].n_chunks; i++)
-            if (!work->status && is_wanted(work, &plan->chunks[i])) work->status = export_chunk(work, &window, i);
+        for (uint32_t i = plan->cohorts[c].first_chunk; i < plan->cohorts[c].first_chunk + plan->cohorts[c].n_chunks;
+             i++)
+            if (!work->status && is_wanted(work, &plan->chunks[i]))
+                work->status = export_chunk(work, &window, i);
     }
 }
 
@@ -80,7 +84,8 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
         zf_export_item_t item;
         const zfi_param_t *param;
         st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_export_item_t", err);
-        if (st) return st;
+        if (st)
+            return st;
         if (item.id >= inst->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "export_params", "unknown parameter id %u; %u are bound", item.id,
                              inst->n_params);
@@ -89,40 +94,52 @@ static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *ite
             return zfi_error(err, ZF_ERR_PARAM, "export_params", "\"%s\" is frozen: it has no master weights",
                              param->name);
         if (item.dst_nbytes != param->n_elems * sizeof(float) || (!item.dst && param->n_elems))
-            return zfi_error(err, ZF_ERR_SHAPE, "export_params", "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
-                             "%" PRIu64, param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
+            return zfi_error(err, ZF_ERR_SHAPE, "export_params",
+                             "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
+                             "%" PRIu64,
+                             param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
                              param->n_elems * (uint64_t)sizeof(float));
         if (param->n_elems && dst[param->id])
             return zfi_error(err, ZF_ERR_ARGUMENT, "export_params", "\"%s\" is asked for twice", param->name);
-        if (param->n_elems) dst[param->id] = item.dst;
+        if (param->n_elems)
+            dst[param->id] = item.dst;
     }
     return st;
 }
 
-/* Runs fn(&work) on the control stream and waits for it. */
+/* Runs fn(&work) on the control stream and waits for it. The instance is drained, so fn waits for nothing and ends by
+ * itself; it writes into the caller's memory, so no deadline may end this wait before. */
 static zf_status_t run_on_control(zf_instance_t *inst, zfi_queue_fn fn, void *work) {
     uint64_t seq;
     zf_status_t st = zfi_queue_push(inst->control_stream, fn, &work, sizeof work, &seq);
-    return st ? st : zfi_wait(inst, &inst->control_stream->executed, seq, NULL);
+    return st ? st : zfi_timeline_wait(&inst->control_stream->executed, seq, UINT64_MAX, NULL);
 }
 
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
     export_work_t work = {.inst = inst};
     zf_status_t st = zfi_enter(inst, AT_REST, "export_params", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
     if (!st) {
         work.dst = calloc(inst->n_params, sizeof *work.dst);
         work.scratch = malloc(4u * (uint64_t)inst->plan.piece_nbytes / 2u * sizeof(float));
-        if (!work.dst || !work.scratch) st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
+        if (!work.dst || !work.scratch)
+            st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
     }
-    if (!st) st = check_export(inst, items, n, elem_size, work.dst, err);
-    if (!st) st = zfi_drain(inst, err);
+    if (!st)
+        st = check_export(inst, items, n, elem_size, work.dst, err);
+    if (!st)
+        st = zfi_drain(inst, err);
     if (!st) {
         st = run_on_control(inst, run_export, &work);
-        if (!st) st = work.status;
-        if (st && atomic_load(&inst->is_poisoned)) zfi_error_copy(err, &inst->poison);
+        if (!st)
+            st = work.status;
+        if (st == ZF_ERR_NONFINITE)
+            zfi_error(err, st, "export_params",
+                      "the open windows would make a weight Inf or NaN; nothing was changed: lower "
+                      "the learning rate, or load sound weights and call params_changed");
     }
     free(work.dst);
     free(work.scratch);
@@ -143,11 +160,16 @@ static void inspect_element(const zf_instance_t *inst, uint32_t number, uint64_t
     const zfi_matrix_t *matrix = &inst->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
     uint64_t from = matrix->state_base + linear;
-    if (out->w) out->w[at] = inst->hs.w[from];
-    if (out->m) out->m[at] = inst->hs.m[from];
-    if (out->v) out->v[at] = inst->hs.v[from];
-    if (out->n) out->n[at] = zfi_is_mean(inst) ? inst->hs.n[matrix->channel_base + channel] : inst->hs.n[number];
-    if (out->selected) out->selected[at] = inst->sel.mask[matrix->channel_base + channel];
+    if (out->w)
+        out->w[at] = inst->hs.w[from];
+    if (out->m)
+        out->m[at] = inst->hs.m[from];
+    if (out->v)
+        out->v[at] = inst->hs.v[from];
+    if (out->n)
+        out->n[at] = zfi_is_mean(inst) ? inst->hs.n[matrix->channel_base + channel] : inst->hs.n[number];
+    if (out->selected)
+        out->selected[at] = inst->sel.mask[matrix->channel_base + channel];
     if (out->importance)
         out->importance[at] = matrix->is_choosable ? inst->sel.importance[matrix->sum_base + channel] : 0.0;
 }
@@ -167,15 +189,18 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
     zf_inspect_out_t out;
     inspect_work_t work = {inst, id, &out};
     zf_status_t st = zfi_enter(inst, AT_REST, "inspect", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_struct_read(&out, given, sizeof out, sizeof out, "zf_inspect_out_t", err);
     if (!st && id >= inst->n_params)
         st = zfi_error(err, ZF_ERR_PARAM, "inspect", "unknown parameter id %u; %u are bound", id, inst->n_params);
     if (!st && (!inst->params[id].has_state || out.n_elems != inst->params[id].n_elems))
         st = zfi_error(err, ZF_ERR_SHAPE, "inspect", "\"%s\" has %" PRIu64 " elements with state, n_elems = %" PRIu64,
                        inst->params[id].name, inst->params[id].has_state ? inst->params[id].n_elems : 0, out.n_elems);
-    if (!st) st = zfi_drain(inst, err);
-    if (!st) st = run_on_control(inst, run_inspect, &work);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (!st)
+        st = run_on_control(inst, run_inspect, &work);
     zfi_leave(inst);
     return st;
 }

@@ -16,7 +16,8 @@ const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT
 
 /* [any-thread] An instance argument of an extension, without the hook's lock. */
 static zf_status_t check_instance(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    if (inst && inst->magic == ZFI_INSTANCE_MAGIC) return ZF_OK;
+    if (inst && inst->magic == ZFI_INSTANCE_MAGIC)
+        return ZF_OK;
     return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
 }
 
@@ -59,9 +60,12 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
 static zf_status_t stats_read(zf_instance_t *inst, zf_stats_t *out, zf_error_t *err) {
     zf_stats_t stats;
     zf_status_t st = check_instance(inst, "stats", err);
-    if (!st && !out) st = zfi_error(err, ZF_ERR_ARGUMENT, "stats", "out is NULL");
-    if (!st) st = zfi_struct_check_out(out, "zf_stats_t", err);
-    if (st) return st;
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "stats", "out is NULL");
+    if (!st)
+        st = zfi_struct_check_out(out, "zf_stats_t", err);
+    if (st)
+        return st;
     fill_stats(inst, &stats);
     zfi_struct_write(out, &stats, sizeof stats);
     return ZF_OK;
@@ -75,14 +79,17 @@ static zf_status_t config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err)
     zf_config_key_t key = {.struct_size = sizeof key};
     zf_status_t st = out ? zfi_struct_check_out(out, "zf_config_key_t", err)
                          : zfi_error(err, ZF_ERR_ARGUMENT, "config", "out is NULL");
-    if (!st) st = zfi_config_key(i, &key, err);
-    if (!st) zfi_struct_write(out, &key, sizeof key);
+    if (!st)
+        st = zfi_config_key(i, &key, err);
+    if (!st)
+        zfi_struct_write(out, &key, sizeof key);
     return st;
 }
 
 static zf_status_t config_value(zf_instance_t *inst, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err) {
     zf_status_t st = check_instance(inst, "config", err);
-    if (!st && (!buf || !nbytes)) st = zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
+    if (!st && (!buf || !nbytes))
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
     return st ? st : zfi_config_value(&inst->config, i, buf, nbytes, err);
 }
 
@@ -103,17 +110,23 @@ static const zf_config_ext_t config_ext = {.struct_size = sizeof config_ext,
 /* ---- zf.cpu/1 ---------------------------------------------------------------------------------------------------- */
 
 typedef struct launch_args {
+    zfi_queue_t *queue;
     void (*fn)(void *arg);
     void *arg;
 } launch_args_t;
 
 static void run_launch(void *raw) {
     const launch_args_t *args = raw;
+    if (args->queue->has_host_mode)
+        fesetenv(&args->queue->host_mode);
     args->fn(args->arg);
+    fegetenv(&args->queue->host_mode);
+    args->queue->has_host_mode = 1;
 }
 
 static zf_status_t check_queue(const zfi_queue_t *queue, zf_error_t *err) {
-    if (queue && queue->magic == ZFI_QUEUE_MAGIC) return ZF_OK;
+    if (queue && queue->magic == ZFI_QUEUE_MAGIC)
+        return ZF_OK;
     return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "queue is %s", queue ? "not one of this plugin's" : "NULL");
 }
 
@@ -123,8 +136,10 @@ static zf_status_t cpu_queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out
     zf_status_t st = zfi_struct_check_out(out_stream, "zf_stream_t", err);
     if (!st && (!out_queue || !out_stream))
         st = zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "%s is NULL", out_queue ? "out_stream" : "out_queue");
-    if (!st) st = zfi_queue_create(&queue, "zf-host-queue", err);
-    if (st) return st;
+    if (!st)
+        st = zfi_queue_create(&queue, "zf-host-queue", err);
+    if (st)
+        return st;
     stream.handle = (uint64_t)(uintptr_t)queue;
     zfi_struct_write(out_stream, &stream, sizeof stream);
     *out_queue = (zf_cpu_queue_t *)queue;
@@ -134,16 +149,18 @@ static zf_status_t cpu_queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out
 static void cpu_queue_destroy(zf_cpu_queue_t *queue) { zfi_queue_destroy((zfi_queue_t *)queue); }
 
 static zf_status_t cpu_queue_launch(zf_cpu_queue_t *queue, void (*fn)(void *arg), void *arg, zf_error_t *err) {
-    launch_args_t args = {fn, arg};
+    launch_args_t args = {(zfi_queue_t *)queue, fn, arg};
     zf_status_t st = check_queue((zfi_queue_t *)queue, err);
-    if (!st && !fn) st = zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fn is NULL");
+    if (!st && !fn)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fn is NULL");
     return st ? st : zfi_queue_push((zfi_queue_t *)queue, run_launch, &args, sizeof args, NULL);
 }
 
 static zf_status_t cpu_queue_sync(zf_cpu_queue_t *raw, uint64_t timeout_ns, zf_error_t *err) {
     zfi_queue_t *queue = (zfi_queue_t *)raw;
     zf_status_t st = check_queue(queue, err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_timeline_wait(&queue->executed, zfi_queue_newest(queue), timeout_ns, NULL);
     return st ? zfi_error(err, st, "cpu", "the queue did not finish within %llu ns", (unsigned long long)timeout_ns)
               : ZF_OK;
@@ -153,7 +170,8 @@ static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, 
     zf_fence_t fence;
     uint64_t seen;
     zf_status_t st = zfi_struct_read(&fence, given, sizeof fence, sizeof fence, "zf_fence_t", err);
-    if (st || fence.kind == ZF_FENCE_NONE) return st;
+    if (st || fence.kind == ZF_FENCE_NONE)
+        return st;
     if (fence.kind != ZF_FENCE_HOST_COUNTER || !fence.counter)
         return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fence of kind %d cannot be waited for on the host", fence.kind);
     /* every counter this plugin hands out is the value of a timeline, its first member */
@@ -162,7 +180,8 @@ static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, 
     if (st == ZF_ERR_TIMEOUT)
         return zfi_error(err, st, "cpu", "the fence is at %llu, waited %llu ns for %llu", (unsigned long long)seen,
                          (unsigned long long)timeout_ns, (unsigned long long)fence.value);
-    if (st) return zfi_error(err, st, "cpu", "the instance has failed: poll() tells why");
+    if (st)
+        return zfi_error(err, st, "cpu", "the instance has failed: poll() tells why");
     return ZF_OK;
 }
 
@@ -186,6 +205,7 @@ const void *zfi_get_extension(const char *id) {
                {ZF_EXT_CPU, &cpu_ext},
                {ZF_EXT_INSPECT, &inspect_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
-        if (strcmp(all[i].id, id) == 0) return all[i].table;
+        if (strcmp(all[i].id, id) == 0)
+            return all[i].table;
     return NULL;
 }

@@ -20,10 +20,12 @@ zf_status_t zfi_enter(zf_instance_t *inst, unsigned states, const char *origin, 
     if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
         return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
     if (!*inst->alive)
-        return zfi_error_scoped(err, ZF_ERR_FORKED, ZF_SCOPE_INSTANCE, 0, origin, "called in a child process after "
+        return zfi_error_scoped(err, ZF_ERR_FORKED, ZF_SCOPE_INSTANCE, 0, origin,
+                                "called in a child process after "
                                 "fork(): the instance's threads live in the parent; create one here instead");
     if (atomic_exchange(&inst->is_busy, 1))
-        return zfi_error(err, ZF_ERR_BUSY, origin, "another hook of this instance is running: a host that calls hooks "
+        return zfi_error(err, ZF_ERR_BUSY, origin,
+                         "another hook of this instance is running: a host that calls hooks "
                          "from several threads must lock");
     if (atomic_load(&inst->is_poisoned)) {
         pthread_mutex_lock(&inst->poison_lock);
@@ -31,10 +33,12 @@ zf_status_t zfi_enter(zf_instance_t *inst, unsigned states, const char *origin, 
         pthread_mutex_unlock(&inst->poison_lock);
     } else if (!(states & (1u << inst->state))) {
         st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\"%s", state_name(inst->state),
-                       inst->state == ZFI_STATE_CREATED ? ": call bind_params first" : ": parameters are already bound; "
-                       "binding again is not in this version");
+                       inst->state == ZFI_STATE_CREATED ? ": call bind_params first"
+                                                        : ": parameters are already bound; "
+                                                          "binding again is not in this version");
     }
-    if (st) atomic_store(&inst->is_busy, 0);
+    if (st)
+        atomic_store(&inst->is_busy, 0);
     return st;
 }
 
@@ -45,11 +49,13 @@ void zfi_log_at(zf_instance_t *inst, int32_t level, const char *component, const
     char text[512];
     va_list args;
     int n;
-    if (!inst->host->log || level > inst->config.level) return;
+    if (!inst->host->log || level > inst->config.level)
+        return;
     va_start(args, format);
     n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n < 0) return;
+    if (n < 0)
+        return;
     inst->host->log(inst->host->ctx, level, component, file, line, text,
                     (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
 }
@@ -57,26 +63,28 @@ void zfi_log_at(zf_instance_t *inst, int32_t level, const char *component, const
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static void list_timelines(zf_instance_t *inst, zfi_timeline_t **out) {
-    zfi_timeline_t *all[ZFI_N_TIMELINES] = {&inst->shipped, &inst->batches, &inst->finished, &inst->down, &inst->jobs,
-                                            &inst->up, &inst->merged, &inst->chosen, &inst->host_sel, &inst->enter_up,
-                                            &inst->enter_done, &inst->entered, &inst->control, &inst->stepped,
-                                            &inst->publish_due, &inst->enter_due};
+    zfi_timeline_t *all[ZFI_N_TIMELINES] = {&inst->shipped,  &inst->batches,  &inst->finished,    &inst->down,
+                                            &inst->jobs,     &inst->up,       &inst->merged,      &inst->chosen,
+                                            &inst->host_sel, &inst->enter_up, &inst->enter_done,  &inst->entered,
+                                            &inst->control,  &inst->stepped,  &inst->publish_due, &inst->enter_due};
     memcpy(out, all, sizeof all);
 }
 
 void zfi_timelines_init(zf_instance_t *inst) {
-    static const char *const names[ZFI_N_TIMELINES] = {"shipped", "batches", "finished", "down", "jobs", "up", "merged",
-                                                       "chosen", "host_sel", "enter_up", "enter_done", "entered",
-                                                       "control", "stepped", "publish_due", "enter_due"};
+    static const char *const names[ZFI_N_TIMELINES] = {
+        "shipped",  "batches",  "finished",   "down",    "jobs",    "up",      "merged",      "chosen",
+        "host_sel", "enter_up", "enter_done", "entered", "control", "stepped", "publish_due", "enter_due"};
     zfi_timeline_t *all[ZFI_N_TIMELINES];
     list_timelines(inst, all);
-    for (int i = 0; i < ZFI_N_TIMELINES; i++) zfi_timeline_init(all[i], names[i]);
+    for (int i = 0; i < ZFI_N_TIMELINES; i++)
+        zfi_timeline_init(all[i], names[i]);
 }
 
 void zfi_timelines_free(zf_instance_t *inst) {
     zfi_timeline_t *all[ZFI_N_TIMELINES];
     list_timelines(inst, all);
-    for (int i = 0; i < ZFI_N_TIMELINES; i++) zfi_timeline_free(all[i]);
+    for (int i = 0; i < ZFI_N_TIMELINES; i++)
+        zfi_timeline_free(all[i]);
 }
 
 void zfi_poison(zf_instance_t *inst, const zf_error_t *error) {
@@ -90,7 +98,8 @@ void zfi_poison(zf_instance_t *inst, const zf_error_t *error) {
     }
     pthread_mutex_unlock(&inst->poison_lock);
     list_timelines(inst, all);
-    for (int i = 0; i < ZFI_N_TIMELINES; i++) zfi_timeline_poison(all[i]);
+    for (int i = 0; i < ZFI_N_TIMELINES; i++)
+        zfi_timeline_poison(all[i]);
 }
 
 static void poison_timeout(zf_instance_t *inst, const zfi_timeline_t *timeline, uint64_t value) {
@@ -110,9 +119,12 @@ static void poison_timeout(zf_instance_t *inst, const zfi_timeline_t *timeline, 
 zf_status_t zfi_wait(zf_instance_t *inst, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns) {
     uint64_t waited = 0;
     zf_status_t st = zfi_timeline_wait(timeline, value, inst->timeout_ns, &waited);
-    if (waited && waited_ns) atomic_fetch_add(waited_ns, waited);
-    if (st == ZF_ERR_TIMEOUT) poison_timeout(inst, timeline, value);
-    if (!st && atomic_load(&inst->is_poisoned)) st = ZF_ERR_POISONED;
+    if (waited && waited_ns)
+        atomic_fetch_add(waited_ns, waited);
+    if (st == ZF_ERR_TIMEOUT)
+        poison_timeout(inst, timeline, value);
+    if (!st && atomic_load(&inst->is_poisoned))
+        st = ZF_ERR_POISONED;
     return st;
 }
 

@@ -9,12 +9,11 @@
  * and workers replay closed windows. Data that crosses threads is ordered by timelines alone (timeline.h):
  *   name        value                         signalled by   means
  *   shipped     batch number + 1              device         its gradients' statistics are taken
- *   batches     batch number + 1              down           ... and its gradients are in slots: the host's buffers are free
- *   finished    step t                        device         applied, norm and s of t are known
- *   down        step t                        down           slots, scalars and record of t are in host memory
- *   jobs        chunk job q + 1               workers        all chunk jobs <= q are replayed
- *   up          chunk job q + 1               up             its values are in the device's ring
- *   merged      chunk job q + 1               device         ... and visible; the ring's piece is free
+ *   batches     batch number + 1              down           ... and its gradients are in slots: the host's buffers are
+ * free finished    step t                        device         applied, norm and s of t are known down        step t
+ * down           slots, scalars and record of t are in host memory jobs        chunk job q + 1               workers
+ * all chunk jobs <= q are replayed up          chunk job q + 1               up             its values are in the
+ * device's ring merged      chunk job q + 1               device         ... and visible; the ring's piece is free
  *   chosen      step t                        control        choices of step t are made (maps may be read)
  *   host_sel    step t                        control        ... the host's own maps follow them, and what enters has
  *                                                            been read from w, m, v: the next window may be replayed
@@ -22,14 +21,13 @@
  *   enter_done  entering block e + 1          device         ... and in the compact state
  *   entered     step t                        device         channels chosen at t-1 are visible
  *   control     step t                        control        everything of step t is done there, its record is counted
- *   stepped     step t                        device         every visible write of step t is done, its report is written
- *   publish_due chunk job q + 1               host           its publication is on the device stream
- *   enter_due   step t                        host           the entering of channels chosen at t is on the device stream
- * Every wait has a deadline ([host] deadline_ms) but those for the last two, which last as long as the host does something
- * else between two steps.
- * A waiting graph without cycles: device waits for down (t-2), chosen, enter_up, up; down for device, jobs (recycled
- * pieces), control (t-4); up for jobs and merged; workers for down, up (their ring) and host_sel; control for down, jobs,
- * entered and enter_done. Each of these refers to work that the host pushed before.
+ *   stepped     step t                        device         every visible write of step t is done, its report is
+ * written publish_due chunk job q + 1               host           its publication is on the device stream enter_due
+ * step t                        host           the entering of channels chosen at t is on the device stream Every wait
+ * has a deadline ([host] deadline_ms) but those for the last two, which last as long as the host does something else
+ * between two steps. A waiting graph without cycles: device waits for down (t-2), chosen, enter_up, up; down for
+ * device, jobs (recycled pieces), control (t-4); up for jobs and merged; workers for down, up (their ring) and
+ * host_sel; control for down, jobs, entered and enter_done. Each of these refers to work that the host pushed before.
  */
 #ifndef ZFI_INSTANCE_H
 #define ZFI_INSTANCE_H
@@ -50,14 +48,14 @@
 #include "zf/plugin.h"
 
 enum {
-    ZFI_BATCH_ENTRIES = 64,    /* deliveries per batch: the unit of waking threads */
-    ZFI_N_BATCHES = 32,        /* batches in flight; a power of two */
+    ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
+    ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
     ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
-    ZFI_RECORD_DEPTH = 4,      /* importance records in host memory */
-    ZFI_ENTER_BLOCKS = 4,      /* blocks of entering state in flight */
-    ZFI_ENTER_ELEMS = 4096,    /* elements of one: 48 KiB of w, m, v */
-    ZFI_RING_CHUNKS = 8,       /* published chunks in the device's ring */
-    ZFI_MOST_QUEUES = 64,      /* queues of the host's that one instance may be used with */
+    ZFI_RECORD_DEPTH = 4,       /* importance records in host memory */
+    ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
+    ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
+    ZFI_RING_CHUNKS = 8,        /* published chunks in the device's ring */
+    ZFI_MOST_QUEUES = 64,       /* queues of the host's that one instance may be used with */
     ZFI_NO_PIECE = -1
 };
 
@@ -82,8 +80,8 @@ typedef struct zfi_close {
     int publishes_all; /* FLUSH: selected channels too */
 } zfi_close_t;
 
-/* Ring row of one step. The host's thread fills it before pushing what reads it; *dev is the device's, *scalars the copy
- * that down makes. A row is reused n_step_rows steps later, which every reader has left by then. */
+/* Ring row of one step. The host's thread fills it before pushing what reads it; *dev is the device's, *scalars the
+ * copy that down makes. A row is reused n_step_rows steps later, which every reader has left by then. */
 typedef struct zfi_step_row {
     uint64_t t;
     uint8_t *present;   /* [n_params] a gradient was delivered; cleared by params_changed (everything idle) */
@@ -95,9 +93,9 @@ typedef struct zfi_step_row {
     int32_t *cohort_table; /* [n_cohorts] */
     uint8_t *chooses;      /* [n_cohorts] a choice is due at this step's close */
     int has_choice;
-    uint64_t end_job;        /* jobs <= this are of closes <= t */
+    uint64_t end_job; /* jobs <= this are of closes <= t */
     uint32_t n_present;
-    int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
+    int waits_for_down;      /* the host keeps gradients until the report, so the report waits until they are copied */
     uint64_t n_enter_blocks; /* of this step's choice; written by control before chosen */
     zfi_step_scalars_t dev, scalars;
     zf_step_report_t report; /* written by the device before stepped */
@@ -106,8 +104,8 @@ typedef struct zfi_step_row {
 /* ---- deliveries -------------------------------------------------------------------------------------------------- */
 
 enum {
-    ZFI_DELIVER_SHIP = 1,     /* take statistics and copy down */
-    ZFI_DELIVER_SUM = 2,      /* add to the parameter's fp32 sum first */
+    ZFI_DELIVER_SHIP = 1,      /* take statistics and copy down */
+    ZFI_DELIVER_SUM = 2,       /* add to the parameter's fp32 sum first */
     ZFI_DELIVER_SUM_FIRST = 4, /* ... of which this is the first */
     ZFI_DELIVER_FROM_SUM = 8,  /* no source: ship the sum */
     ZFI_DELIVER_STRIDED = 16
@@ -143,7 +141,8 @@ typedef struct zfi_grad_state {
     uint64_t trial_call;       /* number of the call that trial belongs to */
     uint64_t shipped_nbytes;   /* of the newest shipment: lost if another follows */
     uint64_t staging_batch;    /* number + 1 of the newest batch that uses its staging; 0 = none */
-    uint64_t visible_seq;      /* sequence number, on inst->stream, of the newest visible write */
+    uint64_t visible_seq;      /* sequence number, on the stream of visible_epoch, of the newest visible write */
+    uint64_t visible_epoch;
 } zfi_grad_state_t;
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -162,7 +161,7 @@ typedef struct zfi_slots {
     struct zfi_free_piece {
         int32_t piece;
         uint64_t needs_job;
-    } *free; /* ring [n_pieces] */
+    } * free; /* ring [n_pieces] */
     uint64_t free_head, free_tail;
     int32_t *tables;
     uint32_t n_tables;
@@ -171,33 +170,33 @@ typedef struct zfi_slots {
 
 /* Choices: sums and host maps belong to control; maps of channels on their way in are read by the device. */
 typedef struct zfi_selection {
-    double *records[ZFI_RECORD_DEPTH]; /* [n_sums] written by down */
-    double *importance;                /* [n_sums] */
-    uint32_t *index;                   /* [n_index] selected channels by position */
-    uint8_t *mask;                     /* [n_channels] */
+    double *records[ZFI_RECORD_DEPTH];             /* [n_sums] written by down */
+    double *importance;                            /* [n_sums] */
+    uint32_t *index;                               /* [n_index] selected channels by position */
+    uint8_t *mask;                                 /* [n_channels] */
     uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
-    uint32_t *n_enter;                 /* [n_matrices] */
-    uint64_t *order;                   /* [3 x max channels] scratch of the choice: ranked channels and a mask */
-    uint64_t enter_block;              /* blocks produced so far */
-    uint64_t last_choice;              /* step of the newest choice of any cohort */
-    float *staging;                    /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] host side */
+    uint32_t *n_enter;                             /* [n_matrices] */
+    uint64_t *order;      /* [3 x max channels] scratch of the choice: ranked channels and a mask */
+    uint64_t enter_block; /* blocks produced so far */
+    uint64_t last_choice; /* step of the newest choice of any cohort */
+    float *staging;       /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] host side */
 } zfi_selection_t;
 
 /* What lives on the device. */
 typedef struct zfi_device_state {
-    float *w, *m, *v;    /* [n_sel_elems] compact, run ahead */
-    unsigned char *grad; /* [n_sel_grad_nbytes] compact gradient of this step */
-    uint64_t *grad_base; /* [n_matrices] byte offset into grad (host memory, constant) */
-    uint32_t *index;     /* [n_index] */
-    uint8_t *mask;       /* [n_channels] */
-    uint32_t *n;         /* [n_matrices], or in mean mode [n_index] */
-    double *sums[2];     /* [n_sums] importance sums of even and odd steps */
-    double *sum_squares; /* [n_params] of this step */
-    uint8_t *has_nonfinite; /* [n_params] */
-    unsigned char *ring; /* [ZFI_RING_CHUNKS][publish_piece_nbytes] */
-    float *enter;        /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] */
-    uint64_t enter_block; /* blocks taken so far */
-    zfi_scalars_t *scalars; /* [max k] scratch: mean mode's scalars per channel */
+    float *w, *m, *v;                   /* [n_sel_elems] compact, run ahead */
+    unsigned char *grad;                /* [n_sel_grad_nbytes] compact gradient of this step */
+    uint64_t *grad_base;                /* [n_matrices] byte offset into grad (host memory, constant) */
+    uint32_t *index;                    /* [n_index] */
+    uint8_t *mask;                      /* [n_channels] */
+    uint32_t *n;                        /* [n_matrices], or in mean mode [n_index] */
+    double *sums[2];                    /* [n_sums] importance sums of even and odd steps */
+    double *sum_squares;                /* [n_params] of this step */
+    uint8_t *has_nonfinite;             /* [n_params] */
+    unsigned char *ring;                /* [ZFI_RING_CHUNKS][publish_piece_nbytes] */
+    float *enter;                       /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] */
+    uint64_t enter_block;               /* blocks taken so far */
+    zfi_scalars_t *scalars;             /* [max k] scratch: mean mode's scalars per channel */
     zfi_stats_matrix_t *stats_matrices; /* [n_matrices] scratch of ship */
 } zfi_device_state_t;
 
@@ -223,22 +222,24 @@ struct zf_instance {
     uint32_t flags; /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     int state;
-    _Atomic int is_busy;           /* a hook runs */
-    const unsigned char *alive;    /* 1; a page that fork() wipes in the child */
+    _Atomic int is_busy;        /* a hook runs */
+    const unsigned char *alive; /* 1; a page that fork() wipes in the child */
     uint64_t timeout_ns;
 
     /* poison: the first asynchronous error; partner of every timeline wait */
     pthread_mutex_t poison_lock;
     _Atomic int is_poisoned;
     zf_error_t poison;
-    _Atomic uint32_t overwritten_param; /* id of a parameter the host changed unannounced; ZF_NO_ID = none */
-    _Atomic int log_pending;            /* warnings from other threads, spoken in the next hook */
+    _Atomic uint32_t n_overwritten; /* parameters the host changed unannounced ... */
+    _Atomic uint8_t *overwritten;   /* ... [n_params] which; set by the device, cleared by params_changed */
+    _Atomic int log_pending;        /* warnings from other threads, spoken in the next hook */
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
         control, stepped, publish_due, enter_due;
     zfi_queue_t *own_stream, *down_stream, *up_stream, *control_stream;
     zfi_queue_t *stream; /* device stream of the newest hook */
-    zfi_queue_t *host_queues[ZFI_MOST_QUEUES]; /* of the host, that have held commands of ours: destroy waits for them */
+    zfi_queue_t
+        *host_queues[ZFI_MOST_QUEUES]; /* of the host, that have held commands of ours: destroy waits for them */
     uint32_t n_host_queues;
     struct zfi_workers *workers;
 
@@ -255,7 +256,7 @@ struct zf_instance {
     zfi_device_state_t dev;
     unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
     zfi_arena_t staging_arena, sum_arena;
-    uint64_t *param_base;   /* [n_params] element offset of a parameter in staging and sums */
+    uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 
     /* the host thread's clocks */
     uint64_t t;          /* submitted steps */
@@ -269,6 +270,8 @@ struct zf_instance {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
     uint64_t n_batches;      /* pushed; entry n_batches is being filled */
     uint64_t n_calls;        /* of grads_ready */
+    uint64_t stream_epoch; /* changes of stream; visible writes of earlier ones are over at visible_floor of this one */
+    uint64_t visible_floor;
     int has_begun;           /* begin(t+1) was pushed */
     uint64_t waiting_choice; /* step of a choice whose channels have not yet become visible; 0 = none */
     int enter_state_pushed;  /* ... but their state is already on its way into the compact arrays (quiesce) */
@@ -286,7 +289,9 @@ struct zf_instance {
 
 static inline zfi_step_row_t *zfi_row(zf_instance_t *inst, uint64_t t) { return &inst->rows[t % inst->n_rows]; }
 static inline int zfi_is_mean(const zf_instance_t *inst) { return inst->config.deferred == ZFI_DEFERRED_MEAN; }
-static inline int zfi_is_warm_up(const zf_instance_t *inst, uint64_t t) { return t <= inst->config.full_warm_up_rounds; }
+static inline int zfi_is_warm_up(const zf_instance_t *inst, uint64_t t) {
+    return t <= inst->config.full_warm_up_rounds;
+}
 static inline int32_t *zfi_slot_table(const zf_instance_t *inst, uint32_t chunk, uint32_t table) {
     return inst->slots.tables + ((uint64_t)chunk * inst->slots.n_tables + table) * inst->config.update_interval;
 }

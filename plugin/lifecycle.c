@@ -24,11 +24,15 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
     if (args->flags & ~ZF_CREATE_CAP_FETCH)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
     if (args->norm_group)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "norm_group = %u: adding up norms of several "
-                         "instances is not in this version; 0", args->norm_group);
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
+                         "norm_group = %u: adding up norms of several "
+                         "instances is not in this version; 0",
+                         args->norm_group);
     if (args->device_type != ZF_DEVICE_CPU || args->device_id != 0)
-        return zfi_error(err, ZF_ERR_DEVICE, "create", "device type %d, id %d: this version has the CPU backend only (1, "
-                         "0)", args->device_type, args->device_id);
+        return zfi_error(err, ZF_ERR_DEVICE, "create",
+                         "device type %d, id %d: this version has the CPU backend only (1, "
+                         "0)",
+                         args->device_type, args->device_id);
     if (args->config_text && args->config_path)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)
@@ -45,8 +49,10 @@ static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
             return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, avx2, avx512",
                              forced);
         if (!zfi_kernels_of((zfi_isa_t)wanted))
-            return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
-                             "most", forced, zfi_isa_name(isa));
+            return zfi_error(err, ZF_ERR_CONFIG, "create",
+                             "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
+                             "most",
+                             forced, zfi_isa_name(isa));
         isa = (zfi_isa_t)wanted;
     }
     *out = zfi_kernels_of(isa);
@@ -66,9 +72,12 @@ static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
 
 static zf_status_t start_streams(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_queue_create(&inst->own_stream, "zf-device", err);
-    if (!st) st = zfi_queue_create(&inst->down_stream, "zf-down", err);
-    if (!st) st = zfi_queue_create(&inst->up_stream, "zf-up", err);
-    if (!st) st = zfi_queue_create(&inst->control_stream, "zf-control", err);
+    if (!st)
+        st = zfi_queue_create(&inst->down_stream, "zf-down", err);
+    if (!st)
+        st = zfi_queue_create(&inst->up_stream, "zf-up", err);
+    if (!st)
+        st = zfi_queue_create(&inst->control_stream, "zf-control", err);
     inst->stream = inst->own_stream;
     return st;
 }
@@ -84,7 +93,8 @@ static void free_instance(zf_instance_t *inst) {
     zfi_params_free(inst->params, inst->n_params);
     zfi_timelines_free(inst);
     pthread_mutex_destroy(&inst->poison_lock);
-    if (inst->alive) munmap((void *)(uintptr_t)inst->alive, 4096);
+    if (inst->alive)
+        munmap((void *)(uintptr_t)inst->alive, 4096);
     inst->magic = 0;
     free(inst);
 }
@@ -100,22 +110,28 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
     zf_create_args_t args;
     zf_instance_t *inst;
     zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_create_args_t", err);
-    if (!st && !out) st = zfi_error(err, ZF_ERR_ARGUMENT, "create", "out_instance is NULL");
-    if (!st) st = check_args(&args, err);
-    if (st) return st;
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "create", "out_instance is NULL");
+    if (!st)
+        st = check_args(&args, err);
+    if (st)
+        return st;
     inst = calloc(1, sizeof *inst);
-    if (!inst) return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
+    if (!inst)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     inst->host = args.host;
     inst->flags = args.flags;
     inst->device_type = args.device_type;
     inst->device = &zfi_device_cpu;
-    inst->overwritten_param = ZF_NO_ID;
     pthread_mutex_init(&inst->poison_lock, NULL);
     zfi_timelines_init(inst);
     st = read_config(&args, &inst->config, err);
-    if (!st) st = choose_kernels(&inst->kernels, err);
-    if (!st) st = map_alive_page(inst, err);
-    if (!st) st = start_streams(inst, err);
+    if (!st)
+        st = choose_kernels(&inst->kernels, err);
+    if (!st)
+        st = map_alive_page(inst, err);
+    if (!st)
+        st = start_streams(inst, err);
     if (st) {
         free_instance(inst);
         return st;
@@ -131,15 +147,18 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
 static uint32_t count_groups(const zfi_param_t *params, uint32_t n) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state && params[i].group > most) most = params[i].group;
+        if (params[i].has_state && params[i].group > most)
+            most = params[i].group;
     return most + 1;
 }
 
 static zf_status_t read_masters(zf_instance_t *inst) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < inst->n_params && !st; i++)
-        if (inst->params[i].has_state) st = inst->device->read_visible(inst, i);
-    if (!st) st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+        if (inst->params[i].has_state)
+            st = inst->device->read_visible(inst, i);
+    /* our own finite work on memory that unbind would free: waited for without a deadline */
+    zfi_timeline_wait(&inst->stream->executed, zfi_queue_newest(inst->stream), UINT64_MAX, NULL);
     return st;
 }
 
@@ -154,44 +173,53 @@ static void unbind(zf_instance_t *inst) {
 static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                         zf_error_t *err) {
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->device_type, &inst->params, err);
-    if (st) return st;
+    if (st)
+        return st;
     inst->n_params = n;
     inst->n_groups = count_groups(inst->params, n);
     st = zfi_plan_build(&inst->config, inst->params, n, &inst->plan, err);
-    if (!st) st = zfi_memory_bind(inst, err);
+    if (!st)
+        st = zfi_memory_bind(inst, err);
     if (!st) {
         zfi_window_start(inst);
         st = read_masters(inst);
-        if (st) zfi_error(err, st, "bind_params", "cannot read the parameters");
+        if (st)
+            zfi_error(err, st, "bind_params", "cannot read the parameters");
     }
     inst->n_workers = zfi_workers_count(&inst->config);
-    if (!st) st = zfi_workers_start(inst, inst->n_workers, err);
-    if (st) unbind(inst);
+    if (!st)
+        st = zfi_workers_start(inst, inst->n_workers, err);
+    if (st)
+        unbind(inst);
     return st;
 }
 
 static void log_plan(zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->layout;
     double per = (double)layout->n_elems;
-    zfi_log(inst, ZF_LOG_INFO, "bind",
-            "ZenFlow %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %.3g, lag %u; kernels %s, "
-            "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-            zfi_is_mean(inst) ? "mean" : "replay", layout->n_elems, inst->n_params, inst->device->name,
-            inst->config.update_interval, inst->config.topk_ratio, inst->config.publish_lag, inst->kernels->name,
-            inst->n_workers, (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
-            (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
-            (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
+    zfi_log(
+        inst, ZF_LOG_INFO, "bind",
+        "ZenFlow %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %.3g, lag %u; kernels %s, "
+        "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
+        zfi_is_mean(inst) ? "mean" : "replay", layout->n_elems, inst->n_params, inst->device->name,
+        inst->config.update_interval, inst->config.topk_ratio, inst->config.publish_lag, inst->kernels->name,
+        inst->n_workers, (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
+        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
 }
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
     zf_status_t st = zfi_enter(inst, 1u << ZFI_STATE_CREATED, "bind_params", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
-    if (!st) st = bind(inst, decls, n, elem_size, err);
+    if (!st)
+        st = bind(inst, decls, n, elem_size, err);
     if (!st) {
         inst->state = ZFI_STATE_BOUND;
-        for (uint32_t i = 0; i < n && out_ids; i++) out_ids[i] = i;
+        for (uint32_t i = 0; i < n && out_ids; i++)
+            out_ids[i] = i;
         zfi_struct_write(out_layout, &inst->layout, sizeof inst->layout);
         log_plan(inst);
     }
@@ -212,13 +240,17 @@ static int wait_for_host_queues(zf_instance_t *inst) {
 }
 
 void zfi_destroy(zf_instance_t *inst) {
-    if (!inst || inst->magic != ZFI_INSTANCE_MAGIC) return;
-    if (!*inst->alive) return; /* a forked child: the threads that use this memory are the parent's */
+    if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
+        return;
+    if (!*inst->alive)
+        return; /* a forked child: the threads that use this memory are the parent's */
     if (inst->state != ZFI_STATE_CREATED && !atomic_load(&inst->is_poisoned)) {
         zf_error_t err = {.struct_size = sizeof err};
-        if (zfi_quiesce(inst, ZF_QUIESCE_DRAIN, &err) < 0) zfi_log(inst, ZF_LOG_ERROR, "destroy", "%s", err.message);
+        if (zfi_quiesce(inst, ZF_QUIESCE_DRAIN, &err) < 0)
+            zfi_log(inst, ZF_LOG_ERROR, "destroy", "%s", err.message);
     }
-    if (!atomic_load(&inst->is_poisoned)) { /* what only a next step would have released: publishes that were still due */
+    if (!atomic_load(
+            &inst->is_poisoned)) { /* what only a next step would have released: publishes that were still due */
         zf_error_t end = {.struct_size = sizeof end, .status = ZF_ERR_STATE, .message = "the instance was destroyed"};
         zfi_poison(inst, &end);
     }
@@ -226,7 +258,9 @@ void zfi_destroy(zf_instance_t *inst) {
         free_instance(inst);
         return;
     }
-    zfi_log(inst, ZF_LOG_ERROR, "destroy", "a queue of the host's still holds commands of this instance after %u ms "
-            "([host] deadline_ms): its memory is left to them", inst->config.deadline_ms);
+    zfi_log(inst, ZF_LOG_ERROR, "destroy",
+            "a queue of the host's still holds commands of this instance after %u ms "
+            "([host] deadline_ms): its memory is left to them",
+            inst->config.deadline_ms);
     inst->magic = 0;
 }

@@ -9,7 +9,8 @@
 static uint64_t max_channels(const zfi_plan_t *plan) {
     uint64_t most = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        if (plan->matrices[i].n_channels > most) most = plan->matrices[i].n_channels;
+        if (plan->matrices[i].n_channels > most)
+            most = plan->matrices[i].n_channels;
     return most;
 }
 
@@ -34,7 +35,8 @@ static void lay_out_rows(zf_instance_t *inst, zfi_arena_t *arena) {
 static void lay_out_selection(zf_instance_t *inst, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &inst->plan;
     zfi_selection_t *sel = &inst->sel;
-    for (int i = 0; i < ZFI_RECORD_DEPTH; i++) sel->records[i] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    for (int i = 0; i < ZFI_RECORD_DEPTH; i++)
+        sel->records[i] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
     sel->mask = zfi_arena_take(arena, plan->n_channels, 1);
@@ -54,6 +56,7 @@ static void lay_out_clocks(zf_instance_t *inst, zfi_arena_t *arena) {
     inst->due = zfi_arena_take(arena, n_cohorts, sizeof *inst->due);
     inst->skip_publish_below = zfi_arena_take(arena, inst->plan.n_matrices, sizeof *inst->skip_publish_below);
     inst->grads = zfi_arena_take(arena, inst->n_params, sizeof *inst->grads);
+    inst->overwritten = zfi_arena_take(arena, inst->n_params, sizeof *inst->overwritten);
     inst->param_base = zfi_arena_take(arena, inst->n_params, sizeof *inst->param_base);
     inst->dev.grad_base = zfi_arena_take(arena, inst->plan.n_matrices, sizeof *inst->dev.grad_base);
     inst->batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *inst->batch_ring);
@@ -89,7 +92,8 @@ static void lay_out_device(zf_instance_t *inst, zfi_arena_t *arena) {
     zfi_device_state_t *dev = &inst->dev;
     uint64_t n_scalars = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        if (plan->matrices[i].k > n_scalars) n_scalars = plan->matrices[i].k;
+        if (plan->matrices[i].k > n_scalars)
+            n_scalars = plan->matrices[i].k;
     dev->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     dev->m = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     dev->v = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
@@ -112,11 +116,13 @@ static zf_status_t check_room(const zf_instance_t *inst, uint64_t host, uint64_t
     uint64_t need = host + (inst->device_type == ZF_DEVICE_CPU ? device : 0);
     int is_configured = limit != 0;
     uint64_t have = is_configured ? limit : available;
-    if (need <= have) return ZF_OK;
-    return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): "
+    if (need <= have)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
+                     "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): "
                      "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
-                     "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory", need >> 20,
-                     have >> 20, is_configured ? "[host] memory_limit_mib" : "available to this process",
+                     "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
+                     need >> 20, have >> 20, is_configured ? "[host] memory_limit_mib" : "available to this process",
                      inst->layout.host_state_nbytes >> 20, inst->layout.host_slots_nbytes >> 20,
                      inst->layout.host_publish_nbytes >> 20, device >> 20);
 }
@@ -143,8 +149,10 @@ zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err) {
     lay_out_device(inst, &device);
     fill_layout(inst, &host, &device);
     st = check_room(inst, inst->layout.host_nbytes, inst->layout.device_nbytes, err);
-    if (!st) st = zfi_arena_map(&host, "the host's optimizer state", err);
-    if (!st) st = zfi_arena_map(&device, "the device's side", err);
+    if (!st)
+        st = zfi_arena_map(&host, "the host's optimizer state", err);
+    if (!st)
+        st = zfi_arena_map(&device, "the device's side", err);
     if (st) {
         zfi_arena_free(&host);
         return st;
@@ -155,13 +163,13 @@ zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err) {
     lay_out_device(inst, &inst->device_arena);
     for (uint32_t i = 0; i < inst->n_params; i++) {
         inst->param_base[i] = base;
-        if (inst->params[i].has_state) base += (inst->params[i].n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN *
-                                               ZFI_STATE_ALIGN;
+        if (inst->params[i].has_state)
+            base += (inst->params[i].n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
     }
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        uint64_t nbytes = matrix->k * zfi_channel_elems(matrix) *
-                          zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
+        uint64_t nbytes =
+            matrix->k * zfi_channel_elems(matrix) * zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
         inst->dev.grad_base[i] = grad_base;
         grad_base += (nbytes + 3) / 4 * 4;
     }
@@ -179,11 +187,17 @@ void zfi_memory_free(zf_instance_t *inst) {
 static zf_status_t map_per_element(zf_instance_t *inst, zfi_arena_t *arena, const char *what, zf_error_t *err) {
     uint64_t n = 0;
     zf_status_t st;
-    if (arena->base) return ZF_OK;
+    if (arena->base)
+        return ZF_OK;
     for (uint32_t i = 0; i < inst->n_params; i++)
-        if (inst->params[i].has_state) n = inst->param_base[i] + inst->params[i].n_elems;
+        if (inst->params[i].has_state)
+            n = inst->param_base[i] + inst->params[i].n_elems;
     zfi_arena_take(arena, n, 4);
-    st = zfi_arena_map(arena, what, err);
+    st = check_room(
+        inst, inst->config.memory_limit_mib ? zfi_memory_host_nbytes(inst) : 0,
+        zfi_arena_mapped_nbytes(arena) + (inst->config.memory_limit_mib ? zfi_memory_device_nbytes(inst) : 0), err);
+    if (!st)
+        st = zfi_arena_map(arena, what, err);
     if (st) {
         memset(arena, 0, sizeof *arena);
         return st;

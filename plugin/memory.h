@@ -8,7 +8,8 @@
 zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err);
 void zfi_memory_free(zf_instance_t *inst);
 
-/* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first use. */
+/* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
+ * use. */
 zf_status_t zfi_memory_need_staging(zf_instance_t *inst, zf_error_t *err);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zf_instance_t *inst, zf_error_t *err);

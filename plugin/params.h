@@ -24,8 +24,8 @@ typedef struct zfi_param {
     uint64_t n_batch, rows, cols;
     unsigned char *visible; /* the host's memory, element 0 */
     int is_contiguous;
-    int64_t row_stride;        /* of the visible tensor */
-    int64_t *col_offset;       /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
+    int64_t row_stride;  /* of the visible tensor */
+    int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
     uint32_t first_matrix, n_matrices; /* plan.h */
     uint32_t first_ref, n_refs;        /* its segments, through plan.param_segments */
 } zfi_param_t;

@@ -1,4 +1,5 @@
-/* plugin/plan.c - matrices, cohorts, chunks and the peak of the slot pool (contract in plan.h; rules in SCHEDULE.md). */
+/* plugin/plan.c - matrices, cohorts, chunks and the peak of the slot pool (contract in plan.h; rules in SCHEDULE.md).
+ */
 #include "plan.h"
 
 #include <math.h>
@@ -7,7 +8,13 @@
 
 #include "error.h"
 
-enum { LARGEST_PIECE = 1 << 18, USUAL_PIECE = 1 << 16, SMALLEST_PIECE = 1 << 12, CHUNKS_WANTED = 16, MANY_CHUNKS = 16384 };
+enum {
+    LARGEST_PIECE = 1 << 18,
+    USUAL_PIECE = 1 << 16,
+    SMALLEST_PIECE = 1 << 12,
+    CHUNKS_WANTED = 16,
+    MANY_CHUNKS = 16384
+};
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
@@ -18,7 +25,8 @@ static uint64_t matrix_nbytes(const zfi_param_t *param) {
 static uint64_t total_nbytes(const zfi_param_t *params, uint32_t n) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state) total += params[i].n_batch * matrix_nbytes(&params[i]);
+        if (params[i].has_state)
+            total += params[i].n_batch * matrix_nbytes(&params[i]);
     return total;
 }
 
@@ -30,9 +38,12 @@ static uint64_t n_blocks(const zfi_param_t *param, uint64_t total, uint64_t n_co
 
 static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double topk_ratio) {
     double k = floor(topk_ratio * (double)n_channels + 0.5);
-    if (param->flags & ZF_PARAM_NEVER_SELECTED) return 0;
-    if ((param->flags & ZF_PARAM_ALWAYS_SELECTED) || param->ndim - param->n_batch_axes <= 1) return n_channels;
-    if (k < 1) return 1;
+    if (param->flags & ZF_PARAM_NEVER_SELECTED)
+        return 0;
+    if ((param->flags & ZF_PARAM_ALWAYS_SELECTED) || param->ndim - param->n_batch_axes <= 1)
+        return n_channels;
+    if (k < 1)
+        return 1;
     return k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
@@ -58,7 +69,8 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->sel_base = plan->n_sel_elems;
     plan->n_channels += out->n_channels;
     plan->n_index += out->k;
-    if (out->is_choosable) plan->n_sums += out->n_channels;
+    if (out->is_choosable)
+        plan->n_sums += out->n_channels;
     plan->n_sel_elems += out->k * (out->rows * out->cols / out->n_channels);
     plan->n_sel_grad_nbytes += out->k * (out->rows * out->cols / out->n_channels) * zfi_dtype_nbytes(param->grad_dtype);
     plan->n_elems += out->rows * out->cols;
@@ -68,18 +80,21 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
 static uint32_t count_matrices(const zfi_param_t *params, uint32_t n, uint64_t total, uint64_t n_cohorts) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state) count += params[i].n_batch * n_blocks(&params[i], total, n_cohorts);
+        if (params[i].has_state)
+            count += params[i].n_batch * n_blocks(&params[i], total, n_cohorts);
     return count > UINT32_MAX / 2 ? 0 : (uint32_t)count;
 }
 
-static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32_t n, uint64_t total, zfi_plan_t *plan) {
+static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32_t n, uint64_t total,
+                         zfi_plan_t *plan) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         zfi_param_t *param = &params[i];
         uint64_t blocks;
         param->first_matrix = at;
         param->n_matrices = 0;
-        if (!param->has_state) continue;
+        if (!param->has_state)
+            continue;
         blocks = n_blocks(param, total, plan->n_cohorts);
         for (uint64_t b = 0; b < param->n_batch; b++)
             for (uint64_t j = 0; j < blocks; j++)
@@ -93,17 +108,20 @@ static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32
 
 static int larger_first(const void *a, const void *b) {
     const zfi_matrix_t *x = *(zfi_matrix_t *const *)a, *y = *(zfi_matrix_t *const *)b;
-    if (x->nbytes != y->nbytes) return x->nbytes > y->nbytes ? -1 : 1;
+    if (x->nbytes != y->nbytes)
+        return x->nbytes > y->nbytes ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
 static void deal_cohorts(zfi_plan_t *plan, zfi_matrix_t **sorted) {
-    for (uint32_t i = 0; i < plan->n_matrices; i++) sorted[i] = &plan->matrices[i];
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        sorted[i] = &plan->matrices[i];
     qsort(sorted, plan->n_matrices, sizeof *sorted, larger_first);
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         uint32_t best = 0;
         for (uint32_t j = 1; j < plan->n_cohorts; j++)
-            if (plan->cohorts[j].nbytes < plan->cohorts[best].nbytes) best = j;
+            if (plan->cohorts[j].nbytes < plan->cohorts[best].nbytes)
+                best = j;
         sorted[i]->cohort = best;
         plan->cohorts[best].nbytes += sorted[i]->nbytes;
         plan->cohorts[best].n_matrices++;
@@ -117,8 +135,10 @@ static void deal_cohorts(zfi_plan_t *plan, zfi_matrix_t **sorted) {
 static uint32_t choose_piece(const zfi_plan_t *plan, uint64_t grad_nbytes) {
     uint64_t wanted = grad_nbytes / plan->n_cohorts / CHUNKS_WANTED;
     uint32_t piece = SMALLEST_PIECE;
-    while (piece < USUAL_PIECE && piece < wanted) piece *= 2;
-    while (piece < LARGEST_PIECE && grad_nbytes / piece > MANY_CHUNKS) piece *= 2;
+    while (piece < USUAL_PIECE && piece < wanted)
+        piece *= 2;
+    while (piece < LARGEST_PIECE && grad_nbytes / piece > MANY_CHUNKS)
+        piece *= 2;
     return piece;
 }
 
@@ -168,7 +188,8 @@ static void place_matrix(layout_t *layout, uint32_t number) {
     matrix->state_base = layout->state_at;
     while (done < n) {
         uint32_t room, take;
-        if (layout->fill_elems >= layout->chunk_elems) open_chunk(layout, &layout->params[matrix->param]);
+        if (layout->fill_elems >= layout->chunk_elems)
+            open_chunk(layout, &layout->params[matrix->param]);
         room = layout->chunk_elems - layout->fill_elems;
         take = n - done < room ? (uint32_t)(n - done) : room;
         place_segment(layout, number, done, take);
@@ -177,16 +198,19 @@ static void place_matrix(layout_t *layout, uint32_t number) {
 }
 
 /* Matrices of one cohort and one class of data types, in number order. */
-static void place_class(layout_t *layout, uint32_t cohort, zfi_dtype_t dtype, zfi_dtype_t grad_dtype, uint32_t *listed) {
+static void place_class(layout_t *layout, uint32_t cohort, zfi_dtype_t dtype, zfi_dtype_t grad_dtype,
+                        uint32_t *listed) {
     zfi_plan_t *plan = layout->plan;
     layout->chunk_elems = (uint32_t)(plan->piece_nbytes / zfi_dtype_nbytes(grad_dtype));
     layout->fill_elems = layout->chunk_elems; /* the first matrix opens a chunk */
     layout->state_at += -layout->state_at % ZFI_STATE_ALIGN;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         const zfi_param_t *param = &layout->params[plan->matrices[i].param];
-        if (plan->matrices[i].cohort != cohort || param->dtype != dtype || param->grad_dtype != grad_dtype) continue;
+        if (plan->matrices[i].cohort != cohort || param->dtype != dtype || param->grad_dtype != grad_dtype)
+            continue;
         place_matrix(layout, i);
-        if (!layout->is_counting) plan->cohort_matrices[*listed] = i;
+        if (!layout->is_counting)
+            plan->cohort_matrices[*listed] = i;
         (*listed)++;
     }
 }
@@ -202,7 +226,8 @@ static void lay_out(zfi_plan_t *plan, const zfi_param_t *params, int is_counting
         plan->cohorts[c].first_chunk = first_chunk;
         plan->cohorts[c].n_chunks = layout.n_chunks - first_chunk;
         plan->cohorts[c].first_matrix = first_matrix;
-        if (plan->cohorts[c].n_chunks > plan->max_close_chunks) plan->max_close_chunks = plan->cohorts[c].n_chunks;
+        if (plan->cohorts[c].n_chunks > plan->max_close_chunks)
+            plan->max_close_chunks = plan->cohorts[c].n_chunks;
     }
     plan->n_chunks = layout.n_chunks;
     plan->n_segments = layout.n_segments;
@@ -211,7 +236,8 @@ static void lay_out(zfi_plan_t *plan, const zfi_param_t *params, int is_counting
 
 static void refer_segments(zfi_plan_t *plan, zfi_param_t *params, uint32_t n_params) {
     uint32_t at = 0;
-    for (uint32_t i = 0; i < plan->n_segments; i++) params[plan->matrices[plan->segments[i].matrix].param].n_refs++;
+    for (uint32_t i = 0; i < plan->n_segments; i++)
+        params[plan->matrices[plan->segments[i].matrix].param].n_refs++;
     for (uint32_t i = 0; i < n_params; i++) {
         params[i].first_ref = at;
         at += params[i].n_refs;
@@ -225,8 +251,9 @@ static void refer_segments(zfi_plan_t *plan, zfi_param_t *params, uint32_t n_par
 
 /* ---- the slot pool ----------------------------------------------------------------------------------------------- */
 
-/* Pieces in use while the gradients of a step arrive, in the steady state, when the cohort that closed at the step before
- * is still being replayed: cohort c, which closed last `age` steps ago, holds age slots; the youngest also its old window. */
+/* Pieces in use while the gradients of a step arrive, in the steady state, when the cohort that closed at the step
+ * before is still being replayed: cohort c, which closed last `age` steps ago, holds age slots; the youngest also its
+ * old window. */
 static uint64_t pieces_at(const zfi_plan_t *plan, uint32_t interval, uint32_t phase) {
     uint64_t pieces = 0;
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
@@ -242,7 +269,8 @@ static void size_pool(zfi_plan_t *plan, uint32_t interval) {
     for (uint32_t phase = 0; phase < interval; phase++) {
         uint64_t pieces = pieces_at(plan, interval, phase);
         sum += (double)pieces;
-        if (pieces > peak) peak = pieces;
+        if (pieces > peak)
+            peak = pieces;
     }
     plan->n_slot_pieces = (uint32_t)peak;
     plan->slots_peak = (double)peak / plan->n_chunks;
@@ -269,7 +297,8 @@ static zf_status_t allocate_second(zfi_plan_t *plan) {
 static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state) total += params[i].n_elems * zfi_dtype_nbytes(params[i].grad_dtype);
+        if (params[i].has_state)
+            total += params[i].n_elems * zfi_dtype_nbytes(params[i].grad_dtype);
     return total;
 }
 
@@ -278,22 +307,26 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     zfi_matrix_t **sorted;
     uint32_t n_matrices = count_matrices(params, n_params, total, plan->n_cohorts);
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
-    if (st) return st;
+    if (st)
+        return st;
     cut_matrices(config, params, n_params, total, plan);
     sorted = malloc(plan->n_matrices * sizeof *sorted);
-    if (!sorted) return ZF_ERR_MEMORY;
+    if (!sorted)
+        return ZF_ERR_MEMORY;
     deal_cohorts(plan, sorted);
     free(sorted);
     plan->piece_nbytes = choose_piece(plan, all_grad_nbytes(params, n_params));
     plan->piece_stride = plan->piece_nbytes + (plan->piece_nbytes >= USUAL_PIECE ? 5 * 64 : 64);
     lay_out(plan, params, 1);
     st = allocate_second(plan);
-    if (st) return st;
+    if (st)
+        return st;
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
     for (uint32_t i = 0; i < plan->n_chunks; i++) {
         uint32_t nbytes = plan->chunks[i].n_elems * (uint32_t)zfi_dtype_nbytes(plan->chunks[i].dtype);
-        if (nbytes > plan->publish_piece_nbytes) plan->publish_piece_nbytes = nbytes;
+        if (nbytes > plan->publish_piece_nbytes)
+            plan->publish_piece_nbytes = nbytes;
     }
     size_pool(plan, config->update_interval);
     return ZF_OK;
@@ -305,8 +338,10 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
     uint64_t total = total_nbytes(params, n_params);
     zf_status_t st;
     if (total == 0)
-        return zfi_error(err, ZF_ERR_PARAM, "bind_params", "none of the %u parameters is trainable (frozen, tied or "
-                         "empty): there is nothing to optimise", n_params);
+        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
+                         "none of the %u parameters is trainable (frozen, tied or "
+                         "empty): there is nothing to optimise",
+                         n_params);
     st = build(config, params, n_params, total, &plan);
     if (st) {
         zfi_plan_free(&plan);

@@ -1,9 +1,10 @@
 /* plugin/plan.h - the plan: parameters cut into matrices, matrices dealt into cohorts, cohorts laid out in chunks.
  *
- * Model. A matrix is the unit of selection and of the schedule (SCHEDULE.md). The host's state arrays w, m, v follow the
- * order cohort, data type class, matrix; within them a matrix is contiguous, row-major, and starts at a multiple of
- * ZFI_STATE_ALIGN elements. A chunk is a fixed range of that order and the unit of a replay: its slots, one piece of the
- * slot pool each, have the same layout. A segment is where a matrix and a chunk overlap. All of it is fixed at bind.
+ * Model. A matrix is the unit of selection and of the schedule (SCHEDULE.md). The host's state arrays w, m, v follow
+ * the order cohort, data type class, matrix; within them a matrix is contiguous, row-major, and starts at a multiple of
+ * ZFI_STATE_ALIGN elements. A chunk is a fixed range of that order and the unit of a replay: its slots, one piece of
+ * the slot pool each, have the same layout. A segment is where a matrix and a chunk overlap. All of it is fixed at
+ * bind.
  */
 #ifndef ZFI_PLAN_H
 #define ZFI_PLAN_H
@@ -29,8 +30,8 @@ typedef struct zfi_matrix {
     uint64_t index_base;   /* index into arrays of k per matrix */
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     int channels_are_rows;
-    int is_choosable;      /* 0 < k < n_channels */
-    zfi_place_t place;     /* of its element (0, 0) in the visible parameter */
+    int is_choosable;  /* 0 < k < n_channels */
+    zfi_place_t place; /* of its element (0, 0) in the visible parameter */
 } zfi_matrix_t;
 
 typedef struct zfi_segment {
@@ -55,11 +56,11 @@ typedef struct zfi_cohort_plan {
 
 typedef struct zfi_plan {
     uint32_t n_matrices, n_segments, n_chunks, n_cohorts;
-    zfi_matrix_t *matrices;        /* by (parameter, batch, row block) */
-    uint32_t *cohort_matrices;     /* [n_matrices] grouped by cohort, in state order */
-    zfi_segment_t *segments;       /* by chunk */
-    uint32_t *param_segments;      /* [n_segments] segment numbers grouped by parameter */
-    zfi_chunk_t *chunks;           /* by cohort */
+    zfi_matrix_t *matrices;    /* by (parameter, batch, row block) */
+    uint32_t *cohort_matrices; /* [n_matrices] grouped by cohort, in state order */
+    zfi_segment_t *segments;   /* by chunk */
+    uint32_t *param_segments;  /* [n_segments] segment numbers grouped by parameter */
+    zfi_chunk_t *chunks;       /* by cohort */
     zfi_cohort_plan_t *cohorts;
     uint32_t piece_nbytes;         /* of a slot pool piece */
     uint32_t piece_stride;         /* from one piece to the next: off powers of two, which share cache sets */

@@ -17,7 +17,8 @@ int zfi_thread_start(pthread_t *out, const char *name, void *(*main)(void *), vo
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(out, NULL, main, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0) pthread_setname_np(*out, name);
+    if (rc == 0)
+        pthread_setname_np(*out, name);
     return rc;
 }
 
@@ -25,7 +26,8 @@ int zfi_thread_start(pthread_t *out, const char *name, void *(*main)(void *), vo
 static int take(zfi_queue_t *queue, uint64_t n_run, zfi_command_t *out) {
     int has_one;
     pthread_mutex_lock(&queue->lock);
-    while (queue->n_pushed == n_run && !queue->is_ending) pthread_cond_wait(&queue->not_empty, &queue->lock);
+    while (queue->n_pushed == n_run && !queue->is_ending)
+        pthread_cond_wait(&queue->not_empty, &queue->lock);
     has_one = queue->n_pushed != n_run;
     if (has_one) {
         *out = queue->commands[n_run % ZFI_QUEUE_LENGTH];
@@ -50,7 +52,8 @@ zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *er
     zfi_queue_t *queue = malloc(sizeof *queue);
     pthread_condattr_t attr;
     int rc;
-    if (!queue) return zfi_error(err, ZF_ERR_MEMORY, "queue", "no memory for a queue of %zu bytes", sizeof *queue);
+    if (!queue)
+        return zfi_error(err, ZF_ERR_MEMORY, "queue", "no memory for a queue of %zu bytes", sizeof *queue);
     memset(queue, 0, offsetof(zfi_queue_t, commands));
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->not_empty, NULL);
@@ -72,7 +75,8 @@ zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *er
 }
 
 void zfi_queue_destroy(zfi_queue_t *queue) {
-    if (!queue) return;
+    if (!queue)
+        return;
     pthread_mutex_lock(&queue->lock);
     queue->is_ending = 1;
     pthread_cond_signal(&queue->not_empty);
@@ -93,19 +97,24 @@ zf_status_t zfi_queue_push_within(zfi_queue_t *queue, uint64_t timeout_ns, zfi_q
     zfi_command_t *command;
     struct timespec deadline;
     int rc = 0;
-    if (args_nbytes > ZFI_QUEUE_ARGS) return ZF_ERR_INTERNAL;
+    if (args_nbytes > ZFI_QUEUE_ARGS)
+        return ZF_ERR_INTERNAL;
     pthread_mutex_lock(&queue->lock);
-    if (is_full(queue)) zfi_deadline(timeout_ns, &deadline);
-    while (is_full(queue) && rc == 0) rc = pthread_cond_timedwait(&queue->not_full, &queue->lock, &deadline);
+    if (is_full(queue))
+        zfi_deadline(timeout_ns, &deadline);
+    while (is_full(queue) && rc == 0)
+        rc = pthread_cond_timedwait(&queue->not_full, &queue->lock, &deadline);
     if (is_full(queue)) {
         pthread_mutex_unlock(&queue->lock);
         return ZF_ERR_TIMEOUT;
     }
     command = &queue->commands[queue->n_pushed % ZFI_QUEUE_LENGTH];
     command->fn = fn;
-    if (args_nbytes) memcpy(command->args, args, args_nbytes);
+    if (args_nbytes)
+        memcpy(command->args, args, args_nbytes);
     queue->n_pushed++;
-    if (out_seq) *out_seq = queue->n_pushed;
+    if (out_seq)
+        *out_seq = queue->n_pushed;
     pthread_cond_signal(&queue->not_empty);
     pthread_mutex_unlock(&queue->lock);
     return ZF_OK;

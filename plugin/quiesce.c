@@ -1,4 +1,5 @@
-/* plugin/quiesce.c - DRAIN, FLUSH and params_changed (contracts in zf/plugin.h; rules in SCHEDULE.md, "Between steps"). */
+/* plugin/quiesce.c - DRAIN, FLUSH and params_changed (contracts in zf/plugin.h; rules in SCHEDULE.md, "Between steps").
+ */
 #include "quiesce.h"
 
 #include <string.h>
@@ -17,10 +18,14 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 
 static zf_status_t wait_all(zf_instance_t *inst) {
     zf_status_t st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), &inst->count.host_wait_ns);
-    if (!st) st = zfi_wait(inst, &inst->batches, inst->n_batches, &inst->count.host_wait_ns);
-    if (!st) st = zfi_wait(inst, &inst->down, inst->t, &inst->count.host_wait_ns);
-    if (!st) st = zfi_wait(inst, &inst->jobs, inst->next_job, &inst->count.host_wait_ns);
-    if (!st) st = zfi_wait(inst, &inst->control, inst->t, &inst->count.host_wait_ns);
+    if (!st)
+        st = zfi_wait(inst, &inst->batches, inst->n_batches, &inst->count.host_wait_ns);
+    if (!st)
+        st = zfi_wait(inst, &inst->down, inst->t, &inst->count.host_wait_ns);
+    if (!st)
+        st = zfi_wait(inst, &inst->jobs, inst->next_job, &inst->count.host_wait_ns);
+    if (!st)
+        st = zfi_wait(inst, &inst->control, inst->t, &inst->count.host_wait_ns);
     return st;
 }
 
@@ -29,11 +34,15 @@ zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
     if (!st && inst->waiting_choice) {
         /* control must get rid of entering state to come to rest; taking it early is not visible */
         st = zfi_deliver_begin(inst);
-        if (!st) st = zfi_push_enter_state(inst);
+        if (!st)
+            st = zfi_push_enter_state(inst);
     }
-    if (!st) st = wait_all(inst);
-    if (!st) return ZF_OK;
-    if (atomic_load(&inst->is_poisoned)) return zfi_error_copy(err, &inst->poison);
+    if (!st)
+        st = wait_all(inst);
+    if (!st)
+        return ZF_OK;
+    if (atomic_load(&inst->is_poisoned))
+        return zfi_error_copy(err, &inst->poison);
     return zfi_error(err, st, "quiesce", "the device did not come to rest");
 }
 
@@ -47,10 +56,12 @@ static zf_status_t close_all(zf_instance_t *inst) {
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++) {
         zfi_close_t close;
         zfi_window_close(inst, c, inst->t, 1, &close);
-        if (close.n_chunks == 0) continue;
+        if (close.n_chunks == 0)
+            continue;
         zfi_workers_push(inst, &close);
         st = zfi_transfer_publish(inst, &close);
-        if (!st) st = zfi_push_publish(inst, &close);
+        if (!st)
+            st = zfi_push_publish(inst, &close);
     }
     zfi_window_restart(inst);
     return st;
@@ -58,17 +69,22 @@ static zf_status_t close_all(zf_instance_t *inst) {
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_drain(inst, err);
-    if (st) return st;
+    if (st)
+        return st;
     st = close_all(inst);
-    if (!st) st = wait_all(inst);
-    if (!st) return ZF_OK;
-    if (atomic_load(&inst->is_poisoned)) return zfi_error_copy(err, &inst->poison);
+    if (!st)
+        st = wait_all(inst);
+    if (!st)
+        return ZF_OK;
+    if (atomic_load(&inst->is_poisoned))
+        return zfi_error_copy(err, &inst->poison);
     return zfi_error(err, st, "quiesce", "the open windows could not be closed");
 }
 
 zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
     zf_status_t st = zfi_enter(inst, AT_REST, "quiesce", err);
-    if (st) return st;
+    if (st)
+        return st;
     if (mode != ZF_QUIESCE_DRAIN && mode != ZF_QUIESCE_FLUSH)
         st = zfi_error(err, ZF_ERR_ARGUMENT, "quiesce", "mode = %d; allowed: %d (DRAIN), %d (FLUSH)", mode,
                        ZF_QUIESCE_DRAIN, ZF_QUIESCE_FLUSH);
@@ -77,8 +93,10 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
     else
         st = zfi_drain(inst, err);
     if (!st && ZFI_FAULT_PUBLISH_LOST_ON_DRAIN)
-        for (uint32_t i = 0; i < inst->plan.n_matrices; i++) inst->skip_publish_below[i] = inst->next_job;
-    if (!st) inst->state = ZFI_STATE_QUIESCED;
+        for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
+            inst->skip_publish_below[i] = inst->next_job;
+    if (!st)
+        inst->state = ZFI_STATE_QUIESCED;
     zfi_leave(inst);
     return st;
 }
@@ -90,11 +108,13 @@ static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &inst->params[id];
     uint64_t oldest = inst->t > inst->config.update_interval ? inst->t - inst->config.update_interval : 0;
     zf_status_t st = inst->device->read_visible(inst, id);
-    for (uint64_t t = oldest + 1; t <= inst->t; t++) zfi_row(inst, t)->present[id] = 0;
+    for (uint64_t t = oldest + 1; t <= inst->t; t++)
+        zfi_row(inst, t)->present[id] = 0;
     for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
         inst->skip_publish_below[i] = inst->next_job;
-        if (!(flags & ZF_CHANGED_RESET)) continue;
+        if (!(flags & ZF_CHANGED_RESET))
+            continue;
         memset(inst->hs.m + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
         memset(inst->hs.v + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
         if (zfi_is_mean(inst))
@@ -102,7 +122,8 @@ static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
         else
             inst->hs.n[i] = 0;
     }
-    if (!st) st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+    if (!st)
+        st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
     return st ? st : inst->device->reload_selected(inst, id);
 }
 
@@ -110,7 +131,8 @@ static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint3
                                  zf_error_t *err) {
     if (flags & ~ZF_CHANGED_RESET)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
-    if (n && !ids) return zfi_error(err, ZF_ERR_ARGUMENT, "params_changed", "ids is NULL with n = %u", n);
+    if (n && !ids)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "params_changed", "ids is NULL with n = %u", n);
     for (uint32_t i = 0; i < n; i++)
         if (ids[i] >= inst->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "params_changed", "unknown parameter id %u; %u are bound", ids[i],
@@ -120,15 +142,20 @@ static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint3
 
 zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
     zf_status_t st = zfi_enter(inst, AT_REST, "params_changed", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = check_changed(inst, ids, n, flags, err);
-    if (!st) st = zfi_drain(inst, err);
+    if (!st)
+        st = zfi_drain(inst, err);
     for (uint32_t i = 0; i < n && !st; i++) {
         uint32_t owner = inst->params[ids[i]].owner;
-        if (inst->params[owner].has_state) st = take_over(inst, owner, flags);
-        if (atomic_load(&inst->overwritten_param) == owner) atomic_store(&inst->overwritten_param, ZF_NO_ID);
+        if (inst->params[owner].has_state)
+            st = take_over(inst, owner, flags);
+        if (atomic_exchange(&inst->overwritten[owner], 0))
+            atomic_fetch_sub(&inst->n_overwritten, 1);
     }
-    if (!st) st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+    if (!st)
+        st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
     zfi_leave(inst);
     return st;
 }

@@ -4,8 +4,8 @@
 
 #include "instance.h"
 
-/* [control] Everything that was pushed is over, but publishes that are still due (their values wait). Visible values are
- * as they would be without it. The caller has entered the hook. */
+/* [control] Everything that was pushed is over, but publishes that are still due (their values wait). Visible values
+ * are as they would be without it. The caller has entered the hook. */
 zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err);
 
 #endif

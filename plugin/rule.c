@@ -9,7 +9,8 @@
 double zfi_power(double b, uint32_t n) {
     double result = 1.0;
     for (; n; n >>= 1) {
-        if (n & 1u) result *= b;
+        if (n & 1u)
+            result *= b;
         b *= b;
     }
     return result;

@@ -1,7 +1,7 @@
 /* plugin/select.c - which channels run ahead (contract in select.h; rules in SCHEDULE.md, steps 4, 8 and 9).
  *
- * Runs on the control stream: the only writer of importance and of the host's maps. The device reads the lists of entering
- * channels between `chosen` and `entered` of a choice, so the next choice waits for `entered`. */
+ * Runs on the control stream: the only writer of importance and of the host's maps. The device reads the lists of
+ * entering channels between `chosen` and `entered` of a choice, so the next choice waits for `entered`. */
 #include "select.h"
 
 #include <string.h>
@@ -50,7 +50,8 @@ int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_block_t *out) {
         out->b0 = walk->b;
         out->nb = cols - walk->b < ZFI_ENTER_ELEMS ? cols - walk->b : ZFI_ENTER_ELEMS;
         out->na = ZFI_ENTER_ELEMS / out->nb;
-        if (out->na > rows - walk->a) out->na = rows - walk->a;
+        if (out->na > rows - walk->a)
+            out->na = rows - walk->a;
         walk->a += out->na;
         if (walk->a >= rows) {
             walk->a = 0;
@@ -66,7 +67,8 @@ static uint64_t count_blocks(const zf_instance_t *inst, const zfi_step_row_t *ro
     zfi_enter_block_t block;
     uint64_t n = 0;
     zfi_enter_walk_start(&walk, inst, row);
-    while (zfi_enter_walk_next(&walk, &block)) n++;
+    while (zfi_enter_walk_next(&walk, &block))
+        n++;
     return n;
 }
 
@@ -78,7 +80,8 @@ typedef struct ranked {
 } ranked_t;
 
 static int more_important_first(const ranked_t *x, const ranked_t *y) {
-    if (x->importance != y->importance) return x->importance > y->importance ? -1 : 1;
+    if (x->importance != y->importance)
+        return x->importance > y->importance ? -1 : 1;
     return x->channel < y->channel ? -1 : x->channel > y->channel;
 }
 
@@ -92,8 +95,10 @@ typedef int (*order_fn)(const ranked_t *x, const ranked_t *y);
 static void sink(ranked_t *list, uint64_t root, uint64_t n, order_fn order) {
     ranked_t moving = list[root];
     for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && order(&list[child], &list[child + 1]) < 0) child++;
-        if (order(&moving, &list[child]) >= 0) break;
+        if (child + 1 < n && order(&list[child], &list[child + 1]) < 0)
+            child++;
+        if (order(&moving, &list[child]) >= 0)
+            break;
         list[root] = list[child];
     }
     list[root] = moving;
@@ -101,7 +106,8 @@ static void sink(ranked_t *list, uint64_t root, uint64_t n, order_fn order) {
 
 /* Heap sort: in place, where qsort() allocates. No two elements are equal, so the result is the same. */
 static void sort(ranked_t *list, uint64_t n, order_fn order) {
-    for (uint64_t i = n / 2; i > 0; i--) sink(list, i - 1, n, order);
+    for (uint64_t i = n / 2; i > 0; i--)
+        sink(list, i - 1, n, order);
     for (uint64_t end = n; end > 1; end--) {
         ranked_t last = list[0];
         list[0] = list[end - 1];
@@ -117,7 +123,8 @@ static ranked_t *rank(zf_instance_t *inst, const zfi_matrix_t *matrix) {
         order[c].channel = c;
         order[c].importance = matrix->is_choosable ? inst->sel.importance[matrix->sum_base + c] : 0;
     }
-    if (!matrix->is_choosable) return order;
+    if (!matrix->is_choosable)
+        return order;
     sort(order, matrix->n_channels, more_important_first);
     sort(order, matrix->k, by_channel);
     memset(inst->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
@@ -134,30 +141,37 @@ static void list_entering(zf_instance_t *inst, uint32_t number, const ranked_t *
     uint32_t n = 0, n_left = 0;
     int is_first = sel->last_choice == 0;
     for (uint32_t i = 0; i < matrix->k; i++)
-        if (!mask[chosen[i].channel]) channel[n++] = (uint32_t)chosen[i].channel;
+        if (!mask[chosen[i].channel])
+            channel[n++] = (uint32_t)chosen[i].channel;
     sel->n_enter[number] = n;
     atomic_fetch_add(&inst->count.channels_entered, n);
     if (is_first) {
-        for (uint32_t i = 0; i < matrix->k; i++) pos[i] = i;
+        for (uint32_t i = 0; i < matrix->k; i++)
+            pos[i] = i;
         return;
     }
-    if (n == 0) return;
+    if (n == 0)
+        return;
     memset(stays, 0, matrix->n_channels);
-    for (uint32_t i = 0; i < matrix->k; i++) stays[chosen[i].channel] = 1;
     for (uint32_t i = 0; i < matrix->k; i++)
-        if (!stays[sel->index[matrix->index_base + i]]) pos[n_left++] = i;
+        stays[chosen[i].channel] = 1;
+    for (uint32_t i = 0; i < matrix->k; i++)
+        if (!stays[sel->index[matrix->index_base + i]])
+            pos[n_left++] = i;
     atomic_fetch_add(&inst->count.channels_left, n_left);
 }
 
 static void choose(zf_instance_t *inst, zfi_step_row_t *row) {
     const zfi_plan_t *plan = &inst->plan;
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        if (!row->chooses[c]) continue;
+        if (!row->chooses[c])
+            continue;
         atomic_fetch_add(&inst->count.reselects, 1);
         for (uint32_t i = 0; i < plan->cohorts[c].n_matrices; i++) {
             uint32_t number = plan->cohort_matrices[plan->cohorts[c].first_matrix + i];
             inst->sel.n_enter[number] = 0;
-            if (plan->matrices[number].k) list_entering(inst, number, rank(inst, &plan->matrices[number]));
+            if (plan->matrices[number].k)
+                list_entering(inst, number, rank(inst, &plan->matrices[number]));
         }
     }
     row->n_enter_blocks = count_blocks(inst, row);
@@ -169,11 +183,13 @@ static void update_maps(zf_instance_t *inst, const zfi_step_row_t *row) {
     zfi_selection_t *sel = &inst->sel;
     for (uint32_t number = 0; number < plan->n_matrices; number++) {
         const zfi_matrix_t *matrix = &plan->matrices[number];
-        if (!row->chooses[matrix->cohort]) continue;
+        if (!row->chooses[matrix->cohort])
+            continue;
         for (uint32_t e = 0; e < sel->n_enter[number]; e++) {
             uint32_t *held = &sel->index[matrix->index_base + sel->enter_pos[matrix->index_base + e]];
             uint32_t channel = sel->enter_channel[matrix->index_base + e];
-            if (sel->last_choice) sel->mask[matrix->channel_base + *held] = 0;
+            if (sel->last_choice)
+                sel->mask[matrix->channel_base + *held] = 0;
             *held = channel;
             if (zfi_is_mean(inst))
                 sel->enter_n[matrix->index_base + e] = inst->hs.n[matrix->channel_base + channel];
@@ -200,12 +216,14 @@ static void gather_block(const zf_instance_t *inst, const zfi_enter_block_t *blo
         }
 }
 
-/* Block e may be staged once block e - ZFI_ENTER_BLOCKS was taken; where that belongs to this same choice, it is taken when
- * the host makes the next step. */
+/* Block e may be staged once block e - ZFI_ENTER_BLOCKS was taken; where that belongs to this same choice, it is taken
+ * when the host makes the next step. */
 static zf_status_t wait_for_staging(zf_instance_t *inst, uint64_t choice_step, uint64_t e, uint64_t first) {
     zf_status_t st = ZF_OK;
-    if (e < ZFI_ENTER_BLOCKS) return ZF_OK;
-    if (e - ZFI_ENTER_BLOCKS >= first) st = zfi_wait_for_host(inst, &inst->enter_due, choice_step);
+    if (e < ZFI_ENTER_BLOCKS)
+        return ZF_OK;
+    if (e - ZFI_ENTER_BLOCKS >= first)
+        st = zfi_wait_for_host(inst, &inst->enter_due, choice_step);
     return st ? st : zfi_wait(inst, &inst->enter_done, e - ZFI_ENTER_BLOCKS + 1, NULL);
 }
 
@@ -217,7 +235,8 @@ static zf_status_t send_blocks(zf_instance_t *inst, const zfi_step_row_t *row) {
     while (zfi_enter_walk_next(&walk, &block)) {
         uint64_t e = inst->sel.enter_block, at = e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS;
         uint64_t nbytes = block.na * block.nb * 3u * sizeof(float);
-        if (wait_for_staging(inst, row->t, e, first)) return ZF_ERR_POISONED;
+        if (wait_for_staging(inst, row->t, e, first))
+            return ZF_ERR_POISONED;
         gather_block(inst, &block, inst->sel.staging + at);
         memcpy(inst->dev.enter + at, inst->sel.staging + at, nbytes);
         atomic_fetch_add(&inst->count.up_enter_nbytes, nbytes);
@@ -232,10 +251,12 @@ static zf_status_t send_blocks(zf_instance_t *inst, const zfi_step_row_t *row) {
 static zf_status_t add_record(zf_instance_t *inst, const zfi_step_row_t *row) {
     const double *record = inst->sel.records[row->t % ZFI_RECORD_DEPTH];
     zf_status_t st = zfi_wait(inst, &inst->down, row->t, NULL);
-    if (st || !row->scalars.applied) return st;
+    if (st || !row->scalars.applied)
+        return st;
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        if (!matrix->is_choosable || !row->present[matrix->param]) continue;
+        if (!matrix->is_choosable || !row->present[matrix->param])
+            continue;
         for (uint64_t c = matrix->sum_base; c < matrix->sum_base + matrix->n_channels; c++)
             inst->sel.importance[c] += row->scalars.s_exact * record[c];
     }
@@ -244,14 +265,17 @@ static zf_status_t add_record(zf_instance_t *inst, const zfi_step_row_t *row) {
 
 static zf_status_t run_choice(zf_instance_t *inst, zfi_step_row_t *row) {
     zf_status_t st = inst->sel.last_choice ? zfi_wait(inst, &inst->entered, inst->sel.last_choice + 1, NULL) : ZF_OK;
-    if (st) return st;
+    if (st)
+        return st;
     choose(inst, row);
     zfi_timeline_signal(&inst->chosen, row->t);
     st = zfi_wait(inst, &inst->jobs, row->end_job, NULL);
-    if (st) return st;
+    if (st)
+        return st;
     update_maps(inst, row);
     st = send_blocks(inst, row);
-    if (st) return st;
+    if (st)
+        return st;
     inst->sel.last_choice = row->t;
     zfi_timeline_signal(&inst->host_sel, row->t);
     return ZF_OK;
@@ -268,9 +292,12 @@ static void run_step(void *raw) {
     zfi_step_row_t *row = zfi_row(inst, args->t);
     int record_first = args->t == inst->config.full_warm_up_rounds;
     zfi_fp_mode_ieee();
-    if (record_first && add_record(inst, row)) return;
-    if (row->has_choice && run_choice(inst, row)) return;
-    if (!record_first && add_record(inst, row)) return;
+    if (record_first && add_record(inst, row))
+        return;
+    if (row->has_choice && run_choice(inst, row))
+        return;
+    if (!record_first && add_record(inst, row))
+        return;
     zfi_timeline_signal(&inst->control, args->t);
 }
 

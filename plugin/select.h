@@ -4,8 +4,8 @@
 
 #include "instance.h"
 
-/* A rectangle of entering state: rows [a0, a0 + na) and columns [b0, b0 + nb) of a matrix, where the channel axis counts
- * entries of the matrix's list of entering channels. */
+/* A rectangle of entering state: rows [a0, a0 + na) and columns [b0, b0 + nb) of a matrix, where the channel axis
+ * counts entries of the matrix's list of entering channels. */
 typedef struct zfi_enter_block {
     uint32_t matrix;
     uint64_t a0, na, b0, nb;

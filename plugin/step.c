@@ -1,7 +1,7 @@
 /* plugin/step.c - the step and poll hooks: one pass over SCHEDULE.md on the host's thread, which only pushes work.
  *
- * Order of what is pushed on the device stream: the rest of the gradients, finish, entering channels, run-ahead, publishes
- * due, closes (published at once where publish_lag = 0), done. */
+ * Order of what is pushed on the device stream: the rest of the gradients, finish, entering channels, run-ahead,
+ * publishes due, closes (published at once where publish_lag = 0), done. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -42,23 +42,31 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
         zf_group_hyper_t hyper;
         st = zfi_struct_read_item(&hyper, args->groups, i, args->elem_size, sizeof hyper, sizeof hyper,
                                   "zf_group_hyper_t", err);
-        if (!st) st = zfi_rule_check(&hyper, i, err);
+        if (!st)
+            st = zfi_rule_check(&hyper, i, err);
     }
     return st;
 }
 
 static zf_status_t check_overwritten(zf_instance_t *inst, zf_error_t *err) {
-    uint32_t id = atomic_load(&inst->overwritten_param);
-    if (id == ZF_NO_ID) return ZF_OK;
-    return zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, "step", "the host changed \"%s\" (id %u) without "
+    uint32_t id = 0;
+    if (atomic_load(&inst->n_overwritten) == 0)
+        return ZF_OK;
+    while (id + 1 < inst->n_params && !atomic_load(&inst->overwritten[id]))
+        id++;
+    return zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, "step",
+                            "the host changed \"%s\" (id %u) without "
                             "params_changed: its fp32 master would still hold the old weights; call params_changed for "
-                            "every parameter you wrote, then step again", inst->params[id].name, id);
+                            "every parameter you wrote, then step again",
+                            inst->params[id].name, id);
 }
 
 static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
     zf_status_t st = check_numbers(args, err);
-    if (!st && (args->flags & ZF_STEP_DISCARD)) return ZF_OK;
-    if (!st) st = check_groups(inst, args, err);
+    if (!st && (args->flags & ZF_STEP_DISCARD))
+        return ZF_OK;
+    if (!st)
+        st = check_groups(inst, args, err);
     return st ? st : check_overwritten(inst, err);
 }
 
@@ -74,20 +82,22 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
         row->host_norm = &row->host_norm_now;
     }
     for (uint32_t i = 0; i < inst->n_groups; i++) {
-        const zf_group_hyper_t *hyper =
-            (const void *)((const char *)args->groups + (size_t)i * args->elem_size);
+        const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)i * args->elem_size);
         row->hyper[i] = (zfi_hyper_t){hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
     }
 }
 
 /* The newest command on the device stream writes visible values of this matrix: param_fetch waits for it. */
 static void note_write(zf_instance_t *inst, uint32_t matrix, uint64_t seq) {
-    inst->grads[inst->plan.matrices[matrix].param].visible_seq = seq;
+    zfi_grad_state_t *grad = &inst->grads[inst->plan.matrices[matrix].param];
+    grad->visible_seq = seq;
+    grad->visible_epoch = inst->stream_epoch;
 }
 
 zf_status_t zfi_push_enter_state(zf_instance_t *inst) {
     zf_status_t st;
-    if (inst->enter_state_pushed) return ZF_OK;
+    if (inst->enter_state_pushed)
+        return ZF_OK;
     st = inst->device->enter_state(inst, inst->waiting_choice);
     inst->enter_state_pushed = 1;
     zfi_timeline_signal(&inst->enter_due, inst->waiting_choice);
@@ -97,13 +107,16 @@ zf_status_t zfi_push_enter_state(zf_instance_t *inst) {
 static zf_status_t push_entering(zf_instance_t *inst) {
     zf_status_t st;
     uint64_t seq;
-    if (!inst->waiting_choice) return ZF_OK;
+    if (!inst->waiting_choice)
+        return ZF_OK;
     st = zfi_push_enter_state(inst);
-    if (!st) st = inst->device->enter_visible(inst, inst->waiting_choice);
+    if (!st)
+        st = inst->device->enter_visible(inst, inst->waiting_choice);
     inst->waiting_choice = 0;
     inst->enter_state_pushed = 0;
     seq = zfi_queue_newest(inst->stream);
-    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) note_write(inst, i, seq);
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
+        note_write(inst, i, seq);
     return st;
 }
 
@@ -119,7 +132,8 @@ static zf_status_t push_run_ahead(zf_instance_t *inst, uint64_t t) {
         }
         st = inst->device->run_ahead(inst, t, first, end);
         seq = zfi_queue_newest(inst->stream);
-        for (; first < end; first++) note_write(inst, first, seq);
+        for (; first < end; first++)
+            note_write(inst, first, seq);
     }
     return st;
 }
@@ -136,7 +150,8 @@ zf_status_t zfi_push_publish(zf_instance_t *inst, const zfi_close_t *close) {
 
 static zf_status_t push_due(zf_instance_t *inst) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < inst->n_due && !st; i++) st = zfi_push_publish(inst, &inst->due[i]);
+    for (uint32_t i = 0; i < inst->n_due && !st; i++)
+        st = zfi_push_publish(inst, &inst->due[i]);
     inst->n_due = 0;
     return st;
 }
@@ -164,16 +179,24 @@ static zf_status_t push_close(zf_instance_t *inst, uint32_t cohort, uint64_t t) 
 static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
     zfi_step_row_t *row = zfi_row(inst, t);
     zf_status_t st = zfi_deliver_finish(inst);
-    if (!st) st = inst->device->finish(inst, t);
-    if (!st) st = zfi_transfer_record(inst, t);
-    if (!st) st = push_entering(inst);
-    if (!st) st = push_run_ahead(inst, t);
-    if (!st) st = push_due(inst);
+    if (!st)
+        st = inst->device->finish(inst, t);
+    if (!st)
+        st = zfi_transfer_record(inst, t);
+    if (!st)
+        st = push_entering(inst);
+    if (!st)
+        st = push_run_ahead(inst, t);
+    if (!st)
+        st = push_due(inst);
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++)
-        if (zfi_window_closes(inst, c, t)) st = push_close(inst, c, t);
+        if (zfi_window_closes(inst, c, t))
+            st = push_close(inst, c, t);
     row->end_job = inst->next_job;
-    if (!st) st = zfi_select_push(inst, t);
-    if (!st) st = inst->device->done(inst, t);
+    if (!st)
+        st = zfi_select_push(inst, t);
+    if (!st)
+        st = inst->device->done(inst, t);
     return st;
 }
 
@@ -188,7 +211,8 @@ static uint64_t stall_ns(const zf_instance_t *inst) {
 static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     uint64_t t = zfi_timeline_now(&inst->stepped);
     *out = (zf_step_report_t){.nonfinite_param = ZF_NO_ID};
-    if (t != 0 && t <= inst->t) *out = zfi_row(inst, t)->report;
+    if (t != 0 && t <= inst->t)
+        *out = zfi_row(inst, t)->report;
     out->struct_size = sizeof *out;
     out->submitted_step = inst->t;
     out->window_closes = atomic_load(&inst->count.window_closes);
@@ -219,10 +243,13 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst);
-        if (waits) st = zfi_wait(inst, &inst->stepped, t, &inst->count.host_wait_ns);
+        if (waits)
+            st = zfi_wait(inst, &inst->stepped, t, &inst->count.host_wait_ns);
     }
-    if (!st) return ZF_OK;
-    if (atomic_load(&inst->is_poisoned)) return zfi_error_copy(err, &inst->poison);
+    if (!st)
+        return ZF_OK;
+    if (atomic_load(&inst->is_poisoned))
+        return zfi_error_copy(err, &inst->poison);
     return zfi_error(err, st, "step", "the device did not take step %" PRIu64, t);
 }
 
@@ -232,11 +259,15 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
     zf_step_report_t report;
     int is_host_thread = 0;
     zf_status_t st = zfi_enter(inst, legal, "step", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
-    if (!st) st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
-    if (!st) st = check(inst, &args, err);
-    if (!st) st = zfi_stream_use(inst, args.stream, &is_host_thread, err);
+    if (!st)
+        st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
+    if (!st)
+        st = check(inst, &args, err);
+    if (!st)
+        st = zfi_stream_use(inst, args.stream, &is_host_thread, err);
     if (!st) {
         inst->state = ZFI_STATE_ACTIVE;
         st = (args.flags & ZF_STEP_DISCARD) ? discard(inst) : submit(inst, &args, is_host_thread, err);
@@ -246,7 +277,8 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
         zfi_struct_write(out_report, &report, sizeof report);
         if (!(args.flags & ZF_STEP_DISCARD)) {
             st = ZF_SUBMITTED;
-            if (args.flags & ZF_STEP_WAIT) st = report.applied ? ZF_OK : ZF_SKIPPED;
+            if (args.flags & ZF_STEP_WAIT)
+                st = report.applied ? ZF_OK : ZF_SKIPPED;
         }
     }
     zfi_leave(inst);
@@ -257,13 +289,16 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_step_report_t report;
     zf_status_t st = zfi_enter(inst, legal, "poll", err);
-    if (st) return st;
+    if (st)
+        return st;
     st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
-    if (!st) st = check_overwritten(inst, err);
+    if (!st)
+        st = check_overwritten(inst, err);
     if (!st) {
         newest_report(inst, &report);
         zfi_struct_write(out_report, &report, sizeof report);
-        if (report.step < inst->t) st = ZF_IN_PROGRESS;
+        if (report.step < inst->t)
+            st = ZF_IN_PROGRESS;
     }
     zfi_leave(inst);
     return st;

@@ -4,10 +4,12 @@
 
 #include "instance.h"
 
-/* [hook] A close becomes visible: pushes it on the device stream and tells the up stream, which may be waiting for room. */
+/* [hook] A close becomes visible: pushes it on the device stream and tells the up stream, which may be waiting for
+ * room. */
 zf_status_t zfi_push_publish(zf_instance_t *inst, const zfi_close_t *close);
 
-/* [hook] The state of channels chosen at inst->waiting_choice enters the compact arrays, if that was not pushed before. */
+/* [hook] The state of channels chosen at inst->waiting_choice enters the compact arrays, if that was not pushed before.
+ */
 zf_status_t zfi_push_enter_state(zf_instance_t *inst);
 
 #endif

@@ -6,8 +6,9 @@
 
 #include "zf/types.h"
 
-/* [any-thread] An input struct of the host: first_size = its size in the first version, size = as compiled here. A longer
- * one is accepted only if its unknown tail is zero. ZF_ERR_ARGUMENT (NULL), ZF_ERR_ABI, ZF_ERR_UNSUPPORTED_FIELD. */
+/* [any-thread] An input struct of the host: first_size = its size in the first version, size = as compiled here. A
+ * longer one is accepted only if its unknown tail is zero. ZF_ERR_ARGUMENT (NULL), ZF_ERR_ABI,
+ * ZF_ERR_UNSUPPORTED_FIELD. */
 zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t size, const char *name, zf_error_t *err);
 
 /* [any-thread] The same, and a zero-extended copy in *out (size bytes). */

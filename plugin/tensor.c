@@ -9,9 +9,12 @@
 #include "struct.h"
 
 int zfi_dtype_of(zf_dtype_t dtype) {
-    if (dtype.lanes != 1) return -1;
-    if (dtype.code == ZF_DTYPE_CODE_FLOAT && dtype.bits == 32) return ZFI_F32;
-    if (dtype.code == ZF_DTYPE_CODE_BFLOAT && dtype.bits == 16) return ZFI_BF16;
+    if (dtype.lanes != 1)
+        return -1;
+    if (dtype.code == ZF_DTYPE_CODE_FLOAT && dtype.bits == 32)
+        return ZFI_F32;
+    if (dtype.code == ZF_DTYPE_CODE_BFLOAT && dtype.bits == 16)
+        return ZFI_BF16;
     return -1;
 }
 
@@ -20,7 +23,8 @@ void zfi_shape_text(char *buf, size_t nbytes, int ndim, const int64_t *shape) {
     at += (size_t)snprintf(buf, nbytes, "[");
     for (int i = 0; i < ndim && at < nbytes; i++)
         at += (size_t)snprintf(buf + at, nbytes - at, "%s%" PRId64, i ? ", " : "", shape[i]);
-    if (at < nbytes) snprintf(buf + at, nbytes - at, "]");
+    if (at < nbytes)
+        snprintf(buf + at, nbytes - at, "]");
 }
 
 /* Elements, and the highest element offset that a strided tensor touches; 0 on overflow or a negative number. */
@@ -30,17 +34,20 @@ static int measure(const zf_dl_tensor_t *dl, zfi_view_t *out, uint64_t *out_last
     out->is_contiguous = 1;
     for (int i = dl->ndim - 1; i >= 0; i--) {
         int64_t size = dl->shape[i], stride = dl->strides ? dl->strides[i] : expected;
-        if (size < 0 || stride < 0 || __builtin_mul_overflow(n, (uint64_t)size, &n) || n > (uint64_t)1 << 48) return 0;
+        if (size < 0 || stride < 0 || __builtin_mul_overflow(n, (uint64_t)size, &n) || n > (uint64_t)1 << 48)
+            return 0;
         if (size > 1) {
             uint64_t reach;
             if (__builtin_mul_overflow((uint64_t)(size - 1), (uint64_t)stride, &reach) ||
                 __builtin_add_overflow(last, reach, &last))
                 return 0;
-            if (stride != expected) out->is_contiguous = 0;
+            if (stride != expected)
+                out->is_contiguous = 0;
         }
         out->shape[i] = size;
         out->strides[i] = stride;
-        if (__builtin_mul_overflow(expected, size ? size : 1, &expected)) return 0;
+        if (__builtin_mul_overflow(expected, size ? size : 1, &expected))
+            return 0;
     }
     out->n_elems = n;
     *out_last = last;
@@ -52,8 +59,9 @@ static zf_status_t check_extent(const zf_tensor_t *tensor, const char *what, con
     size_t elem = zfi_dtype_nbytes(out->dtype);
     uint64_t need = out->n_elems ? (last + 1) * elem : 0;
     if (need > tensor->nbytes)
-        return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\": shape and strides reach %" PRIu64
-                         " bytes, the tensor says nbytes = %" PRIu64, what, name, need, tensor->nbytes);
+        return zfi_error(err, ZF_ERR_SHAPE, "tensor",
+                         "%s of \"%s\": shape and strides reach %" PRIu64 " bytes, the tensor says nbytes = %" PRIu64,
+                         what, name, need, tensor->nbytes);
     if (out->n_elems && !tensor->dl.data)
         return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": data is NULL", what, name);
     out->data = out->n_elems ? (unsigned char *)tensor->dl.data + tensor->dl.byte_offset : NULL;
@@ -69,32 +77,41 @@ zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const 
     uint64_t last = 0;
     int dtype;
     zf_status_t st;
-    if (!tensor) return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": tensor is NULL", what, name);
+    if (!tensor)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": tensor is NULL", what, name);
     st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", err);
-    if (st) return st;
+    if (st)
+        return st;
     dl = &tensor->dl;
     if (tensor->flags & ZF_TENSOR_SPARSE)
-        return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\" is sparse: only dense tensors are supported; make "
-                         "it dense (in PyTorch: nn.Embedding(sparse=False))", what, name);
+        return zfi_error(err, ZF_ERR_SHAPE, "tensor",
+                         "%s of \"%s\" is sparse: only dense tensors are supported; make "
+                         "it dense (in PyTorch: nn.Embedding(sparse=False))",
+                         what, name);
     if (tensor->flags)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "tensor", "%s of \"%s\": unknown flags 0x%x", what, name,
                          tensor->flags);
     if (dl->device_type != device_type)
-        return zfi_error(err, ZF_ERR_DEVICE, "tensor", "%s of \"%s\" is on device type %d, the instance was created "
-                         "for %d", what, name, dl->device_type, device_type);
+        return zfi_error(err, ZF_ERR_DEVICE, "tensor",
+                         "%s of \"%s\" is on device type %d, the instance was created "
+                         "for %d",
+                         what, name, dl->device_type, device_type);
     dtype = zfi_dtype_of(dl->dtype);
     if (dtype < 0)
-        return zfi_error(err, ZF_ERR_DTYPE, "tensor", "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: "
-                         "float32 (2, 32, 1), bfloat16 (4, 16, 1)", what, name, dl->dtype.code, dl->dtype.bits,
-                         dl->dtype.lanes);
+        return zfi_error(err, ZF_ERR_DTYPE, "tensor",
+                         "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: "
+                         "float32 (2, 32, 1), bfloat16 (4, 16, 1)",
+                         what, name, dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
     if (dl->ndim < 0 || dl->ndim > ZF_MAX_NDIM || (dl->ndim > 0 && !dl->shape))
         return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\": ndim = %d (allowed 0..%d) or shape is NULL", what,
                          name, dl->ndim, ZF_MAX_NDIM);
     out->dtype = (zfi_dtype_t)dtype;
     out->ndim = dl->ndim;
     if (!measure(dl, out, &last))
-        return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\": a negative size or stride, or more than 2^48 "
-                         "elements", what, name);
+        return zfi_error(err, ZF_ERR_SHAPE, "tensor",
+                         "%s of \"%s\": a negative size or stride, or more than 2^48 "
+                         "elements",
+                         what, name);
     return check_extent(tensor, what, name, out, last, err);
 }
 
@@ -111,7 +128,8 @@ void zfi_tensor_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, c
         return;
     }
     size_t inner = elem_nbytes;
-    for (int i = 1; i < ndim; i++) inner *= (size_t)shape[i];
+    for (int i = 1; i < ndim; i++)
+        inner *= (size_t)shape[i];
     for (int64_t i = 0; i < shape[0]; i++)
         zfi_tensor_pack((char *)dst + (size_t)i * inner, (const char *)src + (size_t)(i * strides[0]) * elem_nbytes,
                         elem_nbytes, ndim - 1, shape + 1, strides + 1);

@@ -38,7 +38,8 @@ void zfi_timeline_free(zfi_timeline_t *timeline) {
 }
 
 static void wake(zfi_timeline_t *timeline) {
-    if (atomic_load(&timeline->n_waiters) == 0) return;
+    if (atomic_load(&timeline->n_waiters) == 0)
+        return;
     pthread_mutex_lock(&timeline->lock);
     pthread_cond_broadcast(&timeline->changed);
     pthread_mutex_unlock(&timeline->lock);
@@ -47,7 +48,8 @@ static void wake(zfi_timeline_t *timeline) {
 void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
     uint64_t old = atomic_load(&timeline->value);
     while (old < value)
-        if (atomic_compare_exchange_weak(&timeline->value, &old, value)) break;
+        if (atomic_compare_exchange_weak(&timeline->value, &old, value))
+            break;
     wake(timeline);
 }
 
@@ -74,7 +76,8 @@ zf_status_t zfi_timeline_wait(zfi_timeline_t *timeline, uint64_t value, uint64_t
     if (zfi_timeline_now(timeline) < value) {
         uint64_t start = zfi_now_ns();
         st = sleep_until(timeline, value, timeout_ns);
-        if (waited_ns) *waited_ns += zfi_now_ns() - start;
+        if (waited_ns)
+            *waited_ns += zfi_now_ns() - start;
     }
     return zfi_timeline_now(timeline) == ZFI_TIMELINE_POISON ? ZF_ERR_POISONED : st;
 }

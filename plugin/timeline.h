@@ -1,8 +1,9 @@
 /* plugin/timeline.h - a counter that only rises, and waiting for it: the plugin's only means of ordering threads.
  *
  * Each timeline has one writer at a time and any number of waiters. Everything that the writer did before signal(v) is
- * visible to a waiter that has seen a value >= v (release store, acquire load). Every wait has a deadline, and ends early
- * when the instance is poisoned; poison raises the counter to all ones, so that hosts that watch it are released too.
+ * visible to a waiter that has seen a value >= v (release store, acquire load). Every wait has a deadline, and ends
+ * early when the instance is poisoned; poison raises the counter to all ones, so that hosts that watch it are released
+ * too.
  */
 #ifndef ZFI_TIMELINE_H
 #define ZFI_TIMELINE_H

@@ -13,7 +13,8 @@ static void clear_table(zf_instance_t *inst, uint32_t cohort) {
 void zfi_window_start(zf_instance_t *inst) {
     inst->clock_base = inst->config.full_warm_up_rounds;
     inst->slots.free_tail = inst->slots.n_pieces;
-    for (uint32_t i = 0; i < inst->slots.n_pieces; i++) inst->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
+    for (uint32_t i = 0; i < inst->slots.n_pieces; i++)
+        inst->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++) {
         inst->window_first[c] = 1;
         clear_table(inst, c);
@@ -46,25 +47,31 @@ zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs
     uint32_t cohort = inst->plan.matrices[inst->plan.segments[inst->plan.chunks[chunk].first_segment].matrix].cohort;
     int32_t *piece = &zfi_slot_table(inst, chunk, (uint32_t)row->cohort_table[cohort])[row->cohort_slot[cohort]];
     const struct zfi_free_piece *taken;
-    if (*piece != ZFI_NO_PIECE) return ZF_OK;
-    if (slots->free_head == slots->free_tail) return ZF_ERR_INTERNAL;
+    if (*piece != ZFI_NO_PIECE)
+        return ZF_OK;
+    if (slots->free_head == slots->free_tail)
+        return ZF_ERR_INTERNAL;
     taken = &slots->free[slots->free_head++ % slots->n_pieces];
     *piece = taken->piece;
-    if (taken->needs_job > *needs_job) *needs_job = taken->needs_job;
-    if (++slots->in_use > atomic_load(&inst->count.slots_peak)) atomic_store(&inst->count.slots_peak, slots->in_use);
+    if (taken->needs_job > *needs_job)
+        *needs_job = taken->needs_job;
+    if (++slots->in_use > atomic_load(&inst->count.slots_peak))
+        atomic_store(&inst->count.slots_peak, slots->in_use);
     return ZF_OK;
 }
 
 int zfi_window_closes(const zf_instance_t *inst, uint32_t cohort, uint64_t t) {
     uint64_t interval = inst->config.update_interval;
     uint64_t first = inst->clock_base + (inst->config.stagger ? cohort + 1u : interval);
-    if (zfi_is_warm_up(inst, t)) return 1;
+    if (zfi_is_warm_up(inst, t))
+        return 1;
     return t >= first && (t - first) % interval == 0;
 }
 
 int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t) {
     uint64_t warm_up = inst->config.full_warm_up_rounds;
-    if (t <= warm_up) return t == warm_up;
+    if (t <= warm_up)
+        return t == warm_up;
     return t - inst->last_choice[cohort] >= inst->config.select_interval;
 }
 
@@ -74,7 +81,8 @@ static void free_slots(zf_instance_t *inst, const zfi_close_t *close) {
     for (uint32_t i = plan->first_chunk; i < plan->first_chunk + plan->n_chunks; i++) {
         const int32_t *table = zfi_slot_table(inst, i, close->table);
         for (uint32_t k = 0; k < close->n_slots; k++) {
-            if (table[k] == ZFI_NO_PIECE) continue;
+            if (table[k] == ZFI_NO_PIECE)
+                continue;
             slots->free[slots->free_tail++ % slots->n_pieces] =
                 (struct zfi_free_piece){table[k], close->first_job + close->n_chunks};
             slots->in_use--;
@@ -85,7 +93,8 @@ static void free_slots(zf_instance_t *inst, const zfi_close_t *close) {
 /* The step that is being filled (t + 1) may already have slots in the old table: they move to slot 0 of the new one. */
 static void move_open_slots(zf_instance_t *inst, uint32_t cohort, uint32_t old_table, uint32_t old_slot) {
     const zfi_cohort_plan_t *plan = &inst->plan.cohorts[cohort];
-    if (old_slot >= inst->config.update_interval) return; /* the window was full: nothing can be there */
+    if (old_slot >= inst->config.update_interval)
+        return; /* the window was full: nothing can be there */
     for (uint32_t i = plan->first_chunk; i < plan->first_chunk + plan->n_chunks; i++)
         zfi_slot_table(inst, i, inst->window_table[cohort])[0] = zfi_slot_table(inst, i, old_table)[old_slot];
 }
@@ -116,5 +125,6 @@ void zfi_window_restart(zf_instance_t *inst) {
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
         move_open_slots(inst, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
     place_slots(inst, row);
-    if (inst->t >= inst->config.full_warm_up_rounds) inst->clock_base = inst->t;
+    if (inst->t >= inst->config.full_warm_up_rounds)
+        inst->clock_base = inst->t;
 }

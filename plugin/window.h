@@ -12,19 +12,20 @@ void zfi_window_start(zf_instance_t *inst);
 /* [hook] Readies the ring row of the step after inst->t. */
 void zfi_window_prepare(zf_instance_t *inst);
 
-/* [hook] Piece for this step's slot of a chunk, allocated at first use; *needs_job rises to what must be replayed before it
- * is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
+/* [hook] Piece for this step's slot of a chunk, allocated at first use; *needs_job rises to what must be replayed
+ * before it is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
 zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs_job);
 
 /* [hook] Whether a cohort's window closes at step t, and whether it then chooses. */
 int zfi_window_closes(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 
-/* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written again
- * after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
+/* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
+ * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
 void zfi_window_close(zf_instance_t *inst, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
-/* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks restart. */
+/* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
+ * restart. */
 void zfi_window_restart(zf_instance_t *inst);
 
 #endif

@@ -39,22 +39,19 @@ static const zx_law_t laws[ZX_N_LAWS + 1] = {
     [6] = {"replay: after FLUSH, weights and moments are AdamW's", 1},
 };
 
-int zx_law_of(uint64_t index)
-{
+int zx_law_of(uint64_t index) {
     static const int pattern[] = {2, 1, 5, 6, 2, 5, 2, 6};
 
     return pattern[index % 8];
 }
 
-const char *zx_isa_of(const zx_options_t *options, uint64_t index)
-{
+const char *zx_isa_of(const zx_options_t *options, uint64_t index) {
     return options->isas[(index / 8 + index) % options->n_isas];
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-static void all_isas(zx_options_t *o)
-{
+static void all_isas(zx_options_t *o) {
     o->n_isas = 0;
     o->isas[o->n_isas++] = "generic";
 #if defined(__x86_64__)
@@ -65,8 +62,7 @@ static void all_isas(zx_options_t *o)
 #endif
 }
 
-static int set_isa(zx_options_t *o, const char *name)
-{
+static int set_isa(zx_options_t *o, const char *name) {
     static const char *const names[] = {"generic", "avx2", "avx512"};
 
     if (strcmp(name, "all") == 0) {
@@ -85,16 +81,14 @@ static int set_isa(zx_options_t *o, const char *name)
     return -1;
 }
 
-static int parse_number(const char *text, uint64_t *out)
-{
+static int parse_number(const char *text, uint64_t *out) {
     char *end;
 
     *out = strtoull(text, &end, 10);
     return *text >= '0' && *text <= '9' && *end == '\0' ? 0 : -1;
 }
 
-static int set_number(zx_options_t *o, const char *key, uint64_t n)
-{
+static int set_number(zx_options_t *o, const char *key, uint64_t n) {
     if (strcmp(key, "--cases") == 0 && n > 0 && n < 100000000)
         o->n_cases = (uint32_t)n;
     else if (strcmp(key, "--seed") == 0)
@@ -118,8 +112,7 @@ static int set_number(zx_options_t *o, const char *key, uint64_t n)
     return 0;
 }
 
-static int set_option(zx_options_t *o, const char *key, const char *value)
-{
+static int set_option(zx_options_t *o, const char *key, const char *value) {
     uint64_t n;
 
     if (!value)
@@ -138,8 +131,7 @@ static int set_option(zx_options_t *o, const char *key, const char *value)
 }
 
 /* 0, or -1 with a message printed. */
-static int parse(zx_options_t *o, int argc, char **argv)
-{
+static int parse(zx_options_t *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--tap") == 0) {
             o->is_tap = 1;
@@ -158,8 +150,7 @@ static int parse(zx_options_t *o, int argc, char **argv)
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
-static void print_table(const zx_options_t *o, const zx_totals_t *t)
-{
+static void print_table(const zx_options_t *o, const zx_totals_t *t) {
     printf("%-3s %-82s %7s %15s %10s\n", "law", "", "cases", "values compared", "mismatches");
     for (int i = 1; i <= ZX_N_LAWS; i++)
         if (!laws[i].is_here)
@@ -171,8 +162,7 @@ static void print_table(const zx_options_t *o, const zx_totals_t *t)
                    t->n_values[i], t->n_mismatches[i]);
 }
 
-static void print_tap(const zx_totals_t *t)
-{
+static void print_tap(const zx_totals_t *t) {
     printf("TAP version 13\n1..%d\n", ZX_N_LAWS);
     for (int i = 1; i <= ZX_N_LAWS; i++)
         if (!laws[i].is_here)
@@ -185,18 +175,21 @@ static void print_tap(const zx_totals_t *t)
                    t->n_mismatches[i]);
 }
 
-static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t seconds)
-{
+static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t seconds) {
     printf("seed %" PRIu64 ", %" PRIu64 " cases, instruction sets:", o->seed, t->n_done);
     for (uint32_t i = 0; i < o->n_isas; i++)
         printf(" %s", o->isas[i][0] ? o->isas[i] : "the plugin's choice");
     printf("; %lld s: %s\n", (long long)seconds, t->n_failures ? "DOES NOT CONFORM" : "conforms");
 }
 
-int zx_exact_main(int argc, char **argv)
-{
+int zx_exact_main(int argc, char **argv) {
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    zx_options_t o = {.seed = 1, .n_cases = 400, .only = -1, .n_times = 1, .deadline_s = 120, .max_failures = 3,
+    zx_options_t o = {.seed = 1,
+                      .n_cases = 400,
+                      .only = -1,
+                      .n_times = 1,
+                      .deadline_s = 120,
+                      .max_failures = 3,
                       .n_jobs = n_cpus < 1 ? 1 : (n_cpus > 16 ? 16 : (uint32_t)n_cpus)};
     time_t start = time(NULL);
     zx_totals_t totals;

@@ -15,10 +15,10 @@ typedef struct zx_options {
     const char *plugin; /* path, or NULL: as zf_loader finds it */
     uint64_t seed;
     uint32_t n_cases;
-    int law;            /* 0 = all */
-    int64_t only;       /* one case, or -1 */
-    uint32_t n_times;   /* each case is run */
-    uint32_t threads;   /* 0 = drawn per case */
+    int law;          /* 0 = all */
+    int64_t only;     /* one case, or -1 */
+    uint32_t n_times; /* each case is run */
+    uint32_t threads; /* 0 = drawn per case */
     const char *isas[ZX_MAX_ISAS];
     uint32_t n_isas;
     uint32_t n_jobs;

@@ -9,8 +9,7 @@
 
 enum { GUARD_NBYTES = 64 };
 
-void *zx_alloc(uint64_t nbytes)
-{
+void *zx_alloc(uint64_t nbytes) {
     void *p = calloc(nbytes ? (size_t)nbytes : 1, 1);
 
     if (!p) {
@@ -20,8 +19,7 @@ void *zx_alloc(uint64_t nbytes)
     return p;
 }
 
-static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided)
-{
+static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided) {
     uint32_t order[ZO_MAX_NDIM]; /* order[0] = innermost in memory */
     int64_t stride = 1, span = 1;
 
@@ -47,8 +45,7 @@ static uint64_t choose_strides(zx_array_t *a, zx_rng_t *rng, int is_strided)
     return a->n_elems ? (uint64_t)span : 0;
 }
 
-void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype_t dtype, int is_strided)
-{
+void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype_t dtype, int is_strided) {
     uint64_t size = zo_dtype_nbytes(dtype), span_nbytes, pad = zx_below(rng, 5) * size;
     uint64_t byte_offset = zx_below(rng, 3) * size;
 
@@ -73,15 +70,13 @@ void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype
         a->tensor.dl.strides = a->strides;
 }
 
-void zx_array_free(zx_array_t *a)
-{
+void zx_array_free(zx_array_t *a) {
     free(a->mem);
     a->mem = NULL;
 }
 
 /* Element counter over the axes, last axis fastest; returns the new offset in elements. */
-static uint64_t advance(const zx_array_t *a, int64_t *index, uint64_t offset)
-{
+static uint64_t advance(const zx_array_t *a, int64_t *index, uint64_t offset) {
     for (uint32_t i = a->ndim; i > 0; i--) {
         uint32_t axis = i - 1;
 
@@ -94,8 +89,7 @@ static uint64_t advance(const zx_array_t *a, int64_t *index, uint64_t offset)
     return offset;
 }
 
-static void write_elems(const zx_array_t *a, unsigned char *mem, const void *elems)
-{
+static void write_elems(const zx_array_t *a, unsigned char *mem, const void *elems) {
     uint64_t size = zo_dtype_nbytes(a->dtype), offset = 0;
     const unsigned char *src = elems;
     int64_t index[ZO_MAX_NDIM] = {0};
@@ -111,13 +105,9 @@ static void write_elems(const zx_array_t *a, unsigned char *mem, const void *ele
     }
 }
 
-void zx_array_write(zx_array_t *a, const void *elems)
-{
-    write_elems(a, a->mem, elems);
-}
+void zx_array_write(zx_array_t *a, const void *elems) { write_elems(a, a->mem, elems); }
 
-unsigned char *zx_array_image(const zx_array_t *a, const void *elems)
-{
+unsigned char *zx_array_image(const zx_array_t *a, const void *elems) {
     unsigned char *image = zx_alloc(a->mem_nbytes);
 
     memset(image, ZX_GUARD_BYTE, a->mem_nbytes);
@@ -125,18 +115,11 @@ unsigned char *zx_array_image(const zx_array_t *a, const void *elems)
     return image;
 }
 
-void zx_array_scribble(zx_array_t *a)
-{
-    memset(a->mem + a->first, 0xFF, a->tensor.nbytes);
-}
+void zx_array_scribble(zx_array_t *a) { memset(a->mem + a->first, 0xFF, a->tensor.nbytes); }
 
-void zx_array_poison_gaps(zx_array_t *a)
-{
-    memset(a->mem, 0xFF, a->mem_nbytes);
-}
+void zx_array_poison_gaps(zx_array_t *a) { memset(a->mem, 0xFF, a->mem_nbytes); }
 
-static uint32_t element_bits(const zx_array_t *a, const unsigned char *mem, uint64_t offset)
-{
+static uint32_t element_bits(const zx_array_t *a, const unsigned char *mem, uint64_t offset) {
     uint64_t size = zo_dtype_nbytes(a->dtype);
     uint16_t half;
     uint32_t bits;
@@ -150,8 +133,7 @@ static uint32_t element_bits(const zx_array_t *a, const unsigned char *mem, uint
 }
 
 uint64_t zx_array_first_difference(const zx_array_t *a, const unsigned char *image, uint32_t *out_expected,
-                                   uint32_t *out_found)
-{
+                                   uint32_t *out_found) {
     uint64_t offset = 0;
     int64_t index[ZO_MAX_NDIM] = {0};
 

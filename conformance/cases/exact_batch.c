@@ -1,8 +1,8 @@
 /* exact_batch.c - children that run the cases, n_jobs at a time.
  *
  * Model: the cases stand in one list, ordered by instruction set. A job is a child with a piece of the list; its lines
- * (exact_child.c) move the job's position. A child that ends early, by a signal or after a failure, or that says nothing
- * within the deadline, leaves the rest of its piece to a new child. One thread, poll(). */
+ * (exact_child.c) move the job's position. A child that ends early, by a signal or after a failure, or that says
+ * nothing within the deadline, leaves the rest of its piece to a new child. One thread, poll(). */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ typedef struct zx_job {
     uint32_t at, end; /* cases of the list still to be done */
     int is_running;   /* begun, not done */
     int is_killed;
-    double since;     /* last sign of life */
+    double since; /* last sign of life */
     char line[LINE_NBYTES];
     size_t line_nbytes;
 } zx_job_t;
@@ -47,8 +47,7 @@ typedef struct zx_pool {
     int is_greeted, has_notes;
 } zx_pool_t;
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -57,8 +56,7 @@ static double now(void)
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-static void make_list(zx_pool_t *pool)
-{
+static void make_list(zx_pool_t *pool) {
     const zx_options_t *o = pool->options;
     uint64_t first = o->only >= 0 ? (uint64_t)o->only : 0, n = o->only >= 0 ? 1 : o->n_cases;
 
@@ -72,8 +70,7 @@ static void make_list(zx_pool_t *pool)
 
 /* ---- children ---------------------------------------------------------------------------------------------------- */
 
-static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end)
-{
+static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
     const zx_options_t *o = pool->options;
     char *list = zx_alloc((end - at + 1) * 32), seed[32], threads[16], *p = list;
     char *argv[] = {"zf-conform", "exact", "--child", list, "--seed", seed, "--threads", threads, NULL, NULL, NULL};
@@ -94,8 +91,7 @@ static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end)
     _exit(2);
 }
 
-static int start_child(zx_pool_t *pool, zx_job_t *job, uint32_t at, uint32_t end)
-{
+static int start_child(zx_pool_t *pool, zx_job_t *job, uint32_t at, uint32_t end) {
     int fds[2];
 
     if (pipe(fds) != 0)
@@ -119,16 +115,14 @@ static int start_child(zx_pool_t *pool, zx_job_t *job, uint32_t at, uint32_t end
 
 /* ---- what children say ------------------------------------------------------------------------------------------- */
 
-static void clear_progress(zx_pool_t *pool)
-{
+static void clear_progress(zx_pool_t *pool) {
     if (pool->shown > 0)
         fprintf(stderr, "\r%79s\r", "");
     pool->shown = 0;
 }
 
 /* A case of the job is over; broken = 0 or the law. */
-static void end_case(zx_pool_t *pool, zx_job_t *job, int broken)
-{
+static void end_case(zx_pool_t *pool, zx_job_t *job, int broken) {
     const zx_item_t *item = &pool->items[job->at++];
 
     job->is_running = 0;
@@ -140,8 +134,7 @@ static void end_case(zx_pool_t *pool, zx_job_t *job, int broken)
     }
 }
 
-static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *file)
-{
+static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *file) {
     if (!pool->is_greeted && !pool->options->is_quiet)
         printf("%splugin %s\n", pool->options->is_tap ? "# " : "", file);
     if (!pool->is_greeted && !has_queue)
@@ -151,8 +144,7 @@ static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *f
     pool->is_greeted = 1;
 }
 
-static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line)
-{
+static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line) {
     int has_queue, has_inspect, used = 0, law, broken;
     uint64_t index, n[ZX_N_LAWS];
 
@@ -164,8 +156,9 @@ static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line)
         greet(pool, has_queue, has_inspect, line + used);
     } else if (strncmp(line, "begin ", 6) == 0) {
         job->is_running = 1;
-    } else if (sscanf(line, "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
-                      " %" SCNu64, &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9 &&
+    } else if (sscanf(line,
+                      "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+                      &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9 &&
                job->at < job->end) {
         for (int i = 0; i < ZX_N_LAWS; i++)
             pool->totals->n_values[i + 1] += n[i];
@@ -173,8 +166,7 @@ static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line)
     }
 }
 
-static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t n)
-{
+static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (bytes[i] != '\n') {
             if (job->line_nbytes + 1 < LINE_NBYTES)
@@ -188,21 +180,19 @@ static void take_bytes(zx_pool_t *pool, zx_job_t *job, const char *bytes, size_t
 }
 
 /* The child died in a case, or had to be ended. */
-static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why)
-{
+static void report_death(zx_pool_t *pool, zx_job_t *job, const char *why) {
     const zx_item_t *item = &pool->items[job->at];
     const zx_options_t *o = pool->options;
 
     clear_progress(pool);
-    printf("%slaw %d: case %" PRIu64 ": %s\n%s  repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64
-           "%s%s\n", o->is_tap ? "# " : "", item->law, item->index, why, o->is_tap ? "# " : "",
-           o->plugin ? " --plugin " : "", o->plugin ? o->plugin : "", o->seed, item->law, item->index,
-           " --isa ", item->isa[0] ? item->isa : "plugin");
+    printf("%slaw %d: case %" PRIu64 ": %s\n%s  repeat: zf-conform exact%s%s --seed %" PRIu64
+           " --law %d --only %" PRIu64 "%s%s\n",
+           o->is_tap ? "# " : "", item->law, item->index, why, o->is_tap ? "# " : "", o->plugin ? " --plugin " : "",
+           o->plugin ? o->plugin : "", o->seed, item->law, item->index, " --isa ", item->isa[0] ? item->isa : "plugin");
     end_case(pool, job, item->law);
 }
 
-static void describe_death(int status, char *out, size_t nbytes)
-{
+static void describe_death(int status, char *out, size_t nbytes) {
     if (WIFSIGNALED(status))
         snprintf(out, nbytes, "the process ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
@@ -210,8 +200,7 @@ static void describe_death(int status, char *out, size_t nbytes)
 }
 
 /* End of file from a child. Returns -1 where it could not run at all. */
-static int reap(zx_pool_t *pool, zx_job_t *job)
-{
+static int reap(zx_pool_t *pool, zx_job_t *job) {
     char why[128];
     int status = 0, cannot_run;
 
@@ -227,8 +216,7 @@ static int reap(zx_pool_t *pool, zx_job_t *job)
     return cannot_run ? -1 : 0;
 }
 
-static int refill(zx_pool_t *pool, zx_job_t *job)
-{
+static int refill(zx_pool_t *pool, zx_job_t *job) {
     uint32_t end;
 
     if (pool->totals->n_failures >= pool->options->max_failures)
@@ -248,8 +236,7 @@ static int refill(zx_pool_t *pool, zx_job_t *job)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-static void show_progress(zx_pool_t *pool)
-{
+static void show_progress(zx_pool_t *pool) {
     double elapsed = now() - pool->start;
     uint64_t done = pool->totals->n_done;
 
@@ -261,8 +248,7 @@ static void show_progress(zx_pool_t *pool)
     fflush(stderr);
 }
 
-static void end_silent(zx_pool_t *pool, zx_job_t *job)
-{
+static void end_silent(zx_pool_t *pool, zx_job_t *job) {
     char why[96];
 
     if (job->is_killed || now() - job->since < (double)pool->options->deadline_s)
@@ -275,8 +261,7 @@ static void end_silent(zx_pool_t *pool, zx_job_t *job)
     }
 }
 
-static int serve(zx_pool_t *pool, zx_job_t *job, short events)
-{
+static int serve(zx_pool_t *pool, zx_job_t *job, short events) {
     char bytes[4096];
     ssize_t n;
 
@@ -290,8 +275,7 @@ static int serve(zx_pool_t *pool, zx_job_t *job, short events)
     return reap(pool, job) != 0 || refill(pool, job) != 0 ? -1 : 0;
 }
 
-static int turn(zx_pool_t *pool)
-{
+static int turn(zx_pool_t *pool) {
     struct pollfd fds[MAX_JOBS];
     zx_job_t *jobs[MAX_JOBS];
     nfds_t n = 0;
@@ -317,8 +301,7 @@ static int turn(zx_pool_t *pool)
     return 0;
 }
 
-static void end_all(zx_pool_t *pool)
-{
+static void end_all(zx_pool_t *pool) {
     for (uint32_t i = 0; i < MAX_JOBS; i++)
         if (pool->jobs[i].pid) {
             kill(pool->jobs[i].pid, SIGKILL);
@@ -327,8 +310,7 @@ static void end_all(zx_pool_t *pool)
         }
 }
 
-int zx_run_batches(const zx_options_t *options, zx_totals_t *out)
-{
+int zx_run_batches(const zx_options_t *options, zx_totals_t *out) {
     zx_pool_t *pool = zx_alloc(sizeof *pool);
     int st = 0;
 

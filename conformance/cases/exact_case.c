@@ -1,7 +1,7 @@
 /* exact_case.c - draws one case.
  *
- * Small tensors for the most part: a schedule's mistakes show on ten elements as on ten million. Some reach over 64 rows
- * and 4096 elements (the blocks of the sums), one case in twelve over 100,000 (several chunks and workers). */
+ * Small tensors for the most part: a schedule's mistakes show on ten elements as on ten million. Some reach over 64
+ * rows and 4096 elements (the blocks of the sums), one case in twelve over 100,000 (several chunks and workers). */
 #include "exact_case.h"
 
 #include <math.h>
@@ -11,13 +11,11 @@
 
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 
-int zx_is_trainable(const zx_param_t *p)
-{
+int zx_is_trainable(const zx_param_t *p) {
     return !(p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && zx_n_elems(p) > 0;
 }
 
-uint64_t zx_n_elems(const zx_param_t *p)
-{
+uint64_t zx_n_elems(const zx_param_t *p) {
     uint64_t n = 1;
 
     for (uint32_t i = 0; i < p->decl.ndim; i++)
@@ -25,8 +23,7 @@ uint64_t zx_n_elems(const zx_param_t *p)
     return n;
 }
 
-const char *zx_mode_name(zx_mode_t mode)
-{
+const char *zx_mode_name(zx_mode_t mode) {
     static const char *const names[ZX_N_MODES] = {"host thread", "host thread + FETCH", "cpu queue",
                                                   "cpu queue + FETCH"};
     return names[mode];
@@ -34,8 +31,7 @@ const char *zx_mode_name(zx_mode_t mode)
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
 
-static void draw_config(zx_case_t *c)
-{
+static void draw_config(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11};
     zx_rng_t *r = &c->rng;
@@ -52,8 +48,7 @@ static void draw_config(zx_case_t *c)
     c->threads = zx_between(r, 1, 4);
 }
 
-static void obey_law(zx_case_t *c)
-{
+static void obey_law(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
 
     if (c->law == 1 && zx_chance(r, 60)) {
@@ -70,8 +65,7 @@ static void obey_law(zx_case_t *c)
         c->p_changed = 0;
 }
 
-static void write_config(zx_case_t *c)
-{
+static void write_config(zx_case_t *c) {
     const zo_config_t *g = &c->config;
     char mean[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
@@ -90,8 +84,7 @@ static void write_config(zx_case_t *c)
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big)
-{
+static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big) {
     zx_rng_t *r = &c->rng;
     static const uint32_t ndims[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4};
     uint64_t n = 1, cap = zx_chance(r, 20) ? 20000 : 600;
@@ -113,8 +106,7 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big)
     d->channels_are_rows = zx_chance(r, 25);
 }
 
-static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first)
-{
+static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
     zx_rng_t *r = &c->rng;
     int is_never_allowed = !(c->law == 1 && c->config.topk_ratio >= 1.0 &&
                              !(c->config.update_interval == 1 && c->config.publish_lag == 0));
@@ -132,13 +124,9 @@ static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first)
     p->decl.is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0;
 }
 
-static float draw_value(zx_rng_t *r, double scale)
-{
-    return (float)(zx_uniform(r, -1.0, 1.0) * scale);
-}
+static float draw_value(zx_rng_t *r, double scale) { return (float)(zx_uniform(r, -1.0, 1.0) * scale); }
 
-void *zx_case_values(zx_case_t *c, const zx_param_t *p)
-{
+void *zx_case_values(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p);
     void *values = zx_alloc(n * zo_dtype_nbytes(p->decl.dtype));
     double scale = zx_log_uniform(&c->rng, 1e-3, 10.0);
@@ -149,8 +137,7 @@ void *zx_case_values(zx_case_t *c, const zx_param_t *p)
 }
 
 /* A view of an earlier parameter: same storage, no state. */
-static void tie(zx_case_t *c, zx_param_t *p)
-{
+static void tie(zx_case_t *c, zx_param_t *p) {
     uint32_t owner = zx_below(&c->rng, c->n_params);
     const zx_param_t *q = &c->params[owner];
 
@@ -164,8 +151,7 @@ static void tie(zx_case_t *c, zx_param_t *p)
     p->initial = q->initial;
 }
 
-static void draw_param(zx_case_t *c, int is_big)
-{
+static void draw_param(zx_case_t *c, int is_big) {
     zx_rng_t *r = &c->rng;
     uint32_t number = c->n_params;
     zx_param_t *p = &c->params[number];
@@ -195,8 +181,7 @@ static void draw_param(zx_case_t *c, int is_big)
 
 /* ---- the host's manners ------------------------------------------------------------------------------------------ */
 
-static void draw_manners(zx_case_t *c, int has_queue)
-{
+static void draw_manners(zx_case_t *c, int has_queue) {
     zx_rng_t *r = &c->rng;
     uint32_t mode = zx_below(r, ZX_N_MODES);
 
@@ -222,8 +207,7 @@ static void draw_manners(zx_case_t *c, int has_queue)
     c->norm_kind = zx_chance(r, 15);
 }
 
-static void draw_groups(zx_case_t *c)
-{
+static void draw_groups(zx_case_t *c) {
     static const double beta1[] = {0.0, 0.5, 0.9, 0.9, 0.95}, beta2[] = {0.0, 0.9, 0.95, 0.999, 0.999};
     static const double eps[] = {1e-8, 1e-8, 1e-6, 1e-12}, decay[] = {0.0, 0.0, 0.01, 0.1, 1.5};
     zx_rng_t *r = &c->rng;
@@ -238,8 +222,7 @@ static void draw_groups(zx_case_t *c)
                                   .weight_decay = decay[zx_below(r, 5)]};
 }
 
-void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue)
-{
+void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
     int is_big;
     uint32_t n_params, steps;
 
@@ -263,8 +246,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     c->n_steps = is_big && steps > 12 ? 12 : steps;
 }
 
-void zx_case_free(zx_case_t *c)
-{
+void zx_case_free(zx_case_t *c) {
     for (uint32_t i = 0; i < c->n_params; i++) {
         zx_param_t *p = &c->params[i];
 
@@ -276,8 +258,7 @@ void zx_case_free(zx_case_t *c)
     }
 }
 
-void zx_case_hyper(zx_case_t *c, zo_hyper_t *out)
-{
+void zx_case_hyper(zx_case_t *c, zo_hyper_t *out) {
     for (uint32_t i = 0; i < c->n_groups; i++) {
         out[i] = c->base[i];
         out[i].lr *= zx_uniform(&c->rng, 0.1, 1.5);
@@ -293,15 +274,13 @@ void zx_case_hyper(zx_case_t *c, zo_hyper_t *out)
 }
 
 /* Channels differ in size, and differently at every step: selections change. */
-static double channel_factor(uint64_t salt, uint64_t i)
-{
+static double channel_factor(uint64_t salt, uint64_t i) {
     zx_rng_t r = {.state = salt + i % 7 * 1000 + i % 11};
 
     return zx_log_uniform(&r, 0.2, 2.0);
 }
 
-void *zx_case_grad(zx_case_t *c, const zx_param_t *p)
-{
+void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
     uint64_t n = zx_n_elems(p), salt = zx_rng_bits(&c->rng);
     void *grad = zx_alloc(n * zo_dtype_nbytes(p->decl.grad_dtype));
     double factor[77];

@@ -11,21 +11,21 @@ enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 4 };
 
 /* How the host computes and waits. */
 typedef enum zx_mode {
-    ZX_THREAD = 0,  /* host thread, no FETCH: step returns with the values in place */
+    ZX_THREAD = 0,   /* host thread, no FETCH: step returns with the values in place */
     ZX_THREAD_FETCH, /* host thread, FETCH capability: waits for param_fetch's fence */
-    ZX_QUEUE,       /* zf.cpu/1 queue, no FETCH */
+    ZX_QUEUE,        /* zf.cpu/1 queue, no FETCH */
     ZX_QUEUE_FETCH,
     ZX_N_MODES
 } zx_mode_t;
 
 typedef struct zx_param {
     char name[32];
-    zo_decl_t decl;      /* decl.visible = initial */
-    uint32_t flags;      /* ZF_PARAM_... */
-    uint32_t tied_to;    /* with ZF_PARAM_TIED */
-    uint32_t id;         /* as the plugin numbered it */
+    zo_decl_t decl;         /* decl.visible = initial */
+    uint32_t flags;         /* ZF_PARAM_... */
+    uint32_t tied_to;       /* with ZF_PARAM_TIED */
+    uint32_t id;            /* as the plugin numbered it */
     unsigned char *initial; /* [elements], contiguous */
-    zx_array_t *array;   /* what the model reads; a tied parameter has its owner's */
+    zx_array_t *array;      /* what the model reads; a tied parameter has its owner's */
     int is_grad_strided;
     int grad_style; /* how gradients are drawn */
     double grad_scale;

@@ -15,8 +15,7 @@
 #include "exact_run.h"
 #include "zf_loader.h"
 
-static void print_config(const char *text)
-{
+static void print_config(const char *text) {
     printf("|   config:");
     for (const char *p = text; *p; p++) {
         if (p == text || p[-1] == '\n')
@@ -29,8 +28,7 @@ static void print_config(const char *text)
     putchar('\n');
 }
 
-static void print_flags(const zx_param_t *p)
-{
+static void print_flags(const zx_param_t *p) {
     static const char *const names[] = {"FROZEN", "TIED", "ALWAYS_SELECTED", "NEVER_SELECTED", "NOT_IN_NORM"};
 
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
@@ -38,8 +36,7 @@ static void print_flags(const zx_param_t *p)
             printf(" %s", names[i]);
 }
 
-static void print_param(const zx_param_t *p)
-{
+static void print_param(const zx_param_t *p) {
     printf("|   parameter %s: [", p->name);
     for (uint32_t i = 0; i < p->decl.ndim; i++)
         printf("%s%" PRId64, i ? ", " : "", p->decl.shape[i]);
@@ -51,13 +48,13 @@ static void print_param(const zx_param_t *p)
     putchar('\n');
 }
 
-static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result)
-{
+static void print_failure(const zx_options_t *options, const zx_case_t *c, const zx_result_t *result) {
     const char *isa = getenv("ZF_FORCE_ISA");
 
     printf("| %s\n", result->text);
-    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s%s\n", c->seed, c->law, c->index,
-           isa ? isa : "best", zx_mode_name(c->mode), c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
+    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s%s\n", c->seed, c->law,
+           c->index, isa ? isa : "best", zx_mode_name(c->mode),
+           c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
     print_config(c->config_text);
     for (uint32_t i = 0; i < c->n_params; i++)
         print_param(&c->params[i]);
@@ -69,8 +66,7 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
     putchar('\n');
 }
 
-static int run_case(const zx_options_t *options, const zf_loader_t *loader, int law, uint64_t index, int has_queue)
-{
+static int run_case(const zx_options_t *options, const zf_loader_t *loader, int law, uint64_t index, int has_queue) {
     zx_case_t *c = zx_alloc(sizeof *c);
     zx_result_t *result = zx_alloc(sizeof *result);
     int is_bad;
@@ -97,8 +93,7 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     return 0;
 }
 
-int zx_child_main(const zx_options_t *options)
-{
+int zx_child_main(const zx_options_t *options) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_loader_t *loader;
     const char *list = options->child;

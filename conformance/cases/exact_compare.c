@@ -4,8 +4,7 @@
 
 #include "exact_run.h"
 
-static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint32_t param)
-{
+static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint32_t param) {
     return (zx_where_t){.law = law,
                         .what = what,
                         .param = param == ZO_NO_ID ? NULL : run->c->params[param].name,
@@ -13,8 +12,7 @@ static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint3
                         .element = UINT64_MAX};
 }
 
-static uint64_t bits_of(const void *array, size_t size, uint64_t i)
-{
+static uint64_t bits_of(const void *array, size_t size, uint64_t i) {
     uint64_t bits = 0;
 
     memcpy(&bits, (const unsigned char *)array + i * size, size); /* little-endian, as the formats are */
@@ -22,8 +20,7 @@ static uint64_t bits_of(const void *array, size_t size, uint64_t i)
 }
 
 static void compare(zx_run_t *run, int law, const char *what, uint32_t param, const void *expected, const void *found,
-                    uint64_t first, uint64_t n, size_t size)
-{
+                    uint64_t first, uint64_t n, size_t size) {
     zx_where_t where = where_of(run, law, what, param);
 
     zx_count(run->result, law, n);
@@ -40,8 +37,7 @@ static void compare(zx_run_t *run, int law, const char *what, uint32_t param, co
 
 /* ---- visible ----------------------------------------------------------------------------------------------------- */
 
-static void *adamw_visible(const zx_run_t *run, uint32_t i)
-{
+static void *adamw_visible(const zx_run_t *run, uint32_t i) {
     const zo_decl_t *d = &run->c->params[i].decl;
     uint64_t n = zo_n_elems(run->oracle, i);
     void *visible = zx_alloc(n * zo_dtype_nbytes(d->dtype));
@@ -51,8 +47,7 @@ static void *adamw_visible(const zx_run_t *run, uint32_t i)
     return visible;
 }
 
-void zx_run_look(zx_run_t *run, int is_everything)
-{
+void zx_run_look(zx_run_t *run, int is_everything) {
     const void *expected[ZX_MAX_PARAMS] = {0};
     void *plain[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : 2;
@@ -74,8 +69,7 @@ void zx_run_look(zx_run_t *run, int is_everything)
 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
-static void export_items(zx_run_t *run, float **dst)
-{
+static void export_items(zx_run_t *run, float **dst) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_export_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
@@ -91,8 +85,7 @@ static void export_items(zx_run_t *run, float **dst)
                        run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
 }
 
-static void compare_exports(zx_run_t *run, int law, int is_adamw)
-{
+static void compare_exports(zx_run_t *run, int law, int is_adamw) {
     float *dst[ZX_MAX_PARAMS] = {0};
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
@@ -114,10 +107,7 @@ static void compare_exports(zx_run_t *run, int law, int is_adamw)
     }
 }
 
-void zx_run_export(zx_run_t *run)
-{
-    compare_exports(run, run->c->law == 5 ? 5 : 2, 0);
-}
+void zx_run_export(zx_run_t *run) { compare_exports(run, run->c->law == 5 ? 5 : 2, 0); }
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
@@ -126,8 +116,7 @@ typedef struct zx_state {
     void *memory;
 } zx_state_t;
 
-static zx_state_t new_state(uint64_t n)
-{
+static zx_state_t new_state(uint64_t n) {
     unsigned char *p = zx_alloc(n * 25);
 
     return (zx_state_t){.memory = p,
@@ -139,8 +128,7 @@ static zx_state_t new_state(uint64_t n)
                                .selected = p + 24 * n}};
 }
 
-static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out)
-{
+static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_inspect_out_t args = {.struct_size = sizeof args,
                              .n_elems = zo_n_elems(run->oracle, i),
@@ -151,13 +139,12 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out)
                              .selected = out->selected,
                              .importance = out->importance};
 
-    return zx_is_call_bad(&run->host, "inspect", run->host.inspect->read(run->host.instance, run->c->params[i].id, &args,
-                                                                         &err), &err);
+    return zx_is_call_bad(&run->host, "inspect",
+                          run->host.inspect->read(run->host.instance, run->c->params[i].id, &args, &err), &err);
 }
 
 /* Importance decides nothing where a choice takes all channels or none: compared where it does. */
-static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *expected, const zo_state_t *found)
-{
+static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *expected, const zo_state_t *found) {
     for (uint32_t j = 0; j < zo_n_matrices(run->oracle); j++) {
         zo_matrix_info_t x;
 
@@ -167,8 +154,7 @@ static void compare_importance(zx_run_t *run, uint32_t param, const zo_state_t *
     }
 }
 
-static void inspect_param(zx_run_t *run, uint32_t i)
-{
+static void inspect_param(zx_run_t *run, uint32_t i) {
     uint64_t n = zo_n_elems(run->oracle, i);
     zx_state_t expected = new_state(n), found = new_state(n);
 
@@ -185,15 +171,13 @@ static void inspect_param(zx_run_t *run, uint32_t i)
     free(found.memory);
 }
 
-void zx_run_inspect(zx_run_t *run)
-{
+void zx_run_inspect(zx_run_t *run) {
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++)
         if (zo_is_trainable(run->oracle, i))
             inspect_param(run, i);
 }
 
-void zx_run_compare_adamw(zx_run_t *run)
-{
+void zx_run_compare_adamw(zx_run_t *run) {
     compare_exports(run, 6, 1);
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
         uint64_t n = zo_n_elems(run->oracle, i);
@@ -213,22 +197,19 @@ void zx_run_compare_adamw(zx_run_t *run)
 
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 
-static void check_number(zx_run_t *run, const char *what, uint64_t expected, uint64_t found)
-{
+static void check_number(zx_run_t *run, const char *what, uint64_t expected, uint64_t found) {
     zx_where_t where = where_of(run, 2, what, ZO_NO_ID);
 
     if (expected != found)
         zx_differs(run->result, &where, expected, found, 1);
 }
 
-static uint32_t id_of(const zx_run_t *run, uint32_t param)
-{
+static uint32_t id_of(const zx_run_t *run, uint32_t param) {
     return param == ZO_NO_ID ? ZF_NO_ID : run->c->params[param].id;
 }
 
 /* The newest finished step, whichever it is. */
-static void check_finished(zx_run_t *run, const zf_step_report_t *report)
-{
+static void check_finished(zx_run_t *run, const zf_step_report_t *report) {
     const zo_report_t *r;
 
     if (!report->has_report)
@@ -248,8 +229,7 @@ static void check_finished(zx_run_t *run, const zf_step_report_t *report)
     zx_count(run->result, 2, 5);
 }
 
-void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report)
-{
+void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report) {
     uint64_t t = zo_n_steps(run->oracle);
 
     check_number(run, "report.submitted_step", t, report->submitted_step);
@@ -263,8 +243,7 @@ void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_st
     check_finished(run, report);
 }
 
-void zx_run_poll(zx_run_t *run)
-{
+void zx_run_poll(zx_run_t *run) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_step_report_t report = {.struct_size = sizeof report};
 

@@ -1,14 +1,15 @@
 /* exact_deliver.c - gradients on their way to the plugin: written, delivered, overwritten as soon as they may be.
  *
- * Model: a buffer is in one of three places: on its parameter's free list (the host may write it, on the queue in stream
- * order), in flight inside zx_host_deliver(), or on the late list (its done fence still to be waited for). Whatever leaves
- * the plugin's hands is filled with NaN first: a late read becomes a skipped step, which nobody overlooks. */
+ * Model: a buffer is in one of three places: on its parameter's free list (the host may write it, on the queue in
+ * stream order), in flight inside zx_host_deliver(), or on the late list (its done fence still to be waited for).
+ * Whatever leaves the plugin's hands is filled with NaN first: a late read becomes a skipped step, which nobody
+ * overlooks. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "exact_host.h"
 #include "exact_deliver.h"
+#include "exact_host.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -27,8 +28,7 @@ typedef struct zx_write {
     uint32_t delay_us;
 } zx_write_t;
 
-void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg)
-{
+void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
     zf_error_t err = {.struct_size = sizeof err};
 
     if (!h->queue)
@@ -37,8 +37,7 @@ void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg)
         zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &err), &err);
 }
 
-static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param)
-{
+static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param) {
     zx_buffer_t *b = h->free_buffers[param];
     const zx_param_t *p = &h->c->params[param];
 
@@ -54,14 +53,12 @@ static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param)
     return b;
 }
 
-static void put_buffer(zx_buffer_t *b)
-{
+static void put_buffer(zx_buffer_t *b) {
     b->next = b->h->free_buffers[b->param];
     b->h->free_buffers[b->param] = b;
 }
 
-static void free_list(zx_buffer_t *b)
-{
+static void free_list(zx_buffer_t *b) {
     while (b) {
         zx_buffer_t *next = b->next;
 
@@ -71,8 +68,7 @@ static void free_list(zx_buffer_t *b)
     }
 }
 
-void zx_buffers_free(zx_host_t *h)
-{
+void zx_buffers_free(zx_host_t *h) {
     for (uint32_t i = 0; i < ZX_MAX_PARAMS; i++)
         free_list(h->free_buffers[i]);
     free_list(h->late_buffers);
@@ -80,8 +76,7 @@ void zx_buffers_free(zx_host_t *h)
 
 /* ---- work in stream order ---------------------------------------------------------------------------------------- */
 
-static void write_now(void *arg)
-{
+static void write_now(void *arg) {
     zx_write_t *write = arg;
 
     if (write->delay_us)
@@ -97,8 +92,7 @@ typedef struct zx_scribble { /* owns what it needs: the buffer may be in use aga
     zf_fence_t fence; /* kind NONE: over */
 } zx_scribble_t;
 
-static void scribble_now(void *arg)
-{
+static void scribble_now(void *arg) {
     zx_scribble_t *s = arg;
     zf_error_t err = {.struct_size = sizeof err};
 
@@ -109,8 +103,7 @@ static void scribble_now(void *arg)
 }
 
 /* The plugin has finished with it, or will have when the queue comes here. */
-static void give_back(zx_buffer_t *b)
-{
+static void give_back(zx_buffer_t *b) {
     zx_scribble_t *s = zx_alloc(sizeof *s);
 
     *s = (zx_scribble_t){.h = b->h, .array = &b->array};
@@ -120,8 +113,7 @@ static void give_back(zx_buffer_t *b)
     put_buffer(b);
 }
 
-void zx_host_settle(zx_host_t *h, int is_reported)
-{
+void zx_host_settle(zx_host_t *h, int is_reported) {
     zx_buffer_t *b = h->late_buffers;
 
     h->late_buffers = NULL;
@@ -141,8 +133,7 @@ void zx_host_settle(zx_host_t *h, int is_reported)
 
 /* ---- grads_ready ------------------------------------------------------------------------------------------------- */
 
-static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d)
-{
+static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     zx_write_t *write = zx_alloc(sizeof *write);
     uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
 
@@ -156,8 +147,7 @@ static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d)
 }
 
 /* When the host gets its memory back: now (in stream order), or after the step, which leaves it on the late list. */
-static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_fence_t *fence, int is_late)
-{
+static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_fence_t *fence, int is_late) {
     b->has_fence = fence != NULL;
     if (fence)
         b->fence = *fence;
@@ -170,8 +160,7 @@ static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_f
     h->late_buffers = b;
 }
 
-void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n)
-{
+void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
     zf_grad_item_t *grads = zx_alloc(n * sizeof *grads);

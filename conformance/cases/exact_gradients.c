@@ -1,5 +1,5 @@
-/* exact_gradients.c - how a step's gradients arrive: parts, running totals, deliveries that replace others, in any order,
- * in one call or many; holes; Inf and NaN, also in deliveries that are void by the time of the step. */
+/* exact_gradients.c - how a step's gradients arrive: parts, running totals, deliveries that replace others, in any
+ * order, in one call or many; holes; Inf and NaN, also in deliveries that are void by the time of the step. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,23 +13,20 @@ typedef struct zx_plan { /* of one parameter */
     uint32_t n, next;
 } zx_plan_t;
 
-static void poison(zx_case_t *c, const zx_param_t *p, void *grad)
-{
+static void poison(zx_case_t *c, const zx_param_t *p, void *grad) {
     uint64_t n = zx_n_elems(p);
     float bad = zx_chance(&c->rng, 50) ? NAN : (zx_chance(&c->rng, 50) ? INFINITY : -INFINITY);
 
     zo_narrow(grad, p->decl.grad_dtype, zx_rng_bits(&c->rng) % n, bad);
 }
 
-static void add(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags)
-{
+static void add(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags) {
     zx_delivery_t *d = &plan->list[plan->n++];
 
     *d = (zx_delivery_t){.param = param, .flags = flags, .values = zx_case_grad(c, &c->params[param])};
 }
 
-static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags, uint32_t n)
-{
+static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t flags, uint32_t n) {
     int knows_last = zx_chance(&c->rng, 50);
 
     for (uint32_t i = 0; i < n; i++) {
@@ -42,8 +39,7 @@ static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t fla
     }
 }
 
-static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad)
-{
+static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad) {
     static const uint32_t micro_batches[] = {1, 1, 2, 3, 3, 7};
     uint32_t kind = zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
     uint32_t n = zx_chance(&c->rng, 40) ? 1 : micro_batches[zx_below(&c->rng, 6)];
@@ -60,8 +56,7 @@ static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad
         poison(c, &c->params[param], plan->list[plan->n - 1].values);
 }
 
-static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params)
-{
+static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params) {
     uint32_t n = 0, bad = ZX_MAX_PARAMS;
 
     if (zx_chance(&c->rng, c->p_skip))
@@ -77,8 +72,7 @@ static uint32_t plan_step(zx_case_t *c, zx_plan_t *plans, uint32_t *params)
 }
 
 /* Deliveries of all parameters in one order that keeps each parameter's own. */
-static uint32_t merge(zx_case_t *c, zx_plan_t *plans, uint32_t *params, uint32_t n_params, zx_delivery_t *out)
-{
+static uint32_t merge(zx_case_t *c, zx_plan_t *plans, uint32_t *params, uint32_t n_params, zx_delivery_t *out) {
     int is_shuffled = zx_chance(&c->rng, 60);
     uint32_t n = 0;
 
@@ -93,8 +87,7 @@ static uint32_t merge(zx_case_t *c, zx_plan_t *plans, uint32_t *params, uint32_t
     return n;
 }
 
-void zx_run_gradients(zx_run_t *run)
-{
+void zx_run_gradients(zx_run_t *run) {
     zx_case_t *c = run->c;
     zx_plan_t *plans = zx_alloc(ZX_MAX_PARAMS * sizeof *plans);
     zx_delivery_t *all = zx_alloc(MAX_DELIVERIES * sizeof *all);

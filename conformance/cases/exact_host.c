@@ -9,8 +9,7 @@
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
-int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err)
-{
+int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_error_t *err) {
     zx_where_t where = {.law = h->c->law, .what = call, .step = h->step, .element = UINT64_MAX};
 
     if (status >= 0)
@@ -21,8 +20,7 @@ int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_
 
 /* ---- create, bind, destroy --------------------------------------------------------------------------------------- */
 
-static int create(zx_host_t *h)
-{
+static int create(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_create_args_t args = {.struct_size = sizeof args,
                              .flags = h->c->mode % 2 ? ZF_CREATE_CAP_FETCH : 0,
@@ -35,15 +33,13 @@ static int create(zx_host_t *h)
 }
 
 /* All zero says: as the parameter's. */
-static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p)
-{
+static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p) {
     if (p->decl.grad_dtype == p->decl.dtype && zx_chance(&h->buffer_rng, 30))
         return (zf_dtype_t){0};
     return p->decl.grad_dtype == ZO_F32 ? zf_dtype_float32() : zf_dtype_bfloat16();
 }
 
-static int bind(zx_host_t *h)
-{
+static int bind(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_param_decl_t decls[ZX_MAX_PARAMS];
     uint32_t ids[ZX_MAX_PARAMS];
@@ -69,8 +65,7 @@ static int bind(zx_host_t *h)
     return 0;
 }
 
-int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader)
-{
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
     zf_error_t err = {.struct_size = sizeof err};
 
     memset(h, 0, sizeof *h);
@@ -91,8 +86,7 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
     return create(h) || bind(h) ? -1 : 0;
 }
 
-void zx_host_close(zx_host_t *h)
-{
+void zx_host_close(zx_host_t *h) {
     h->zf->destroy(h->instance);
     h->instance = NULL;
     zx_host_settle(h, 1);
@@ -104,22 +98,19 @@ void zx_host_close(zx_host_t *h)
 
 /* ---- step -------------------------------------------------------------------------------------------------------- */
 
-static void set_norm(void *arg)
-{
+static void set_norm(void *arg) {
     double *pair = arg; /* [0] what the plugin reads, [1] the value */
 
     pair[0] = pair[1];
 }
 
-static void scribble_norm(void *arg)
-{
+static void scribble_norm(void *arg) {
     *(double *)arg = -1e30;
     free(arg);
 }
 
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
-                         zf_step_report_t *out)
-{
+                         zf_step_report_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_group_hyper_t hyper[ZX_MAX_GROUPS];
     double *norm = host_norm ? zx_alloc(2 * sizeof *norm) : NULL;
@@ -164,8 +155,7 @@ typedef struct zx_look {
     unsigned char *images[ZX_MAX_PARAMS]; /* NULL = left out */
 } zx_look_t;
 
-static void compare_image(const zx_look_t *look, uint32_t i)
-{
+static void compare_image(const zx_look_t *look, uint32_t i) {
     const zx_param_t *p = &look->h->c->params[i];
     zx_where_t where = {.law = look->law, .what = "visible", .param = p->name, .step = look->step};
     uint32_t expected, found;
@@ -180,8 +170,7 @@ static void compare_image(const zx_look_t *look, uint32_t i)
     zx_count(look->h->result, look->law, p->array->n_elems);
 }
 
-static void look_now(void *arg)
-{
+static void look_now(void *arg) {
     zx_look_t *look = arg;
 
     for (uint32_t i = 0; i < look->h->c->n_params; i++)
@@ -192,8 +181,7 @@ static void look_now(void *arg)
     free(look);
 }
 
-static int fetch(zx_host_t *h, const uint32_t *ids, uint32_t n)
-{
+static int fetch(zx_host_t *h, const uint32_t *ids, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
 
@@ -201,11 +189,11 @@ static int fetch(zx_host_t *h, const uint32_t *ids, uint32_t n)
         return -1;
     if (h->queue)
         return 0;
-    return zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err) ? -1 : 0;
+    return zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err) ? -1
+                                                                                                                : 0;
 }
 
-void zx_host_look(zx_host_t *h, const void *const *expected, int law)
-{
+void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t ids[ZX_MAX_PARAMS], n = 0;
     int is_released = zx_chance(&h->c->rng, 30), is_all = zx_chance(&h->c->rng, 20);
@@ -226,16 +214,14 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law)
 
 /* ---- control calls ----------------------------------------------------------------------------------------------- */
 
-void zx_host_sync(zx_host_t *h)
-{
+void zx_host_sync(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
 
     if (h->queue)
         zx_is_call_bad(h, "queue_sync", h->cpu->queue_sync(h->queue, wait_ns, &err), &err);
 }
 
-void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset)
-{
+void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t id = h->c->params[param].id;
 
@@ -247,8 +233,7 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_
                    h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err);
 }
 
-void zx_host_quiesce(zx_host_t *h, int32_t mode)
-{
+void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     zf_error_t err = {.struct_size = sizeof err};
 
     zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",

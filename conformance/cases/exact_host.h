@@ -1,10 +1,11 @@
-/* exact_host.h - a host that trains through the ABI as a case says: creates and binds, hands gradients over on its stream,
- * steps, looks at visible values, and misbehaves wherever the contract lets it (memory is overwritten the moment its done
- * fence allows).
+/* exact_host.h - a host that trains through the ABI as a case says: creates and binds, hands gradients over on its
+ * stream, steps, looks at visible values, and misbehaves wherever the contract lets it (memory is overwritten the
+ * moment its done fence allows).
  *
- * Model: two kinds of stream. On the host's thread everything happens at once. On a zf.cpu/1 queue the host only launches:
- * writing gradients, scribbling over them, looking at parameters are work on the queue, and what a look must see is fixed
- * when it is launched. No call here waits but where its comment says so. Every failure goes to the case's result. */
+ * Model: two kinds of stream. On the host's thread everything happens at once. On a zf.cpu/1 queue the host only
+ * launches: writing gradients, scribbling over them, looking at parameters are work on the queue, and what a look must
+ * see is fixed when it is launched. No call here waits but where its comment says so. Every failure goes to the case's
+ * result. */
 #ifndef ZF_CONFORMANCE_EXACT_HOST_H
 #define ZF_CONFORMANCE_EXACT_HOST_H
 
@@ -30,7 +31,7 @@ typedef struct zx_host {
     zf_cpu_queue_t *queue; /* or NULL */
     zf_stream_t stream;
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
-    zx_buffer_t *late_buffers; /* done fence not waited for yet, or none asked for */
+    zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
     zx_rng_t buffer_rng;        /* apart: how many buffers there are may depend on the plugin */
     atomic_uint_least64_t step; /* for messages, also the queue's; relaxed would do */
 } zx_host_t;

@@ -5,19 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-void zx_result_init(zx_result_t *r)
-{
+void zx_result_init(zx_result_t *r) {
     memset(r, 0, sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
 }
 
-void zx_result_free(zx_result_t *r)
-{
-    pthread_mutex_destroy(&r->lock);
-}
+void zx_result_free(zx_result_t *r) { pthread_mutex_destroy(&r->lock); }
 
-int zx_is_bad(zx_result_t *r)
-{
+int zx_is_bad(zx_result_t *r) {
     int is_bad;
 
     pthread_mutex_lock(&r->lock);
@@ -26,24 +21,21 @@ int zx_is_bad(zx_result_t *r)
     return is_bad;
 }
 
-void zx_count(zx_result_t *r, int law, uint64_t n_values)
-{
+void zx_count(zx_result_t *r, int law, uint64_t n_values) {
     pthread_mutex_lock(&r->lock);
     r->n_values[law] += n_values;
     pthread_mutex_unlock(&r->lock);
 }
 
-static void describe(const zx_where_t *where, char *out, size_t nbytes)
-{
-    int used = snprintf(out, nbytes, "law %d: step %llu, parameter %s, %s", where->law,
-                        (unsigned long long)where->step, where->param ? where->param : "-", where->what);
+static void describe(const zx_where_t *where, char *out, size_t nbytes) {
+    int used = snprintf(out, nbytes, "law %d: step %llu, parameter %s, %s", where->law, (unsigned long long)where->step,
+                        where->param ? where->param : "-", where->what);
 
     if (where->element != UINT64_MAX && used > 0 && (size_t)used < nbytes)
         snprintf(out + used, nbytes - (size_t)used, "[%llu]", (unsigned long long)where->element);
 }
 
-static void keep(zx_result_t *r, const zx_where_t *where, const char *detail)
-{
+static void keep(zx_result_t *r, const zx_where_t *where, const char *detail) {
     char place[256];
 
     describe(where, place, sizeof place);
@@ -56,8 +48,7 @@ static void keep(zx_result_t *r, const zx_where_t *where, const char *detail)
     pthread_mutex_unlock(&r->lock);
 }
 
-void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits)
-{
+void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits) {
     char detail[96];
 
     snprintf(detail, sizeof detail, "expected 0x%0*llx, found 0x%0*llx", (int)n_digits, (unsigned long long)expected,
@@ -65,8 +56,7 @@ void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint
     keep(r, where, detail);
 }
 
-void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...)
-{
+void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...) {
     char detail[700];
     va_list args;
 

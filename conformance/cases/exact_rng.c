@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-uint64_t zx_rng_bits(zx_rng_t *rng)
-{
+uint64_t zx_rng_bits(zx_rng_t *rng) {
     uint64_t x = rng->state += 0x9E3779B97F4A7C15u;
 
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -12,34 +11,20 @@ uint64_t zx_rng_bits(zx_rng_t *rng)
     return x ^ (x >> 31);
 }
 
-zx_rng_t zx_rng(uint64_t seed, uint64_t law, uint64_t index)
-{
+zx_rng_t zx_rng(uint64_t seed, uint64_t law, uint64_t index) {
     zx_rng_t a = {.state = seed}, b = {.state = law}, c = {.state = index};
 
     return (zx_rng_t){.state = zx_rng_bits(&a) ^ (zx_rng_bits(&b) << 1) ^ (zx_rng_bits(&c) << 2)};
 }
 
-uint32_t zx_below(zx_rng_t *rng, uint32_t n)
-{
-    return (uint32_t)(((zx_rng_bits(rng) >> 32) * n) >> 32);
-}
+uint32_t zx_below(zx_rng_t *rng, uint32_t n) { return (uint32_t)(((zx_rng_bits(rng) >> 32) * n) >> 32); }
 
-uint32_t zx_between(zx_rng_t *rng, uint32_t lo, uint32_t hi)
-{
-    return lo + zx_below(rng, hi - lo + 1);
-}
+uint32_t zx_between(zx_rng_t *rng, uint32_t lo, uint32_t hi) { return lo + zx_below(rng, hi - lo + 1); }
 
-int zx_chance(zx_rng_t *rng, uint32_t percent)
-{
-    return zx_below(rng, 100) < percent;
-}
+int zx_chance(zx_rng_t *rng, uint32_t percent) { return zx_below(rng, 100) < percent; }
 
-double zx_uniform(zx_rng_t *rng, double lo, double hi)
-{
+double zx_uniform(zx_rng_t *rng, double lo, double hi) {
     return lo + (hi - lo) * ((double)(zx_rng_bits(rng) >> 11) * 0x1p-53);
 }
 
-double zx_log_uniform(zx_rng_t *rng, double lo, double hi)
-{
-    return exp2(zx_uniform(rng, log2(lo), log2(hi)));
-}
+double zx_log_uniform(zx_rng_t *rng, double lo, double hi) { return exp2(zx_uniform(rng, log2(lo), log2(hi))); }

@@ -10,7 +10,7 @@ typedef struct zx_rng {
 
 zx_rng_t zx_rng(uint64_t seed, uint64_t law, uint64_t index);
 uint64_t zx_rng_bits(zx_rng_t *rng);
-uint32_t zx_below(zx_rng_t *rng, uint32_t n);                /* 0..n-1 */
+uint32_t zx_below(zx_rng_t *rng, uint32_t n);                 /* 0..n-1 */
 uint32_t zx_between(zx_rng_t *rng, uint32_t lo, uint32_t hi); /* lo..hi */
 int zx_chance(zx_rng_t *rng, uint32_t percent);
 double zx_uniform(zx_rng_t *rng, double lo, double hi);

@@ -1,12 +1,12 @@
-/* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order. */
+/* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
+ */
 #include "exact_run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void change_param(zx_run_t *run)
-{
+static void change_param(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint32_t i = zx_below(&c->rng, c->n_params);
     int is_reset = zx_chance(&c->rng, 40);
@@ -20,15 +20,13 @@ static void change_param(zx_run_t *run)
     free(values);
 }
 
-static void flush(zx_run_t *run)
-{
+static void flush(zx_run_t *run) {
     zx_host_sync(&run->host); /* looks that were launched must see the values before it */
     zo_flush(run->oracle);
     zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
 }
 
-void zx_run_between(zx_run_t *run)
-{
+void zx_run_between(zx_run_t *run) {
     zx_case_t *c = run->c;
 
     if (zx_chance(&c->rng, c->p_export))
@@ -52,13 +50,11 @@ void zx_run_between(zx_run_t *run)
         zx_run_look(run, 0);
 }
 
-static double draw_host_norm(zx_case_t *c)
-{
+static double draw_host_norm(zx_case_t *c) {
     return zx_chance(&c->rng, 8) ? (zx_chance(&c->rng, 50) ? NAN : INFINITY) : zx_log_uniform(&c->rng, 1e-3, 1e3);
 }
 
-static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm)
-{
+static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm) {
     zx_case_t *c = run->c;
     zo_step_t args = {.groups = groups,
                       .unscale = c->unscale == 0.0 ? 1.0 : c->unscale,
@@ -75,8 +71,7 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
         zo_adamw_step(run->adamw, grads, groups, r->s);
 }
 
-static void discard(zx_run_t *run)
-{
+static void discard(zx_run_t *run) {
     zf_step_report_t report;
     zo_hyper_t groups[ZX_MAX_GROUPS];
 
@@ -87,8 +82,7 @@ static void discard(zx_run_t *run)
     zo_discard(run->oracle);
 }
 
-static void step(zx_run_t *run)
-{
+static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
     int is_wait = zx_chance(&c->rng, c->p_wait);
@@ -105,8 +99,7 @@ static void step(zx_run_t *run)
     zx_host_settle(&run->host, is_wait);
 }
 
-static void run_steps(zx_run_t *run)
-{
+static void run_steps(zx_run_t *run) {
     zx_case_t *c = run->c;
 
     for (uint32_t i = 0; i < c->n_steps && !zx_is_bad(run->result); i++) {
@@ -121,8 +114,7 @@ static void run_steps(zx_run_t *run)
     }
 }
 
-static void finish(zx_run_t *run)
-{
+static void finish(zx_run_t *run) {
     if (run->c->law == 6 || zx_chance(&run->c->rng, 60))
         flush(run);
     zx_run_export(run);
@@ -133,13 +125,12 @@ static void finish(zx_run_t *run)
 }
 
 /* After destroy the parameters are the host's alone: the last values stay. */
-static void check_after_destroy(zx_run_t *run)
-{
+static void check_after_destroy(zx_run_t *run) {
     const zx_case_t *c = run->c;
 
     for (uint32_t i = 0; i < c->n_params; i++) {
-        zx_where_t where = {.law = 2, .what = "visible after destroy", .param = c->params[i].name,
-                            .step = zo_n_steps(run->oracle)};
+        zx_where_t where = {
+            .law = 2, .what = "visible after destroy", .param = c->params[i].name, .step = zo_n_steps(run->oracle)};
         unsigned char *image;
         uint32_t expected, found;
 
@@ -154,8 +145,7 @@ static void check_after_destroy(zx_run_t *run)
     }
 }
 
-static zx_run_t *new_run(zx_case_t *c, zx_result_t *result)
-{
+static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     zx_run_t *run = zx_alloc(sizeof *run);
     zo_decl_t decls[ZX_MAX_PARAMS];
 
@@ -170,16 +160,14 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result)
     return run;
 }
 
-static void free_run(zx_run_t *run)
-{
+static void free_run(zx_run_t *run) {
     zo_adamw_destroy(run->adamw);
     zo_destroy(run->oracle);
     free(run->reports);
     free(run);
 }
 
-void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader)
-{
+void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
     zx_run_t *run = new_run(c, result);
     int is_abrupt; /* destroyed with windows open and replays in flight */
 

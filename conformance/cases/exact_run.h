@@ -11,7 +11,7 @@ typedef struct zx_run {
     zx_result_t *result;
     zx_host_t host;
     zo_t *oracle;
-    zo_adamw_t *adamw; /* laws 1 and 6, else NULL */
+    zo_adamw_t *adamw;    /* laws 1 and 6, else NULL */
     zo_report_t *reports; /* [n_steps + 1], by step */
     uint64_t n_skipped;
 } zx_run_t;
@@ -25,7 +25,7 @@ void zx_run_gradients(zx_run_t *run);
 /* exact_compare.c */
 void zx_run_look(zx_run_t *run, int is_everything); /* visible values, in stream order */
 void zx_run_export(zx_run_t *run);
-void zx_run_inspect(zx_run_t *run); /* w, m, v, n, selected, importance */
+void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
 void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report);
 void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report */

@@ -21,8 +21,9 @@ typedef struct option {
 static const option_t options[] = {
     {"plugin", NULL, TEXT, AT(plugin), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"},
     {"task", NULL, TASK, AT(task), "NAME", "GLUE task, default sst2"},
-    {"data", NULL, TEXT, AT(data), "DIR", "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"},
-    {"seeds", NULL, COUNT, AT(n_seeds), "N", "seeds 1..N (glue: 16, --full 32; curves: 6, --full 12)"},
+    {"data", NULL, TEXT, AT(data), "DIR",
+     "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"},
+    {"seeds", NULL, COUNT, AT(n_seeds), "N", "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12)"},
     {"sync-seeds", "glue", COUNT, AT(n_sync_seeds), "N", "seeds of the synchronous mode (4, --full 8)"},
     {"config", NULL, TEXT, AT(config), "FILE", "the plugin's INI file"},
     {"set", NULL, SET, 0, "S.KEY=VALUE", "override a key of the INI file; may be repeated"},
@@ -100,7 +101,8 @@ static int is_of_area(const option_t *option, const char *area) {
 
 static const option_t *find_option(const char *area, const char *argument) {
     for (size_t i = 0; i < N_OPTIONS; i++)
-        if (strncmp(argument, "--", 2) == 0 && strcmp(options[i].name, argument + 2) == 0 && is_of_area(&options[i], area))
+        if (strncmp(argument, "--", 2) == 0 && strcmp(options[i].name, argument + 2) == 0 &&
+            is_of_area(&options[i], area))
             return &options[i];
     return NULL;
 }
@@ -146,7 +148,9 @@ int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *o
                            .config_path = o->config,
                            .host_path = host_path,
                            .out_dir = o->out != NULL ? o->out : "zf-conform-glue",
-                           .n_steps = o->n_steps != 0 ? o->n_steps : o->is_full ? 4000 : 2000,
+                           .n_steps = o->n_steps != 0 ? o->n_steps
+                                      : o->is_full    ? 4000
+                                                      : 2000,
                            .batch = o->batch != 0 ? o->batch : 32,
                            .n_jobs = o->n_jobs != 0 ? o->n_jobs : 2,
                            .lr = o->lr != NULL ? o->lr : "1e-3",

@@ -19,9 +19,9 @@
 enum { ZG_MAX_SETS = 72, ZG_MAX_PATH = 4096 };
 
 typedef struct zg_arm {
-    const char *name;  /* in file names and JSON: letters, digits, "-" */
-    const char *title; /* in tables and plots */
-    int is_plugin;     /* else the host's own AdamW */
+    const char *name;              /* in file names and JSON: letters, digits, "-" */
+    const char *title;             /* in tables and plots */
+    int is_plugin;                 /* else the host's own AdamW */
     const char *sets[ZG_MAX_SETS]; /* "section.key=value", in order */
     size_t n_sets;
     size_t n_seeds; /* seeds 1..n_seeds */
@@ -29,7 +29,7 @@ typedef struct zg_arm {
 
 typedef struct zg_campaign {
     const glue_task_t *task;
-    const char *data_dir;      /* official files; NULL = the generated corpus */
+    const char *data_dir; /* official files; NULL = the generated corpus */
     const char *plugin_path, *config_path, *host_path;
     const char *out_dir;
     char synthetic_dir[ZG_MAX_PATH];
@@ -45,9 +45,9 @@ typedef struct zg_campaign {
 
 /* One finished run. */
 typedef struct zg_result {
-    int is_kept;       /* it was there already */
-    char *text;        /* {"peak_rss_bytes": N, "report": what zf-host wrote}; owned */
-    double metric;     /* the task's, x 100 */
+    int is_kept;   /* it was there already */
+    char *text;    /* {"peak_rss_bytes": N, "report": what zf-host wrote}; owned */
+    double metric; /* the task's, x 100 */
     double dev_loss;
     double last_quarter; /* mean training loss of the last quarter of the steps */
     double seconds, peak_rss_nbytes, n_params;

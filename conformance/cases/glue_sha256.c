@@ -24,8 +24,8 @@ static void expand(const unsigned char block[64], uint32_t w[64]) {
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
 
-        w[i] = (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10) + w[i - 7] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) +
-               w[i - 16];
+        w[i] =
+            (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10) + w[i - 7] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 16];
     }
 }
 
@@ -35,10 +35,10 @@ static void take_block(zg_sha256_t *hash) {
     expand(hash->block, w);
     memcpy(s, hash->state, sizeof s);
     for (int i = 0; i < 64; i++) {
-        uint32_t t1 = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) +
-                      round_constants[i] + w[i];
-        uint32_t t2 = (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) +
-                      ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        uint32_t t1 = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) +
+                      ((s[4] & s[5]) ^ (~s[4] & s[6])) + round_constants[i] + w[i];
+        uint32_t t2 =
+            (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
 
         memmove(s + 1, s, 7 * sizeof *s);
         s[4] += t1;
@@ -49,8 +49,8 @@ static void take_block(zg_sha256_t *hash) {
 }
 
 void zg_sha256_init(zg_sha256_t *hash) {
-    *hash = (zg_sha256_t){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-                                    0x5be0cd19}};
+    *hash = (zg_sha256_t){
+        .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 void zg_sha256_update(zg_sha256_t *hash, const void *data, size_t nbytes) {

@@ -67,7 +67,6 @@ static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned fla
     zf_error_t error = empty_error();
     zf_tensor_t tensor;
     zf_grad_item_t item;
-    zf_fence_t done;
 
     describe_tensor(p, p->grad, &tensor);
     memset(&item, 0, sizeof item);
@@ -76,12 +75,9 @@ static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned fla
     item.flags = (flags & HOST_GRAD_PART) != 0 ? ZF_GRAD_PART : ZF_GRAD_TOTAL;
     item.flags |= (flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE;
     item.tensor = &tensor;
-    memset(&done, 0, sizeof done);
-    done.struct_size = sizeof done;
-    if (self->zf->grads_ready(self->instance, &item, 1, sizeof item, &self->stream, &done, &error) < 0)
+    /* without ASYNC_READ the plugin has read it when this returns: no fence, and threads are woken once per batch */
+    if (self->zf->grads_ready(self->instance, &item, 1, sizeof item, &self->stream, NULL, &error) < 0)
         return fail_with(err, "grads_ready", &error);
-    if (zf_loader_fence_wait(self->loader, &done, fence_timeout_ns, &error) < 0)
-        return fail_with(err, p->name, &error);
     return 0;
 }
 

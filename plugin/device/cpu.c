@@ -1,7 +1,7 @@
 /* plugin/device/cpu.c - the device's programs on the CPU backend: commands on a queue's thread (contract in device.h).
  *
- * "Device" arrays are separate from the host's even though both are plain memory: every transfer is an explicit copy made
- * by the down, up or control stream, so that an ordering bug shows here as it would on a GPU. */
+ * "Device" arrays are separate from the host's even though both are plain memory: every transfer is an explicit copy
+ * made by the down, up or control stream, so that an ordering bug shows here as it would on a GPU. */
 #include "device/device.h"
 
 #include <math.h>
@@ -34,9 +34,12 @@ typedef struct order_args {
 static zf_status_t push_to(zf_instance_t *inst, zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t nbytes) {
     zf_status_t st = zfi_queue_push_within(queue, inst->timeout_ns, fn, args, nbytes, NULL);
     zf_error_t error = {.struct_size = sizeof error};
-    if (st != ZF_ERR_TIMEOUT) return st;
-    zfi_error_scoped(&error, st, ZF_SCOPE_INSTANCE, 0, "device", "the stream took no command for %u ms ([host] deadline_ms): "
-                     "%u are waiting in it", inst->config.deadline_ms, ZFI_QUEUE_LENGTH);
+    if (st != ZF_ERR_TIMEOUT)
+        return st;
+    zfi_error_scoped(&error, st, ZF_SCOPE_INSTANCE, 0, "device",
+                     "the stream took no command for %u ms ([host] deadline_ms): "
+                     "%u are waiting in it",
+                     inst->config.deadline_ms, ZFI_QUEUE_LENGTH);
     zfi_poison(inst, &error);
     return st;
 }
@@ -45,7 +48,8 @@ static zf_status_t push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, 
     return push_to(inst, inst->stream, fn, args, nbytes);
 }
 
-/* ---- begin: maps of channels chosen at the step before ------------------------------------------------------------ */
+/* ---- begin: maps of channels chosen at the step before ------------------------------------------------------------
+ */
 
 static void apply_maps(zf_instance_t *inst, uint32_t number) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[number];
@@ -56,10 +60,12 @@ static void apply_maps(zf_instance_t *inst, uint32_t number) {
     int is_first = inst->dev.enter_block == 0;
     for (uint32_t e = 0; e < n; e++) {
         uint32_t pos = sel->enter_pos[matrix->index_base + e];
-        if (!is_first && !ZFI_FAULT_LEAVING_KEEPS_STALE) mask[index[pos]] = 0;
+        if (!is_first && !ZFI_FAULT_LEAVING_KEEPS_STALE)
+            mask[index[pos]] = 0;
         index[pos] = sel->enter_channel[matrix->index_base + e];
     }
-    for (uint32_t e = 0; e < n; e++) mask[sel->enter_channel[matrix->index_base + e]] = 1;
+    for (uint32_t e = 0; e < n; e++)
+        mask[sel->enter_channel[matrix->index_base + e]] = 1;
     atomic_fetch_add(&inst->count.up_enter_nbytes, n * 2u * sizeof(uint32_t));
 }
 
@@ -67,10 +73,13 @@ static void run_begin(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
-    if (args->t > 2 && zfi_wait(inst, &inst->down, args->t - 2, &inst->count.stall_pool_ns)) return;
-    if (!args->choice_step || zfi_wait(inst, &inst->chosen, args->choice_step, &inst->count.stall_select_ns)) return;
+    if (args->t > 2 && zfi_wait(inst, &inst->down, args->t - 2, &inst->count.stall_pool_ns))
+        return;
+    if (!args->choice_step || zfi_wait(inst, &inst->chosen, args->choice_step, &inst->count.stall_select_ns))
+        return;
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
-        if (row->chooses[inst->plan.matrices[i].cohort]) apply_maps(inst, i);
+        if (row->chooses[inst->plan.matrices[i].cohort])
+            apply_maps(inst, i);
 }
 
 static zf_status_t cpu_begin(zf_instance_t *inst, uint64_t t, uint64_t choice_step) {
@@ -78,12 +87,14 @@ static zf_status_t cpu_begin(zf_instance_t *inst, uint64_t t, uint64_t choice_st
     return push(inst, run_begin, &args, sizeof args);
 }
 
-/* ---- ship: statistics of delivered gradients ---------------------------------------------------------------------- */
+/* ---- ship: statistics of delivered gradients ----------------------------------------------------------------------
+ */
 
 static zfi_submatrix_t selected_part(const zf_instance_t *inst, const zfi_matrix_t *matrix) {
     const uint32_t *index = matrix->is_choosable ? inst->dev.index + matrix->index_base : NULL;
     zfi_submatrix_t sub = {NULL, index, matrix->rows, matrix->k};
-    if (matrix->channels_are_rows) sub = (zfi_submatrix_t){index, NULL, matrix->k, matrix->cols};
+    if (matrix->channels_are_rows)
+        sub = (zfi_submatrix_t){index, NULL, matrix->k, matrix->cols};
     return sub;
 }
 
@@ -101,7 +112,8 @@ static void take_statistics(zf_instance_t *inst, const zfi_param_t *param, uint6
     inst->kernels->stats(&job, &result);
     dev->sum_squares[param->id] = result.sum_squares;
     dev->has_nonfinite[param->id] = result.n_nonfinite != 0;
-    if (zfi_is_warm_up(inst, t)) return;
+    if (zfi_is_warm_up(inst, t))
+        return;
     for (uint32_t i = 0; i < param->n_matrices; i++) {
         uint32_t number = param->first_matrix + i;
         const zfi_matrix_t *matrix = &inst->plan.matrices[number];
@@ -116,9 +128,10 @@ static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64
     const zfi_param_t *param = &inst->params[entry->param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     int uses_staging = (entry->flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) != 0;
-    zf_status_t st = uses_staging ? zfi_wait(inst, &inst->batches, entry->staging_batch, &inst->count.stall_pool_ns)
-                                  : ZF_OK;
-    if (st) return st;
+    zf_status_t st =
+        uses_staging ? zfi_wait(inst, &inst->batches, entry->staging_batch, &inst->count.stall_pool_ns) : ZF_OK;
+    if (st)
+        return st;
     entry->grad = entry->source;
     if (entry->flags & ZFI_DELIVER_STRIDED) {
         zfi_tensor_pack(zfi_staging(inst, param->id), entry->source, elem, param->ndim, param->shape, entry->strides);
@@ -127,7 +140,8 @@ static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64
     if (entry->flags & ZFI_DELIVER_SUM)
         inst->kernels->accumulate(zfi_sum(inst, param->id), entry->grad, param->grad_dtype, param->n_elems,
                                   (entry->flags & ZFI_DELIVER_SUM_FIRST) != 0);
-    if (!(entry->flags & ZFI_DELIVER_SHIP)) return ZF_OK;
+    if (!(entry->flags & ZFI_DELIVER_SHIP))
+        return ZF_OK;
     if (entry->flags & (ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) {
         inst->kernels->narrow(zfi_staging(inst, param->id), param->grad_dtype, zfi_sum(inst, param->id),
                               param->n_elems);
@@ -141,10 +155,12 @@ static void run_ship(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     zfi_batch_t *batch = &inst->batch_ring[args->t % ZFI_N_BATCHES];
-    if (atomic_load(&inst->is_poisoned)) return; /* the host's fences are released: its memory may be gone */
+    if (atomic_load(&inst->is_poisoned))
+        return; /* the host's fences are released: its memory may be gone */
     zfi_fp_mode_ieee();
     for (uint32_t i = 0; i < batch->n; i++)
-        if (ship_entry(inst, &batch->entries[i], batch->step)) return;
+        if (ship_entry(inst, &batch->entries[i], batch->step))
+            return;
     zfi_timeline_signal(&inst->shipped, args->t + 1);
 }
 
@@ -153,7 +169,8 @@ static zf_status_t cpu_ship(zf_instance_t *inst, uint64_t batch) {
     return push(inst, run_ship, &args, sizeof args);
 }
 
-/* ---- finish: the scalars of the step ------------------------------------------------------------------------------ */
+/* ---- finish: the scalars of the step ------------------------------------------------------------------------------
+ */
 
 static void run_finish(void *raw) {
     const step_args_t *args = raw;
@@ -161,25 +178,29 @@ static void run_finish(void *raw) {
     zfi_step_row_t *row = zfi_row(inst, args->t);
     zfi_step_scalars_t *out = &row->dev;
     double sum = 0.0;
-    if (atomic_load(&inst->is_poisoned)) return;
+    if (atomic_load(&inst->is_poisoned))
+        return;
     zfi_fp_mode_ieee();
     *out = (zfi_step_scalars_t){.applied = 1, .nonfinite_param = ZF_NO_ID, .clip_factor = 1.0};
     for (uint32_t i = 0; i < inst->n_params; i++) {
-        if (!row->present[i]) continue;
+        if (!row->present[i])
+            continue;
         if (inst->dev.has_nonfinite[i] && out->applied) {
             out->applied = 0;
             out->nonfinite_param = i;
         }
-        if (!(inst->params[i].flags & ZF_PARAM_NOT_IN_NORM)) sum += inst->dev.sum_squares[i];
+        if (!(inst->params[i].flags & ZF_PARAM_NOT_IN_NORM))
+            sum += inst->dev.sum_squares[i];
     }
     out->norm = row->host_norm ? *row->host_norm : row->unscale * sqrt(sum);
-    if (row->host_norm && !isfinite(out->norm)) out->applied = 0;
     if (row->clip_norm > 0) {
         double factor = row->clip_norm / (out->norm + 1e-6);
         out->clip_factor = factor < 1.0 ? factor : 1.0;
     }
     out->s_exact = row->unscale * out->clip_factor;
     out->s = (float)out->s_exact;
+    if (!isfinite(out->norm) || out->norm < 0 || !isfinite(out->s))
+        out->applied = 0;
     zfi_timeline_signal(&inst->finished, args->t);
 }
 
@@ -188,11 +209,11 @@ static zf_status_t cpu_finish(zf_instance_t *inst, uint64_t t) {
     return push(inst, run_finish, &args, sizeof args);
 }
 
-/* ---- entering channels -------------------------------------------------------------------------------------------- */
+/* ---- entering channels --------------------------------------------------------------------------------------------
+ */
 
 static uint64_t compact_index(const zfi_matrix_t *matrix, const uint32_t *pos, uint64_t i, uint64_t j) {
-    return matrix->sel_base +
-           (matrix->channels_are_rows ? pos[i] * matrix->cols + j : i * matrix->k + pos[j]);
+    return matrix->sel_base + (matrix->channels_are_rows ? pos[i] * matrix->cols + j : i * matrix->k + pos[j]);
 }
 
 /* Address of an element in the visible parameter. */
@@ -250,14 +271,16 @@ static void run_enter_state(void *raw) {
     zfi_enter_walk_start(&walk, inst, row);
     while (zfi_enter_walk_next(&walk, &block)) {
         uint64_t e = inst->dev.enter_block;
-        if (zfi_wait(inst, &inst->enter_up, e + 1, &inst->count.stall_select_ns)) return;
+        if (zfi_wait(inst, &inst->enter_up, e + 1, &inst->count.stall_select_ns))
+            return;
         take_block(inst, &block, inst->dev.enter + e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS, args->choice_step);
         inst->dev.enter_block = e + 1;
         zfi_timeline_signal(&inst->enter_done, e + 1);
     }
     for (uint32_t i = 0; zfi_is_mean(inst) && i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        if (!row->chooses[matrix->cohort]) continue;
+        if (!row->chooses[matrix->cohort])
+            continue;
         for (uint32_t e = 0; e < inst->sel.n_enter[i]; e++)
             inst->dev.n[matrix->index_base + inst->sel.enter_pos[matrix->index_base + e]] =
                 inst->sel.enter_n[matrix->index_base + e];
@@ -278,17 +301,18 @@ static void show_entering(zf_instance_t *inst, uint32_t number) {
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < cols; j++)
             write_visible(&matrix->place, matrix->channels_are_rows ? channel[i] : i,
-                          matrix->channels_are_rows ? j : channel[j],
-                          inst->dev.w[compact_index(matrix, pos, i, j)]);
+                          matrix->channels_are_rows ? j : channel[j], inst->dev.w[compact_index(matrix, pos, i, j)]);
 }
 
 static void run_enter_visible(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
-    if (atomic_load(&inst->is_poisoned)) return;
+    if (atomic_load(&inst->is_poisoned))
+        return;
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
-        if (row->chooses[inst->plan.matrices[i].cohort]) show_entering(inst, i);
+        if (row->chooses[inst->plan.matrices[i].cohort])
+            show_entering(inst, i);
     zfi_timeline_signal(&inst->entered, args->choice_step + 1);
 }
 
@@ -297,7 +321,8 @@ static zf_status_t cpu_enter_visible(zf_instance_t *inst, uint64_t choice_step) 
     return push(inst, run_enter_visible, &args, sizeof args);
 }
 
-/* ---- run-ahead ---------------------------------------------------------------------------------------------------- */
+/* ---- run-ahead ----------------------------------------------------------------------------------------------------
+ */
 
 /* Scalars per selected channel in mean mode, where update counts differ; counts this update. */
 static void scalars_per_channel(zf_instance_t *inst, const zfi_matrix_t *matrix, const zfi_hyper_t *hyper, float s) {
@@ -314,25 +339,34 @@ static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *
     const zfi_param_t *param = &inst->params[matrix->param];
     const zfi_hyper_t *hyper = &row->hyper[param->group];
     zfi_device_state_t *dev = &inst->dev;
-    zfi_run_ahead_t job = {dev->w + matrix->sel_base, dev->m + matrix->sel_base, dev->v + matrix->sel_base,
-                           dev->grad + dev->grad_base[number], param->grad_dtype, selected_part(inst, matrix),
-                           matrix->place, dev->scalars, 0, 0};
+    zfi_run_ahead_t job = {dev->w + matrix->sel_base,
+                           dev->m + matrix->sel_base,
+                           dev->v + matrix->sel_base,
+                           dev->grad + dev->grad_base[number],
+                           param->grad_dtype,
+                           selected_part(inst, matrix),
+                           matrix->place,
+                           dev->scalars,
+                           0,
+                           0};
     uint64_t n_overwritten;
     if (!zfi_is_mean(inst)) {
         uint32_t n = ++dev->n[number];
-        if (!matrix->k || zfi_is_warm_up(inst, row->t)) return;
+        if (!matrix->k || zfi_is_warm_up(inst, row->t))
+            return;
         dev->scalars[0] = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, row->dev.s, n);
     } else {
-        if (!matrix->k || zfi_is_warm_up(inst, row->t)) return;
+        if (!matrix->k || zfi_is_warm_up(inst, row->t))
+            return;
         scalars_per_channel(inst, matrix, hyper, row->dev.s);
         job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
         job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
     }
     n_overwritten = inst->kernels->run_ahead[ZFI_RULE_ADAMW](&job);
     if (n_overwritten) {
-        uint32_t none = ZF_NO_ID;
         atomic_fetch_add(&inst->count.overwritten_elems, n_overwritten);
-        atomic_compare_exchange_strong(&inst->overwritten_param, &none, param->id);
+        if (!atomic_exchange(&inst->overwritten[param->id], 1))
+            atomic_fetch_add(&inst->n_overwritten, 1);
     }
 }
 
@@ -340,10 +374,12 @@ static void run_run_ahead(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     const zfi_step_row_t *row = zfi_row(inst, args->t);
-    if (atomic_load(&inst->is_poisoned) || !row->dev.applied) return;
+    if (atomic_load(&inst->is_poisoned) || !row->dev.applied)
+        return;
     zfi_fp_mode_ieee();
     for (uint32_t i = args->first; i < args->end; i++)
-        if (row->present[inst->plan.matrices[i].param]) advance(inst, i, row);
+        if (row->present[inst->plan.matrices[i].param])
+            advance(inst, i, row);
 }
 
 static zf_status_t cpu_run_ahead(zf_instance_t *inst, uint64_t t, uint32_t first, uint32_t end) {
@@ -351,7 +387,8 @@ static zf_status_t cpu_run_ahead(zf_instance_t *inst, uint64_t t, uint32_t first
     return push(inst, run_run_ahead, &args, sizeof args);
 }
 
-/* ---- publish ------------------------------------------------------------------------------------------------------ */
+/* ---- publish ------------------------------------------------------------------------------------------------------
+ */
 
 static void publish_segment(zf_instance_t *inst, const zfi_segment_t *segment, const unsigned char *staged,
                             const zfi_close_t *close) {
@@ -365,7 +402,8 @@ static void publish_segment(zf_instance_t *inst, const zfi_segment_t *segment, c
         .selected = close->publishes_all ? NULL : inst->dev.mask + matrix->channel_base,
         .place = matrix->place,
     };
-    if (!close->publishes_all && !close->is_warm_up && matrix->k == matrix->n_channels) return;
+    if (!close->publishes_all && !close->is_warm_up && matrix->k == matrix->n_channels)
+        return;
     inst->kernels->publish(&job);
 }
 
@@ -380,7 +418,8 @@ static void run_publish(void *raw) {
         uint64_t q = close->first_job + i;
         const zfi_chunk_t *chunk = &inst->plan.chunks[first_chunk + i];
         const unsigned char *staged = inst->dev.ring + q % ZFI_RING_CHUNKS * inst->plan.publish_piece_nbytes;
-        if (zfi_wait(inst, &inst->up, q + 1, &inst->count.stall_replay_ns)) return;
+        if (zfi_wait(inst, &inst->up, q + 1, &inst->count.stall_replay_ns))
+            return;
         for (uint32_t s = chunk->first_segment; s < chunk->first_segment + chunk->n_segments && !is_lost; s++)
             if (q >= inst->skip_publish_below[inst->plan.segments[s].matrix])
                 publish_segment(inst, &inst->plan.segments[s], staged, close);
@@ -393,15 +432,18 @@ static zf_status_t cpu_publish(zf_instance_t *inst, const zfi_close_t *close) {
     return push(inst, run_publish, &args, sizeof args);
 }
 
-/* ---- done: the report of the step --------------------------------------------------------------------------------- */
+/* ---- done: the report of the step ---------------------------------------------------------------------------------
+ */
 
 static void run_done(void *raw) {
     const step_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     zfi_step_row_t *row = zfi_row(inst, args->t);
     zf_step_report_t *report = &row->report;
-    if (row->waits_for_down && zfi_wait(inst, &inst->down, args->t, &inst->count.stall_pool_ns)) return;
-    if (atomic_load(&inst->is_poisoned)) return;
+    if (row->waits_for_down && zfi_wait(inst, &inst->down, args->t, &inst->count.stall_pool_ns))
+        return;
+    if (atomic_load(&inst->is_poisoned))
+        return;
     atomic_fetch_add(row->dev.applied ? &inst->count.steps_applied : &inst->count.steps_skipped, 1);
     *report = (zf_step_report_t){
         .struct_size = sizeof *report,
@@ -423,7 +465,8 @@ static zf_status_t cpu_done(zf_instance_t *inst, uint64_t t) {
     return push(inst, run_done, &args, sizeof args);
 }
 
-/* ---- whole parameters, while everything else is idle -------------------------------------------------------------- */
+/* ---- whole parameters, while everything else is idle --------------------------------------------------------------
+ */
 
 static void run_read_visible(void *raw) {
     const step_args_t *args = raw;
@@ -447,8 +490,10 @@ static void reload_matrix(zf_instance_t *inst, uint32_t number) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[number];
     const uint32_t *index = inst->dev.index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
-    if (!zfi_is_mean(inst)) inst->dev.n[number] = inst->hs.n[number];
-    if (inst->dev.enter_block == 0) return; /* nothing has entered yet */
+    if (!zfi_is_mean(inst))
+        inst->dev.n[number] = inst->hs.n[number];
+    if (inst->dev.enter_block == 0)
+        return; /* nothing has entered yet */
     for (uint32_t pos = 0; pos < matrix->k; pos++) {
         if (zfi_is_mean(inst))
             inst->dev.n[matrix->index_base + pos] = inst->hs.n[matrix->channel_base + index[pos]];
@@ -467,7 +512,8 @@ static void reload_matrix(zf_instance_t *inst, uint32_t number) {
 static void run_reload_selected(void *raw) {
     const step_args_t *args = raw;
     const zfi_param_t *param = &args->inst->params[args->first];
-    for (uint32_t i = 0; i < param->n_matrices; i++) reload_matrix(args->inst, param->first_matrix + i);
+    for (uint32_t i = 0; i < param->n_matrices; i++)
+        reload_matrix(args->inst, param->first_matrix + i);
 }
 
 static zf_status_t cpu_reload_selected(zf_instance_t *inst, uint32_t param) {
@@ -475,7 +521,8 @@ static zf_status_t cpu_reload_selected(zf_instance_t *inst, uint32_t param) {
     return push(inst, run_reload_selected, &args, sizeof args);
 }
 
-/* ---- order between streams ---------------------------------------------------------------------------------------- */
+/* ---- order between streams ----------------------------------------------------------------------------------------
+ */
 
 static void run_order(void *raw) {
     const order_args_t *args = raw;

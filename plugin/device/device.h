@@ -1,8 +1,8 @@
 /* plugin/device/device.h - the device's side of a step as one table per backend.
  *
- * Every function enqueues one program on inst->stream and returns at once; what it reads must be filled before the call.
- * The CPU backend (cpu.c) pushes a command to a queue; a GPU backend launches kernels on the host's stream. Programs run in
- * order and follow SCHEDULE.md; the waits they make stand in instance.h. */
+ * Every function enqueues one program on inst->stream and returns at once; what it reads must be filled before the
+ * call. The CPU backend (cpu.c) pushes a command to a queue; a GPU backend launches kernels on the host's stream.
+ * Programs run in order and follow SCHEDULE.md; the waits they make stand in instance.h. */
 #ifndef ZFI_DEVICE_H
 #define ZFI_DEVICE_H
 

@@ -1,7 +1,8 @@
 /* plugin/offload/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay").
  *
- * Cost: one call of the kernel for all neighbours in the chunk that are updated alike, so that many small parameters cost
- * what one large one does: their ends meet no vector tails, and their records are asked for ahead of their turn. */
+ * Cost: one call of the kernel for all neighbours in the chunk that are updated alike, so that many small parameters
+ * cost what one large one does: their ends meet no vector tails, and their records are asked for ahead of their turn.
+ */
 #include "offload/replay.h"
 
 #include <inttypes.h>
@@ -13,8 +14,9 @@
 
 enum { MOST_SLOTS = 64, SEGMENTS_AHEAD = 4 };
 
-/* The slots of one segment that count: pointers to its gradients and the scalars of each update. Scalars are kept from one
- * segment to the next while nothing they depend on has changed, which is the common case with many small parameters. */
+/* The slots of one segment that count: pointers to its gradients and the scalars of each update. Scalars are kept from
+ * one segment to the next while nothing they depend on has changed, which is the common case with many small
+ * parameters. */
 typedef struct slots {
     uint32_t n;
     const void *grads[MOST_SLOTS];
@@ -47,7 +49,8 @@ static int is_dropped(const zfi_close_t *close) { return ZFI_FAULT_DEFERRED_DROP
 static uint64_t pattern_of(zf_instance_t *inst, const zfi_close_t *close, uint32_t param) {
     uint64_t pattern = 0;
     for (uint32_t k = 0; k < close->n_slots && !is_dropped(close); k++)
-        if (counts(zfi_row(inst, close->first_step + k), param)) pattern |= (uint64_t)1 << k;
+        if (counts(zfi_row(inst, close->first_step + k), param))
+            pattern |= (uint64_t)1 << k;
     return pattern;
 }
 
@@ -58,7 +61,8 @@ static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_
     uint64_t pattern = pattern_of(inst, close, param->id);
     slots->n = 0;
     for (uint32_t k = 0; k < close->n_slots; k++) {
-        if (!(pattern >> k & 1)) continue;
+        if (!(pattern >> k & 1))
+            continue;
         slots->grads[slots->n] = zfi_piece(inst, table[k]) + segment->chunk_offset * elem;
         slots->rows[slots->n++] = zfi_row(inst, close->first_step + k);
     }
@@ -67,16 +71,19 @@ static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_
         slots->grads[0] = slots->grads[1];
         slots->grads[1] = first;
     }
-    if (pattern != slots->pattern || param->group != slots->group) slots->has_scalars = slots->has_mean = 0;
+    if (pattern != slots->pattern || param->group != slots->group)
+        slots->has_scalars = slots->has_mean = 0;
     slots->pattern = pattern;
     slots->group = param->group;
 }
 
 static const zfi_scalars_t *replay_scalars(slots_t *slots, uint32_t n_before) {
-    if (slots->has_scalars && slots->n_before == n_before) return slots->scalars;
+    if (slots->has_scalars && slots->n_before == n_before)
+        return slots->scalars;
     for (uint32_t k = 0; k < slots->n; k++) {
         zfi_hyper_t hyper = slots->rows[k]->hyper[slots->group];
-        if (ZFI_FAULT_LAST_LR_FOR_ALL) hyper.lr = slots->rows[slots->n - 1]->hyper[slots->group].lr;
+        if (ZFI_FAULT_LAST_LR_FOR_ALL)
+            hyper.lr = slots->rows[slots->n - 1]->hyper[slots->group].lr;
         slots->scalars[k] = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
     }
     slots->n_before = n_before;
@@ -86,11 +93,13 @@ static const zfi_scalars_t *replay_scalars(slots_t *slots, uint32_t n_before) {
 
 static const zfi_scalars_t *mean_scalars(slots_t *slots, uint32_t n_before, double lr_scale) {
     zfi_hyper_t hyper;
-    if (slots->has_mean && slots->n_before_mean == n_before) return &slots->mean_scalars;
+    if (slots->has_mean && slots->n_before_mean == n_before)
+        return &slots->mean_scalars;
     hyper = slots->rows[slots->n - 1]->hyper[slots->group];
     hyper.lr *= lr_scale;
     slots->mean_scalars = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, 1.0f, n_before + 1);
-    for (uint32_t k = 0; k < slots->n; k++) slots->s[k] = slots->rows[k]->scalars.s;
+    for (uint32_t k = 0; k < slots->n; k++)
+        slots->s[k] = slots->rows[k]->scalars.s;
     slots->n_before_mean = n_before;
     slots->has_mean = 1;
     return &slots->mean_scalars;
@@ -151,13 +160,16 @@ static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const
                       const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
     uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
     uint64_t first = matrix->channels_are_rows ? row : col, end = matrix->cols;
-    run_t run = {.offset = offset, .n_before = inst->hs.n[matrix->channel_base + first],
+    run_t run = {.offset = offset,
+                 .n_before = inst->hs.n[matrix->channel_base + first],
                  .by_mean = is_by_mean(inst, close, matrix, first)};
     uint64_t length = segment->n_elems - offset;
     if (!all_alike) {
         if (!matrix->channels_are_rows)
-            for (end = col + 1; end < matrix->cols && channels_alike(inst, close, matrix, first, end);) end++;
-        if (end - col < length) length = end - col;
+            for (end = col + 1; end < matrix->cols && channels_alike(inst, close, matrix, first, end);)
+                end++;
+        if (end - col < length)
+            length = end - col;
     }
     run.n_elems = (uint32_t)length;
     return run;
@@ -190,7 +202,8 @@ static zf_status_t report_nonfinite(zf_instance_t *inst, const zfi_close_t *clos
 
 /* ---- neighbours -------------------------------------------------------------------------------------------------- */
 
-/* Brings the records of a segment a few places ahead near: they lie apart, and memory has just been streamed through. */
+/* Brings the records of a segment a few places ahead near: they lie apart, and memory has just been streamed through.
+ */
 static void prefetch_records(const zf_instance_t *inst, uint32_t i, uint32_t end) {
     const zfi_segment_t *segments = inst->plan.segments;
     if (i + 2 * SEGMENTS_AHEAD < end) {
@@ -204,7 +217,8 @@ static void prefetch_records(const zf_instance_t *inst, uint32_t i, uint32_t end
     }
 }
 
-/* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`. */
+/* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`.
+ */
 static uint32_t alike_end(zf_instance_t *inst, const zfi_close_t *close, const slots_t *slots, uint32_t first,
                           uint32_t end) {
     const zfi_segment_t *segments = inst->plan.segments;
@@ -224,7 +238,8 @@ static uint32_t first_nonfinite(const zf_instance_t *inst, uint32_t first, uint3
     for (; first < end; first++) {
         const zfi_segment_t *segment = &inst->plan.segments[first];
         for (uint32_t e = 0; e < segment->n_elems; e++)
-            if (!isfinite(w[segment->chunk_offset + e])) return first;
+            if (!isfinite(w[segment->chunk_offset + e]))
+                return first;
     }
     return end;
 }
@@ -249,9 +264,11 @@ static uint32_t replay_alike(zf_instance_t *inst, uint32_t first, uint32_t end, 
     run_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
                  .n_before = inst->hs.n[segment->matrix]};
     uint32_t bad;
-    if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX) return end;
+    if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX)
+        return end;
     bad = first_nonfinite(inst, first, end, target->w);
-    if (bad == end) clear_gaps(inst, first, end, target);
+    if (bad == end)
+        clear_gaps(inst, first, end, target);
     return bad;
 }
 
@@ -272,10 +289,13 @@ zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint
             next = alike_end(inst, close, &slots, i, end);
             bad = replay_alike(inst, i, next, &slots, target);
         }
-        if (bad != next) return report_nonfinite(inst, close, segments[bad].matrix);
-        for (; i < next; i++) n_elems += (uint64_t)segments[i].n_elems * slots.n;
+        if (bad != next && !ZFI_FAULT_SKIPPED_REPLAYED) /* that fault is to be seen in the weights */
+            return target->is_rehearsal ? ZF_ERR_NONFINITE : report_nonfinite(inst, close, segments[bad].matrix);
+        for (; i < next; i++)
+            n_elems += (uint64_t)segments[i].n_elems * slots.n;
     }
-    atomic_fetch_add(&inst->count.replay_elems, n_elems);
+    if (!target->is_rehearsal)
+        atomic_fetch_add(&inst->count.replay_elems, n_elems);
     return ZF_OK;
 }
 

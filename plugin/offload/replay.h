@@ -9,10 +9,12 @@ typedef struct zfi_replay_target {
     float *w, *m, *v;       /* [chunk elements] */
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;         /* [chunk elements] mean mode; else unused */
+    int is_rehearsal;       /* export: neither counts nor poisons */
 } zfi_replay_target_t;
 
-/* [own threads] Replays; slots and scalars of the window must be in host memory. Poisons and returns ZF_ERR_NONFINITE with
- * the parameter's name where a weight ends non-finite. Does not count updates: zfi_replay_count does. */
+/* [own threads] Replays; slots and scalars of the window must be in host memory. Poisons and returns ZF_ERR_NONFINITE
+ * with the parameter's name where a weight ends non-finite (a rehearsal only returns it). Does not count updates:
+ * zfi_replay_count does. */
 zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint32_t chunk,
                              const zfi_replay_target_t *target);
 

@@ -17,8 +17,8 @@ static void copy_gradient(zf_instance_t *inst, const zfi_step_row_t *row, const 
         const zfi_segment_t *segment = &inst->plan.segments[inst->plan.param_segments[param->first_ref + i]];
         const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
         uint32_t cohort = matrix->cohort;
-        int32_t piece = zfi_slot_table(inst, segment->chunk,
-                                       (uint32_t)row->cohort_table[cohort])[row->cohort_slot[cohort]];
+        int32_t piece =
+            zfi_slot_table(inst, segment->chunk, (uint32_t)row->cohort_table[cohort])[row->cohort_slot[cohort]];
         memcpy(zfi_piece(inst, piece) + segment->chunk_offset * elem,
                (const unsigned char *)entry->grad + (matrix->param_offset + segment->matrix_offset) * elem,
                segment->n_elems * elem);
@@ -30,8 +30,10 @@ static void run_gradients(void *raw) {
     const transfer_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     const zfi_batch_t *batch = &inst->batch_ring[args->number % ZFI_N_BATCHES];
-    if (zfi_wait(inst, &inst->shipped, args->number + 1, NULL)) return;
-    if (zfi_wait(inst, &inst->jobs, batch->needs_job, &inst->count.stall_pool_ns)) return;
+    if (zfi_wait(inst, &inst->shipped, args->number + 1, NULL))
+        return;
+    if (zfi_wait(inst, &inst->jobs, batch->needs_job, &inst->count.stall_pool_ns))
+        return;
     for (uint32_t i = 0; i < batch->n; i++)
         if (batch->entries[i].flags & ZFI_DELIVER_SHIP)
             copy_gradient(inst, zfi_row(inst, batch->step), &batch->entries[i]);
@@ -44,10 +46,13 @@ static void run_record(void *raw) {
     uint64_t t = args->number;
     zfi_step_row_t *row = zfi_row(inst, t);
     uint64_t nbytes = inst->plan.n_sums * sizeof(double);
-    if (zfi_wait(inst, &inst->finished, t, NULL)) return;
-    if (t > ZFI_RECORD_DEPTH && zfi_wait(inst, &inst->control, t - ZFI_RECORD_DEPTH, NULL)) return;
+    if (zfi_wait(inst, &inst->finished, t, NULL))
+        return;
+    if (t > ZFI_RECORD_DEPTH && zfi_wait(inst, &inst->control, t - ZFI_RECORD_DEPTH, NULL))
+        return;
     row->scalars = row->dev;
-    if (nbytes) memcpy(inst->sel.records[t % ZFI_RECORD_DEPTH], inst->dev.sums[t & 1], nbytes);
+    if (nbytes)
+        memcpy(inst->sel.records[t % ZFI_RECORD_DEPTH], inst->dev.sums[t & 1], nbytes);
     atomic_fetch_add(&inst->count.down_record_nbytes, nbytes + sizeof row->dev);
     zfi_timeline_signal(&inst->down, t);
 }
@@ -55,7 +60,8 @@ static void run_record(void *raw) {
 /* The ring's piece is free once its former chunk is visible; the host decides when that is due (publish_lag). */
 static zf_status_t wait_for_ring(zf_instance_t *inst, uint64_t q) {
     zf_status_t st;
-    if (q < ZFI_RING_CHUNKS) return ZF_OK;
+    if (q < ZFI_RING_CHUNKS)
+        return ZF_OK;
     st = zfi_wait_for_host(inst, &inst->publish_due, q - ZFI_RING_CHUNKS + 1);
     return st ? st : zfi_wait(inst, &inst->merged, q - ZFI_RING_CHUNKS + 1, NULL);
 }
@@ -68,8 +74,10 @@ static void run_publish(void *raw) {
     for (uint32_t i = 0; i < close->n_chunks; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[plan->cohorts[close->cohort].first_chunk + i];
         uint64_t q = close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        if (zfi_wait(inst, &inst->jobs, q + 1, NULL)) return;
-        if (wait_for_ring(inst, q)) return;
+        if (zfi_wait(inst, &inst->jobs, q + 1, NULL))
+            return;
+        if (wait_for_ring(inst, q))
+            return;
         memcpy(inst->dev.ring + q % ZFI_RING_CHUNKS * plan->publish_piece_nbytes,
                inst->publish + q % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         atomic_fetch_add(&inst->count.up_publish_nbytes, nbytes);

@@ -1,9 +1,9 @@
 /* plugin/offload/workers.c - the threads that replay closed windows (contract in workers.h).
  *
- * Closes form a ring; workers take their chunks in order, one at a time, and finish them in any order. jobs advances over
- * the prefix that is done. A chunk may not start before the same cohort's previous window is done (it changes the same
- * state), nor before the entering state of the cohort's last choice has been read from it, nor before its place in the
- * ring of values to publish is free; all of that was pushed earlier, so the wait ends. */
+ * Closes form a ring; workers take their chunks in order, one at a time, and finish them in any order. jobs advances
+ * over the prefix that is done. A chunk may not start before the same cohort's previous window is done (it changes the
+ * same state), nor before the entering state of the cohort's last choice has been read from it, nor before its place in
+ * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. */
 #include "offload/workers.h"
 
 #include <stdlib.h>
@@ -44,7 +44,8 @@ typedef struct job {
 
 uint32_t zfi_workers_count(const zfi_config_t *config) {
     uint32_t cores;
-    if (config->threads) return config->threads;
+    if (config->threads)
+        return config->threads;
     cores = zfi_affinity_n_cores();
     return cores > 1 ? cores - 1 : 1;
 }
@@ -70,8 +71,13 @@ static int take(zfi_workers_t *workers, job_t *out) {
 static void finish(zfi_workers_t *workers, const job_t *job) {
     zf_instance_t *inst = workers->inst;
     uint64_t prefix;
+    int is_last;
     pthread_mutex_lock(&workers->lock);
-    if (++job->close->n_done == job->close->close.n_chunks) zfi_replay_count(inst, &job->close->close);
+    is_last = ++job->close->n_done == job->close->close.n_chunks;
+    pthread_mutex_unlock(&workers->lock);
+    if (is_last)
+        zfi_replay_count(inst, &job->close->close);
+    pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
     while (workers->is_done[workers->prefix % workers->n_flags]) {
         workers->is_done[workers->prefix % workers->n_flags] = 0;
@@ -85,9 +91,12 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
 static zf_status_t wait_for_inputs(zf_instance_t *inst, const pushed_close_t *pushed, uint64_t q) {
     uint64_t ring = inst->plan.max_close_chunks;
     zf_status_t st = zfi_wait(inst, &inst->down, pushed->close.step, NULL);
-    if (!st) st = zfi_wait(inst, &inst->jobs, pushed->after_job, NULL);
-    if (!st && q >= ring) st = zfi_wait(inst, &inst->up, q - ring + 1, NULL);
-    if (!st) st = zfi_wait(inst, &inst->host_sel, pushed->close.choice_step, NULL);
+    if (!st)
+        st = zfi_wait(inst, &inst->jobs, pushed->after_job, NULL);
+    if (!st && q >= ring)
+        st = zfi_wait(inst, &inst->up, q - ring + 1, NULL);
+    if (!st)
+        st = zfi_wait(inst, &inst->host_sel, pushed->close.choice_step, NULL);
     return st;
 }
 
@@ -97,17 +106,18 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     uint64_t q = close->first_job + job->chunk, start;
     uint32_t number = inst->plan.cohorts[close->cohort].first_chunk + job->chunk;
     uint64_t base = inst->plan.chunks[number].state_base;
-    zfi_replay_target_t target = {inst->hs.w + base, inst->hs.m + base, inst->hs.v + base,
-                                  inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
-                                  scratch};
+    zfi_replay_target_t target = {
+        inst->hs.w + base, inst->hs.m + base,
+        inst->hs.v + base, inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
+        scratch,           0};
     zf_status_t st = wait_for_inputs(inst, job->close, q);
-    if (st) return st;
+    if (st)
+        return st;
     start = zfi_now_ns();
     st = zfi_replay_chunk(inst, close, number, &target);
     atomic_fetch_add(&inst->count.replay_ns, zfi_now_ns() - start);
     return st;
 }
-
 
 static void *work(void *raw) {
     zfi_workers_t *workers = raw;
@@ -119,14 +129,16 @@ static void *work(void *raw) {
     pthread_mutex_unlock(&workers->lock);
     zfi_fp_mode_ieee();
     while (take(workers, &job))
-        if (run_job(workers, &job, scratch) == ZF_OK) finish(workers, &job); /* else the instance is poisoned */
+        if (run_job(workers, &job, scratch) == ZF_OK)
+            finish(workers, &job); /* else the instance is poisoned */
     return NULL;
 }
 
 void zfi_workers_push(zf_instance_t *inst, const zfi_close_t *close) {
     zfi_workers_t *workers = inst->workers;
     pushed_close_t *pushed;
-    if (close->n_chunks == 0) return;
+    if (close->n_chunks == 0)
+        return;
     pthread_mutex_lock(&workers->lock);
     pushed = &workers->ring[workers->tail++ % workers->ring_size];
     pushed->close = *close;
@@ -151,7 +163,8 @@ static void free_workers(zfi_workers_t *workers) {
 static zfi_workers_t *new_workers(zf_instance_t *inst, uint32_t n) {
     uint64_t n_ahead = inst->config.max_steps_ahead + 4u; /* steps whose closes can wait at once */
     zfi_workers_t *workers = calloc(1, sizeof *workers);
-    if (!workers) return NULL;
+    if (!workers)
+        return NULL;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->has_work, NULL);
     workers->inst = inst;
@@ -174,27 +187,31 @@ static zfi_workers_t *new_workers(zf_instance_t *inst, uint32_t n) {
 
 zf_status_t zfi_workers_start(zf_instance_t *inst, uint32_t n, zf_error_t *err) {
     zfi_workers_t *workers = new_workers(inst, n);
-    if (!workers) return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
+    if (!workers)
+        return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
         int rc = zfi_thread_start(&workers->threads[i], "zf-worker", work, workers);
         if (rc) {
             zfi_workers_stop(workers);
-            return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "workers", "cannot start worker %u of %u: %s",
-                                    i + 1, n, strerror(rc));
+            return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "workers",
+                                    "cannot start worker %u of %u: %s", i + 1, n, strerror(rc));
         }
         workers->n++;
     }
-    if (inst->config.affinity == ZFI_AFFINITY_AUTO) zfi_affinity_pin(workers->threads, n);
+    if (inst->config.affinity == ZFI_AFFINITY_AUTO)
+        zfi_affinity_pin(workers->threads, n);
     inst->workers = workers;
     return ZF_OK;
 }
 
 void zfi_workers_stop(zfi_workers_t *workers) {
-    if (!workers) return;
+    if (!workers)
+        return;
     pthread_mutex_lock(&workers->lock);
     workers->is_ending = 1;
     pthread_cond_broadcast(&workers->has_work);
     pthread_mutex_unlock(&workers->lock);
-    for (uint32_t i = 0; i < workers->n; i++) pthread_join(workers->threads[i], NULL);
+    for (uint32_t i = 0; i < workers->n; i++)
+        pthread_join(workers->threads[i], NULL);
     free_workers(workers);
 }

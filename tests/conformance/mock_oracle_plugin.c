@@ -1,5 +1,5 @@
-/* mock_oracle_plugin.c - a plugin that is the oracle behind the ABI: `zf-conform exact` must pass on it, and must fail when
- * it is told to break a rule. It proves the checker; nothing else uses it.
+/* mock_oracle_plugin.c - a plugin that is the oracle behind the ABI: `zf-conform exact` must pass on it, and must fail
+ * when it is told to break a rule. It proves the checker; nothing else uses it.
  *
  * Model: hooks put their work on the caller's stream, in order; control calls wait for the last stream first. So it is
  * synchronous in stream order and needs no worker. ZF_MOCK_BREAK in the environment names one planted break:
@@ -44,15 +44,11 @@ struct zf_instance {
     const char *broken;
 };
 
-static int is_broken(const zf_instance_t *x, const char *name)
-{
-    return strcmp(x->broken, name) == 0;
-}
+static int is_broken(const zf_instance_t *x, const char *name) { return strcmp(x->broken, name) == 0; }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static view_t view_of(const zf_tensor_t *t)
-{
+static view_t view_of(const zf_tensor_t *t) {
     view_t v = {.ndim = (uint32_t)t->dl.ndim,
                 .data = (unsigned char *)t->dl.data + t->dl.byte_offset,
                 .size = t->dl.dtype.bits / 8,
@@ -68,8 +64,7 @@ static view_t view_of(const zf_tensor_t *t)
     return v;
 }
 
-static unsigned char *element(const view_t *v, uint64_t linear)
-{
+static unsigned char *element(const view_t *v, uint64_t linear) {
     uint64_t offset = 0;
 
     for (uint32_t i = v->ndim; i > 0; i--) {
@@ -79,8 +74,7 @@ static unsigned char *element(const view_t *v, uint64_t linear)
     return v->data + offset * v->size;
 }
 
-static void *gather(const view_t *v)
-{
+static void *gather(const view_t *v) {
     unsigned char *out = calloc(v->n_elems + 1, v->size);
 
     for (uint64_t i = 0; i < v->n_elems; i++)
@@ -88,23 +82,20 @@ static void *gather(const view_t *v)
     return out;
 }
 
-static void scatter(const view_t *v, const void *elems, uint64_t first, uint64_t end)
-{
+static void scatter(const view_t *v, const void *elems, uint64_t first, uint64_t end) {
     for (uint64_t i = first; i < end; i++)
         memcpy(element(v, i), (const unsigned char *)elems + i * v->size, v->size);
 }
 
 /* ---- create, bind, destroy --------------------------------------------------------------------------------------- */
 
-static const char *setting(const char *text, const char *key)
-{
+static const char *setting(const char *text, const char *key) {
     const char *at = strstr(text, key);
 
     return at ? strchr(at, '=') + 2 : "";
 }
 
-static zo_config_t parse(const char *text)
-{
+static zo_config_t parse(const char *text) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
                          .select_interval = (uint32_t)atoi(setting(text, "\nselect_interval")),
                          .update_interval = (uint32_t)atoi(setting(text, "\nupdate_interval")),
@@ -115,8 +106,7 @@ static zo_config_t parse(const char *text)
                          .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale"))};
 }
 
-static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err)
-{
+static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err) {
     zf_instance_t *x = calloc(1, sizeof *x);
 
     (void)err;
@@ -129,8 +119,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
     return ZF_OK;
 }
 
-static void destroy(zf_instance_t *x)
-{
+static void destroy(zf_instance_t *x) {
     if (!x)
         return;
     mock_sync(&x->stream);
@@ -138,14 +127,10 @@ static void destroy(zf_instance_t *x)
     free(x);
 }
 
-static zo_dtype_t dtype_of(zf_dtype_t d)
-{
-    return d.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32;
-}
+static zo_dtype_t dtype_of(zf_dtype_t d) { return d.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32; }
 
 static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
-                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err)
-{
+                               uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
     zo_decl_t d[MAX_PARAMS] = {0};
     void *visible[MAX_PARAMS];
 
@@ -186,8 +171,7 @@ typedef struct delivery {
     view_t view;
 } delivery_t;
 
-static void deliver_now(void *arg)
-{
+static void deliver_now(void *arg) {
     delivery_t *d = arg;
     void *grad = gather(&d->view);
 
@@ -199,8 +183,7 @@ static void deliver_now(void *arg)
 }
 
 static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                               const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err)
-{
+                               const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
     (void)elem_size;
     (void)err;
     x->stream = *stream;
@@ -225,8 +208,7 @@ typedef struct submission {
     uint64_t number;
 } submission_t;
 
-static void show_range(zf_instance_t *x, int is_second_half)
-{
+static void show_range(zf_instance_t *x, int is_second_half) {
     for (uint32_t i = 0; i < x->n_params; i++) {
         uint64_t n = x->views[i].n_elems, half = is_broken(x, "torn") ? n / 2 : n;
 
@@ -238,20 +220,15 @@ static void show_range(zf_instance_t *x, int is_second_half)
     }
 }
 
-static void show_second_half(void *arg)
-{
-    show_range(arg, 1);
-}
+static void show_second_half(void *arg) { show_range(arg, 1); }
 
-static void show(zf_instance_t *x)
-{
+static void show(zf_instance_t *x) {
     show_range(x, 0);
     if (is_broken(x, "torn"))
         mock_launch(&x->stream, show_second_half, x);
 }
 
-static void break_gradients(zf_instance_t *x)
-{
+static void break_gradients(zf_instance_t *x) {
     for (uint32_t i = 0; i < x->n_params; i++) {
         uint64_t n = x->views[i].n_elems;
         void *grad = NULL;
@@ -267,16 +244,14 @@ static void break_gradients(zf_instance_t *x)
     }
 }
 
-static void misbehave(const zf_instance_t *x, uint64_t number)
-{
+static void misbehave(const zf_instance_t *x, uint64_t number) {
     if (number == 3 && is_broken(x, "crash"))
         abort();
     while (number == 3 && is_broken(x, "hang"))
         sleep(1);
 }
 
-static void fill_report(zf_instance_t *x, const zo_report_t *r, uint64_t number)
-{
+static void fill_report(zf_instance_t *x, const zo_report_t *r, uint64_t number) {
     x->report.has_report = 1;
     x->report.step = number;
     x->report.applied = r->is_applied;
@@ -288,8 +263,7 @@ static void fill_report(zf_instance_t *x, const zo_report_t *r, uint64_t number)
     x->report.n_skipped += !r->is_applied;
 }
 
-static void step_now(void *arg)
-{
+static void step_now(void *arg) {
     submission_t *s = arg;
     zf_instance_t *x = s->x;
     zo_step_t args = {.groups = s->groups,
@@ -313,8 +287,7 @@ static void step_now(void *arg)
     free(s);
 }
 
-static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err)
-{
+static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err) {
     submission_t *s = calloc(1, sizeof *s);
     int is_wait = (args->flags & ZF_STEP_WAIT) != 0;
 
@@ -346,8 +319,7 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
 /* ---- reading and control ----------------------------------------------------------------------------------------- */
 
 static zf_status_t param_fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                               zf_fence_t *out_ready, zf_error_t *err)
-{
+                               zf_fence_t *out_ready, zf_error_t *err) {
     (void)x;
     (void)ids;
     (void)n;
@@ -359,8 +331,7 @@ static zf_status_t param_fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n
 }
 
 static zf_status_t param_release(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                 zf_error_t *err)
-{
+                                 zf_error_t *err) {
     (void)x;
     (void)ids;
     (void)n;
@@ -369,8 +340,7 @@ static zf_status_t param_release(zf_instance_t *x, const uint32_t *ids, uint32_t
     return ZF_OK;
 }
 
-static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err)
-{
+static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
     (void)err;
     mock_sync(&x->stream);
     for (uint32_t i = 0; i < n; i++) {
@@ -382,8 +352,7 @@ static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_
     return ZF_OK;
 }
 
-static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err)
-{
+static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err) {
     (void)err;
     mock_sync(&x->stream);
     if (mode == ZF_QUIESCE_FLUSH || is_broken(x, "drain_flushes")) {
@@ -395,8 +364,7 @@ static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err)
 }
 
 static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
-                                 zf_error_t *err)
-{
+                                 zf_error_t *err) {
     (void)elem_size;
     (void)err;
     mock_sync(&x->stream);
@@ -405,18 +373,16 @@ static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items
     return ZF_OK;
 }
 
-static zf_status_t poll_report(zf_instance_t *x, zf_step_report_t *out_report, zf_error_t *err)
-{
+static zf_status_t poll_report(zf_instance_t *x, zf_step_report_t *out_report, zf_error_t *err) {
     (void)err;
     mock_sync(&x->stream);
     *out_report = x->report;
     return ZF_OK;
 }
 
-static zf_status_t inspect_read(zf_instance_t *x, uint32_t id, zf_inspect_out_t *out, zf_error_t *err)
-{
-    zo_state_t state = {.w = out->w, .m = out->m, .v = out->v, .n = out->n, .selected = out->selected,
-                        .importance = out->importance};
+static zf_status_t inspect_read(zf_instance_t *x, uint32_t id, zf_inspect_out_t *out, zf_error_t *err) {
+    zo_state_t state = {
+        .w = out->w, .m = out->m, .v = out->v, .n = out->n, .selected = out->selected, .importance = out->importance};
 
     (void)err;
     mock_sync(&x->stream);
@@ -426,15 +392,13 @@ static zf_status_t inspect_read(zf_instance_t *x, uint32_t id, zf_inspect_out_t 
 
 static const zf_inspect_ext_t inspect = {.struct_size = sizeof inspect, .read = inspect_read};
 
-static const void *get_extension(const char *id)
-{
+static const void *get_extension(const char *id) {
     if (strcmp(id, ZF_EXT_CPU) == 0)
         return &mock_cpu;
     return strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect : NULL;
 }
 
-static zf_status_t describe(zf_description_t *out, zf_error_t *err)
-{
+static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
     out->abi = ZF_ABI_0_1;
     out->name = "oracle";
@@ -461,8 +425,7 @@ static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
                                    .poll = poll_report,
                                    .get_extension = get_extension};
 
-__attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap)
-{
+__attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
     bootstrap->chosen_abi = ZF_ABI_0_1;
     bootstrap->plugin = &plugin;
     return ZF_OK;

@@ -19,8 +19,7 @@ struct zf_cpu_queue {
     int is_ending;
 };
 
-static void *serve(void *arg)
-{
+static void *serve(void *arg) {
     zf_cpu_queue_t *q = arg;
     work_t *work;
 
@@ -44,8 +43,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static zf_status_t queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out_stream, zf_error_t *err)
-{
+static zf_status_t queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out_stream, zf_error_t *err) {
     zf_cpu_queue_t *q = calloc(1, sizeof *q);
 
     (void)err;
@@ -66,8 +64,7 @@ static zf_status_t queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out_str
     return ZF_OK;
 }
 
-static void queue_destroy(zf_cpu_queue_t *q)
-{
+static void queue_destroy(zf_cpu_queue_t *q) {
     if (!q)
         return;
     pthread_mutex_lock(&q->lock);
@@ -80,8 +77,7 @@ static void queue_destroy(zf_cpu_queue_t *q)
     free(q);
 }
 
-static zf_status_t queue_launch(zf_cpu_queue_t *q, void (*fn)(void *arg), void *arg, zf_error_t *err)
-{
+static zf_status_t queue_launch(zf_cpu_queue_t *q, void (*fn)(void *arg), void *arg, zf_error_t *err) {
     work_t *work = malloc(sizeof *work);
 
     (void)err;
@@ -97,8 +93,7 @@ static zf_status_t queue_launch(zf_cpu_queue_t *q, void (*fn)(void *arg), void *
     return ZF_OK;
 }
 
-static zf_status_t queue_sync(zf_cpu_queue_t *q, uint64_t timeout_ns, zf_error_t *err)
-{
+static zf_status_t queue_sync(zf_cpu_queue_t *q, uint64_t timeout_ns, zf_error_t *err) {
     (void)timeout_ns;
     (void)err;
     pthread_mutex_lock(&q->lock);
@@ -108,8 +103,7 @@ static zf_status_t queue_sync(zf_cpu_queue_t *q, uint64_t timeout_ns, zf_error_t
     return ZF_OK;
 }
 
-static zf_status_t fence_wait(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err)
-{
+static zf_status_t fence_wait(const zf_fence_t *fence, uint64_t timeout_ns, zf_error_t *err) {
     (void)timeout_ns;
     (void)err;
     return fence->kind == ZF_FENCE_NONE ? ZF_OK : ZF_ERR_ARGUMENT;
@@ -122,21 +116,18 @@ const zf_cpu_ext_t mock_cpu = {.struct_size = sizeof mock_cpu,
                                .queue_sync = queue_sync,
                                .fence_wait = fence_wait};
 
-static zf_cpu_queue_t *queue_of(const zf_stream_t *stream)
-{
+static zf_cpu_queue_t *queue_of(const zf_stream_t *stream) {
     return stream->kind == ZF_STREAM_CPU_QUEUE ? (zf_cpu_queue_t *)(uintptr_t)stream->handle : NULL;
 }
 
-void mock_launch(const zf_stream_t *stream, void (*fn)(void *arg), void *arg)
-{
+void mock_launch(const zf_stream_t *stream, void (*fn)(void *arg), void *arg) {
     if (queue_of(stream))
         queue_launch(queue_of(stream), fn, arg, NULL);
     else
         fn(arg);
 }
 
-void mock_sync(const zf_stream_t *stream)
-{
+void mock_sync(const zf_stream_t *stream) {
     if (queue_of(stream))
         queue_sync(queue_of(stream), 0, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_oracle.c - the oracle against values computed by hand from SCHEDULE.md: numbers are chosen so that every product,
- * sum and root is exact. */
+/* test_oracle.c - the oracle against values computed by hand from SCHEDULE.md: numbers are chosen so that every
+ * product, sum and root is exact. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,16 +8,15 @@
 #include "oracle.h"
 #include "test_oracle.h"
 
-/* m/d = 0.5 at the first update whatever the gradient 0.5 x 2^k is worth: b1 = 1/2, b2 = 3/4, eps too small to count. */
+/* m/d = 0.5 at the first update whatever the gradient 0.5 x 2^k is worth: b1 = 1/2, b2 = 3/4, eps too small to count.
+ */
 static const zo_hyper_t half = {.lr = 0.25, .beta1 = 0.5, .beta2 = 0.75, .eps = 0x1p-60, .weight_decay = 0.0};
 
-static zo_decl_t matrix(int64_t rows, int64_t cols, const float *visible)
-{
+static zo_decl_t matrix(int64_t rows, int64_t cols, const float *visible) {
     return (zo_decl_t){.ndim = 2, .shape = {rows, cols}, .visible = visible};
 }
 
-static zo_config_t config(uint32_t interval, int lag, int is_staggered)
-{
+static zo_config_t config(uint32_t interval, int lag, int is_staggered) {
     return (zo_config_t){.topk_ratio = 0.25,
                          .select_interval = 1,
                          .update_interval = interval,
@@ -27,8 +26,7 @@ static zo_config_t config(uint32_t interval, int lag, int is_staggered)
                          .deferred_lr_scale = 1.0};
 }
 
-static zo_report_t step(zo_t *o, const zo_hyper_t *hyper)
-{
+static zo_report_t step(zo_t *o, const zo_hyper_t *hyper) {
     zo_step_t args = {.groups = hyper, .unscale = 1.0};
     zo_report_t r;
 
@@ -36,21 +34,16 @@ static zo_report_t step(zo_t *o, const zo_hyper_t *hyper)
     return r;
 }
 
-static zo_report_t step_with(zo_t *o, const float *grad)
-{
+static zo_report_t step_with(zo_t *o, const float *grad) {
     zo_deliver(o, 0, grad, 0, 0);
     return step(o, &half);
 }
 
-static float visible(const zo_t *o, uint64_t i)
-{
-    return ((const float *)zo_visible(o, 0))[i];
-}
+static float visible(const zo_t *o, uint64_t i) { return ((const float *)zo_visible(o, 0))[i]; }
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
-static uint16_t bf16_of(uint32_t bits)
-{
+static uint16_t bf16_of(uint32_t bits) {
     float x;
     uint16_t out;
 
@@ -59,17 +52,16 @@ static uint16_t bf16_of(uint32_t bits)
     return out;
 }
 
-START_TEST(bf16_rounds_to_nearest_even)
-{
+START_TEST(bf16_rounds_to_nearest_even) {
     static const struct {
         uint32_t f32;
         uint16_t bf16;
     } rows[] = {
-        {0x3F800000, 0x3F80}, {0x3F808000, 0x3F80}, /* tie, even below */
-        {0x3F818000, 0x3F82},                       /* tie, even above */
+        {0x3F800000, 0x3F80}, {0x3F808000, 0x3F80},                                             /* tie, even below */
+        {0x3F818000, 0x3F82},                                                                   /* tie, even above */
         {0x3F808001, 0x3F81}, {0x3F807FFF, 0x3F80}, {0x00000001, 0x0000}, {0x00008001, 0x0001}, /* denormals */
-        {0x80000000, 0x8000}, {0x7F7FFFFF, 0x7F80}, {0xFF800000, 0xFF80},
-        {0x7F800001, 0x7FC0}, {0xFFC12345, 0xFFC1}, /* NaN stays NaN */
+        {0x80000000, 0x8000}, {0x7F7FFFFF, 0x7F80}, {0xFF800000, 0xFF80}, {0x7F800001, 0x7FC0},
+        {0xFFC12345, 0xFFC1}, /* NaN stays NaN */
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -77,8 +69,7 @@ START_TEST(bf16_rounds_to_nearest_even)
 }
 END_TEST
 
-START_TEST(one_update)
-{
+START_TEST(one_update) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(1, 0, 0);
@@ -99,8 +90,7 @@ START_TEST(one_update)
 }
 END_TEST
 
-START_TEST(scalars_of_a_step)
-{
+START_TEST(scalars_of_a_step) {
     static const float w[2] = {0, 0}, g[2] = {3, 4};
     zo_decl_t d = matrix(1, 2, w);
     zo_config_t c = config(1, 0, 0);
@@ -126,8 +116,7 @@ START_TEST(scalars_of_a_step)
 }
 END_TEST
 
-START_TEST(parts_totals_and_replace)
-{
+START_TEST(parts_totals_and_replace) {
     static const float w = 0, g1 = 1, g2 = 2, g5 = 5;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(1, 0, 0);
@@ -159,8 +148,7 @@ END_TEST
 
 /* ---- plan -------------------------------------------------------------------------------------------------------- */
 
-static void check_matrix(const zo_t *o, uint32_t i, uint32_t param, uint64_t first, uint64_t rows, uint32_t cohort)
-{
+static void check_matrix(const zo_t *o, uint32_t i, uint32_t param, uint64_t first, uint64_t rows, uint32_t cohort) {
     zo_matrix_info_t x;
 
     zo_matrix_info(o, i, &x);
@@ -170,8 +158,7 @@ static void check_matrix(const zo_t *o, uint32_t i, uint32_t param, uint64_t fir
     ck_assert_uint_eq(x.cohort, cohort);
 }
 
-START_TEST(big_matrices_are_cut_and_dealt)
-{
+START_TEST(big_matrices_are_cut_and_dealt) {
     static const float zeros[40];
     zo_decl_t d[3] = {matrix(4, 6, zeros), {.ndim = 1, .shape = {6}, .visible = zeros}, matrix(2, 2, zeros)};
     zo_config_t c = config(2, 1, 1);
@@ -188,8 +175,7 @@ START_TEST(big_matrices_are_cut_and_dealt)
 }
 END_TEST
 
-START_TEST(blocks_are_uneven_and_batches_numbered)
-{
+START_TEST(blocks_are_uneven_and_batches_numbered) {
     static const float zeros[64];
     zo_decl_t d[2] = {matrix(5, 3, zeros), {.ndim = 3, .shape = {2, 1, 3}, .n_batch_axes = 1, .visible = zeros}};
     zo_config_t c = config(3, 1, 1);
@@ -207,8 +193,7 @@ START_TEST(blocks_are_uneven_and_batches_numbered)
 }
 END_TEST
 
-static uint64_t n_selected(zo_decl_t d, double ratio)
-{
+static uint64_t n_selected(zo_decl_t d, double ratio) {
     static const float zeros[64];
     zo_config_t c = config(1, 0, 0);
     zo_matrix_info_t x;
@@ -222,8 +207,7 @@ static uint64_t n_selected(zo_decl_t d, double ratio)
     return x.n_selected;
 }
 
-START_TEST(how_many_are_selected)
-{
+START_TEST(how_many_are_selected) {
     zo_decl_t d = {.ndim = 2, .shape = {3, 5}}, vector = {.ndim = 1, .shape = {7}};
 
     ck_assert_uint_eq(n_selected(d, 0.5), 3); /* floor(2.5 + 0.5) */
@@ -245,8 +229,7 @@ END_TEST
 /* ---- schedule ---------------------------------------------------------------------------------------------------- */
 
 /* W = 1, S = 3, one cohort, lag 1: closes at 1, 4, 7; what closed at 4 is seen at the end of 5. */
-START_TEST(deferred_values_come_late)
-{
+START_TEST(deferred_values_come_late) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(3, 1, 0);
@@ -273,8 +256,7 @@ START_TEST(deferred_values_come_late)
 END_TEST
 
 /* Selected by importance, ties by the lower index; the choice at t = W uses record W, later ones records <= t-1. */
-START_TEST(choice_of_channels)
-{
+START_TEST(choice_of_channels) {
     static const float w[4], g1[4] = {1, 4, 4, 2}, g2[4] = {0, 0, 0, 9}, g3[4] = {5, 0, 0, 0};
     zo_decl_t d = matrix(1, 4, w);
     zo_config_t c = config(1, 1, 0);
@@ -300,8 +282,7 @@ START_TEST(choice_of_channels)
 END_TEST
 
 /* W = 1, S = 2, one cohort: channel 1 runs ahead at step 2, channel 0 waits for the close at 3, published at 4. */
-START_TEST(selected_channels_run_ahead)
-{
+START_TEST(selected_channels_run_ahead) {
     static const float w[4] = {1, 1, 1, 1}, g[4] = {0.5f, 4, 0.5f, 0.5f};
     zo_decl_t d = matrix(1, 4, w);
     zo_config_t c = config(2, 1, 0);
@@ -328,8 +309,7 @@ START_TEST(selected_channels_run_ahead)
 END_TEST
 
 /* Gradients 0.25 and 0.75 have the mean 0.5: one update as in one_update, its rate times the scale. */
-START_TEST(mean_of_a_window)
-{
+START_TEST(mean_of_a_window) {
     static const float w = 1.0f, inf = INFINITY, g1 = 0.25f, g3 = 0.75f, hole = 0.0f;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(3, 0, 0);
@@ -359,8 +339,7 @@ START_TEST(mean_of_a_window)
 }
 END_TEST
 
-START_TEST(params_changed_drops_slots)
-{
+START_TEST(params_changed_drops_slots) {
     static const float w = 1.0f, g = 0.5f, written = 8.0f;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(4, 1, 0);
@@ -386,8 +365,7 @@ START_TEST(params_changed_drops_slots)
 END_TEST
 
 /* After FLUSH at t the clocks start again: cohort 0 closes at t+S (not staggered). */
-START_TEST(flush_restarts_the_windows)
-{
+START_TEST(flush_restarts_the_windows) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
     zo_config_t c = config(3, 0, 0);
@@ -411,8 +389,7 @@ START_TEST(flush_restarts_the_windows)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("oracle");
     TCase *tc = tcase_create("by hand");
     SRunner *runner = srunner_create(suite);

@@ -1,5 +1,5 @@
-/* test_oracle_laws.c - laws 1 and 6 in the oracle alone, over random cases: the schedule itself keeps them, so a plugin that
- * equals the oracle does. And the invariant of the device copy, after every step. */
+/* test_oracle_laws.c - laws 1 and 6 in the oracle alone, over random cases: the schedule itself keeps them, so a plugin
+ * that equals the oracle does. And the invariant of the device copy, after every step. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,16 +12,12 @@ enum { N_CASES = 200, MAX_PARAMS = 5, N_GROUPS = 2 };
 
 static uint64_t state;
 
-static uint32_t below(uint32_t n)
-{
+static uint32_t below(uint32_t n) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(((state >> 32) * n) >> 32);
 }
 
-static double uniform(double lo, double hi)
-{
-    return lo + (hi - lo) * (below(1u << 24) / (double)(1u << 24));
-}
+static double uniform(double lo, double hi) { return lo + (hi - lo) * (below(1u << 24) / (double)(1u << 24)); }
 
 typedef struct fixture {
     zo_config_t config;
@@ -32,8 +28,7 @@ typedef struct fixture {
     zo_adamw_t *adamw;
 } fixture_t;
 
-static void *random_array(zo_dtype_t dtype, uint64_t n, double scale)
-{
+static void *random_array(zo_dtype_t dtype, uint64_t n, double scale) {
     void *array = calloc(n + 1, zo_dtype_nbytes(dtype));
 
     for (uint64_t i = 0; i < n; i++)
@@ -41,8 +36,7 @@ static void *random_array(zo_dtype_t dtype, uint64_t n, double scale)
     return array;
 }
 
-static void draw_decl(fixture_t *f, uint32_t i)
-{
+static void draw_decl(fixture_t *f, uint32_t i) {
     zo_decl_t *d = &f->decls[i];
     uint64_t n = 1;
 
@@ -56,8 +50,7 @@ static void draw_decl(fixture_t *f, uint32_t i)
     d->visible = f->visible[i] = random_array(d->dtype, n, 1.0);
 }
 
-static void start(fixture_t *f, int law)
-{
+static void start(fixture_t *f, int law) {
     memset(f, 0, sizeof *f);
     f->config = (zo_config_t){.topk_ratio = law == 1 ? 1.0 : uniform(0.05, 0.8),
                               .select_interval = 1 + below(6),
@@ -79,16 +72,14 @@ static void start(fixture_t *f, int law)
     f->adamw = zo_adamw_create(f->decls, f->n_params);
 }
 
-static void end(fixture_t *f)
-{
+static void end(fixture_t *f) {
     zo_destroy(f->oracle);
     zo_adamw_destroy(f->adamw);
     for (uint32_t i = 0; i < f->n_params; i++)
         free(f->visible[i]);
 }
 
-static void deliver_all(fixture_t *f)
-{
+static void deliver_all(fixture_t *f) {
     for (uint32_t i = 0; i < f->n_params; i++) {
         uint64_t n = zo_n_elems(f->oracle, i);
         void *grad = random_array(f->decls[i].grad_dtype, n, 1.0);
@@ -101,16 +92,18 @@ static void deliver_all(fixture_t *f)
     }
 }
 
-static void step(fixture_t *f)
-{
+static void step(fixture_t *f) {
     zo_hyper_t groups[N_GROUPS];
     const float *grads[MAX_PARAMS];
     zo_step_t args = {.groups = groups, .unscale = uniform(0.1, 2.0), .clip_norm = below(2) ? uniform(0.1, 3.0) : 0.0};
     zo_report_t r;
 
     for (uint32_t i = 0; i < N_GROUPS; i++)
-        groups[i] = (zo_hyper_t){.lr = uniform(0.0, 0.1), .beta1 = uniform(0.0, 0.95), .beta2 = uniform(0.5, 0.999),
-                                 .eps = 1e-8, .weight_decay = uniform(0.0, 0.2)};
+        groups[i] = (zo_hyper_t){.lr = uniform(0.0, 0.1),
+                                 .beta1 = uniform(0.0, 0.95),
+                                 .beta2 = uniform(0.5, 0.999),
+                                 .eps = 1e-8,
+                                 .weight_decay = uniform(0.0, 0.2)};
     deliver_all(f);
     zo_step(f->oracle, &args, &r);
     for (uint32_t i = 0; i < f->n_params; i++)
@@ -122,8 +115,7 @@ static void step(fixture_t *f)
     ck_assert_uint_eq(zo_n_device_differs(f->oracle), 0);
 }
 
-static void check_visible(const fixture_t *f, uint64_t index)
-{
+static void check_visible(const fixture_t *f, uint64_t index) {
     for (uint32_t i = 0; i < f->n_params; i++)
         for (uint64_t e = 0; zo_is_trainable(f->oracle, i) && e < zo_n_elems(f->oracle, i); e++) {
             uint64_t size = zo_dtype_nbytes(f->decls[i].dtype);
@@ -136,8 +128,7 @@ static void check_visible(const fixture_t *f, uint64_t index)
         }
 }
 
-static void check_state(const fixture_t *f, uint64_t index)
-{
+static void check_state(const fixture_t *f, uint64_t index) {
     for (uint32_t i = 0; i < f->n_params; i++) {
         uint64_t n = zo_n_elems(f->oracle, i);
         float *w = calloc(3 * n, sizeof *w);
@@ -154,8 +145,7 @@ static void check_state(const fixture_t *f, uint64_t index)
     }
 }
 
-START_TEST(law_1_visible_is_adamw)
-{
+START_TEST(law_1_visible_is_adamw) {
     fixture_t f;
 
     for (uint64_t index = 0; index < N_CASES; index++) {
@@ -170,8 +160,7 @@ START_TEST(law_1_visible_is_adamw)
 }
 END_TEST
 
-START_TEST(law_6_flush_gives_adamw)
-{
+START_TEST(law_6_flush_gives_adamw) {
     fixture_t f;
 
     for (uint64_t index = 0; index < N_CASES; index++) {
@@ -190,8 +179,7 @@ START_TEST(law_6_flush_gives_adamw)
 }
 END_TEST
 
-TCase *oracle_laws_tcase(void)
-{
+TCase *oracle_laws_tcase(void) {
     TCase *tc = tcase_create("laws");
 
     tcase_set_timeout(tc, 60);

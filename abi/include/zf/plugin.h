@@ -24,24 +24,26 @@ typedef struct zf_instance zf_instance_t; /* opaque */
 
 typedef struct zf_description { /* output struct; strings live as long as the library */
     uint32_t struct_size;
-    uint32_t abi;                     /* newest ABI the plugin knows */
-    const char *name;                 /* "libzfplugin" */
-    const char *version;              /* "0.1.0" */
-    const char *build;                /* compiler, backends, instruction sets */
-    const char *required_extensions;  /* host extension ids, space-separated; "" = none */
-    const char *optional_extensions;  /* used if the host has them */
-    const char *provided_extensions;  /* of the plugin, for get_extension */
+    uint32_t abi;                    /* newest ABI the plugin knows */
+    const char *name;                /* "libzfplugin" */
+    const char *version;             /* "0.1.0" */
+    const char *build;               /* compiler, backends, instruction sets */
+    const char *required_extensions; /* host extension ids, space-separated; "" = none */
+    const char *optional_extensions; /* used if the host has them */
+    const char *provided_extensions; /* of the plugin, for get_extension */
 } zf_description_t;
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
-#define ZF_CREATE_CAP_FETCH 1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
+#define ZF_CREATE_CAP_FETCH                                                                                            \
+    1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
 
 typedef struct zf_create_args {
     uint32_t struct_size;
     uint32_t flags;        /* ZF_CREATE_CAP_... */
     const zf_host_t *host; /* required; must outlive the instance */
-    /* Configuration, INI: text (config_text, config_text_nbytes) or a file (config_path), never both; neither = defaults. */
+    /* Configuration, INI: text (config_text, config_text_nbytes) or a file (config_path), never both; neither =
+     * defaults. */
     const char *config_text;
     uint64_t config_text_nbytes;
     const char *config_path;
@@ -78,15 +80,16 @@ typedef struct zf_param_decl {
     uint32_t reserved0;
 } zf_param_decl_t;
 
-typedef struct zf_layout { /* output struct: the memory plan in bytes, and where gradients may be placed for zero copy */
+typedef struct zf_layout { /* output struct: the memory plan in bytes, and where gradients may be placed for zero copy
+                            */
     uint32_t struct_size;
     uint32_t n_buckets;
-    uint64_t host_nbytes;    /* planned: everything in host memory, of which ... */
+    uint64_t host_nbytes;         /* planned: everything in host memory, of which ... */
     uint64_t host_state_nbytes;   /* ... w, m, v */
     uint64_t host_slots_nbytes;   /* ... gradient slots */
     uint64_t host_publish_nbytes; /* ... what waits to be published */
-    uint64_t device_nbytes;  /* planned: everything on the device besides the host's own parameters and gradients */
-    uint64_t n_elems;        /* trainable elements */
+    uint64_t device_nbytes; /* planned: everything on the device besides the host's own parameters and gradients */
+    uint64_t n_elems;       /* trainable elements */
     uint64_t n_matrices;
     uint64_t n_channels;
     uint64_t n_selected_elems; /* elements of selected channels after warm-up */
@@ -98,20 +101,23 @@ typedef struct zf_layout { /* output struct: the memory plan in bytes, and where
 
 /* ---- gradient-ready ---------------------------------------------------------------------------------------------- */
 
-#define ZF_GRAD_PART 1u    /* this micro-batch's share: parts of a step are summed in fp32, in order of delivery */
-#define ZF_GRAD_TOTAL 2u   /* a running total: the newest delivery of a step counts */
-#define ZF_GRAD_MORE 4u    /* more deliveries of this parameter follow in this step */
-#define ZF_GRAD_LAST 8u    /* the last one: may be shipped at once */
+#define ZF_GRAD_PART 1u     /* this micro-batch's share: parts of a step are summed in fp32, in order of delivery */
+#define ZF_GRAD_TOTAL 2u    /* a running total: the newest delivery of a step counts */
+#define ZF_GRAD_MORE 4u     /* more deliveries of this parameter follow in this step */
+#define ZF_GRAD_LAST 8u     /* the last one: may be shipped at once */
 #define ZF_GRAD_UNKNOWN 16u /* the host cannot know; shipped early, again if it changes */
-#define ZF_GRAD_REPLACE 32u /* delivered again since the host changed it: everything delivered before in this step is void */
-#define ZF_GRAD_ASYNC_READ 64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return */
+#define ZF_GRAD_REPLACE                                                                                                \
+    32u /* delivered again since the host changed it: everything delivered before in this step is void */
+#define ZF_GRAD_ASYNC_READ 64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return   \
+                                */
 
 typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE, LAST, UNKNOWN (none = UNKNOWN) */
     uint32_t struct_size;
     uint32_t id;
     uint32_t flags;
     uint32_t reserved0;
-    const zf_tensor_t *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done fence */
+    const zf_tensor_t
+        *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done fence */
 } zf_grad_item_t;
 
 /* ---- step -------------------------------------------------------------------------------------------------------- */
@@ -135,11 +141,11 @@ typedef struct zf_step_args {
     uint32_t flags;                 /* ZF_STEP_... */
     const zf_group_hyper_t *groups; /* [n_groups], every group named at bind; borrowed for the call */
     uint32_t n_groups;
-    uint32_t elem_size; /* sizeof(zf_group_hyper_t) as the host compiled it */
-    double unscale;     /* gradients are multiplied by it (1 / loss scale); finite, > 0; 0 = 1 */
-    double clip_norm;   /* clip the global norm of unscaled gradients to it; finite, >= 0; 0 = off */
-    const double *host_norm; /* norm computed by the host instead: device scalar, read in stream order; it must live until
-                              * the step's own report (HOST_THREAD: until the call returns); NULL = ours */
+    uint32_t elem_size;      /* sizeof(zf_group_hyper_t) as the host compiled it */
+    double unscale;          /* gradients are multiplied by it (1 / loss scale); finite, > 0; 0 = 1 */
+    double clip_norm;        /* clip the global norm of unscaled gradients to it; finite, >= 0; 0 = off */
+    const double *host_norm; /* norm computed by the host instead: device scalar, read in stream order; it must live
+                              * until the step's own report (HOST_THREAD: until the call returns); NULL = ours */
     const zf_stream_t *stream;
 } zf_step_args_t;
 
@@ -148,18 +154,18 @@ typedef struct zf_step_args {
 
 typedef struct zf_step_report { /* output struct */
     uint32_t struct_size;
-    int32_t has_report; /* 0: no step has finished yet, the rest is zero but submitted_step */
-    uint64_t submitted_step; /* number of this submission, from 1; DISCARD does not count */
-    uint64_t step;           /* the newest finished step that the rest speaks of */
-    int32_t applied;         /* 1 applied, 0 skipped */
-    int32_t skip_reason;     /* ZF_SKIP_... */
+    int32_t has_report;       /* 0: no step has finished yet, the rest is zero but submitted_step */
+    uint64_t submitted_step;  /* number of this submission, from 1; DISCARD does not count */
+    uint64_t step;            /* the newest finished step that the rest speaks of */
+    int32_t applied;          /* 1 applied, 0 skipped */
+    int32_t skip_reason;      /* ZF_SKIP_... */
     uint32_t nonfinite_param; /* first parameter with a non-finite gradient, or ZF_NO_ID */
-    uint32_t n_present;      /* parameters that had a gradient */
-    double grad_norm;        /* unscale * sqrt(sum of squares), before clipping */
+    uint32_t n_present;       /* parameters that had a gradient */
+    double grad_norm;         /* unscale * sqrt(sum of squares), before clipping */
     double clip_factor;
-    uint64_t n_skipped;      /* since create */
-    uint64_t window_closes;  /* cohort windows closed since create */
-    uint64_t stall_ns;       /* time the device waited for the plugin since create */
+    uint64_t n_skipped;           /* since create */
+    uint64_t window_closes;       /* cohort windows closed since create */
+    uint64_t stall_ns;            /* time the device waited for the plugin since create */
     uint64_t lost_overlap_nbytes; /* gradient bytes that were shipped early and then replaced */
 } zf_step_report_t;
 
@@ -204,19 +210,20 @@ typedef struct zf_plugin {
     zf_status_t (*params_changed)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
                                   zf_error_t *err);
 
-    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is borrowed until *out_done;
-     * with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the call returns). */
+    /* [hook] Gradients are ready in stream order. All items or none are taken. Their memory is borrowed until
+     * *out_done; with out_done = NULL until the coming step's own report (HOST_THREAD without ASYNC_READ: until the
+     * call returns). */
     zf_status_t (*grads_ready)(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                                const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
 
     /* [hook] One optimizer step over what was delivered since the last. Returns ZF_SUBMITTED; with WAIT ZF_OK or
-     * ZF_SKIPPED. Without the FETCH capability every visible write of the step is complete, in stream order, before what
-     * is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is. */
+     * ZF_SKIPPED. Without the FETCH capability every visible write of the step is complete, in stream order, before
+     * what is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is. */
     zf_status_t (*step)(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
                         zf_error_t *err);
 
-    /* [hook] The stream waits until the current values of these parameters are in place. n = 0: all. HOST_THREAD: returns
-     * a counter fence to wait for. */
+    /* [hook] The stream waits until the current values of these parameters are in place. n = 0: all. HOST_THREAD:
+     * returns a counter fence to wait for. */
     zf_status_t (*param_fetch)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                zf_fence_t *out_ready, zf_error_t *err);
 
@@ -231,7 +238,8 @@ typedef struct zf_plugin {
     zf_status_t (*export_params)(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                                  zf_error_t *err);
 
-    /* [hook] The newest finished report, and late errors. ZF_IN_PROGRESS: submitted steps are not finished. Never blocks. */
+    /* [hook] The newest finished report, and late errors. ZF_IN_PROGRESS: submitted steps are not finished. Never
+     * blocks. */
     zf_status_t (*poll)(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err);
 
     /* [any-thread] Table of a plugin extension such as "zf.stats/1", or NULL. Its lifetime is the library's. */

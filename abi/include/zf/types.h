@@ -21,10 +21,10 @@ extern "C" {
 /* Status: 0 is success, positive is information, negative is an error. */
 typedef int32_t zf_status_t;
 #define ZF_OK 0
-#define ZF_IN_PROGRESS 1 /* poll: nothing new yet */
-#define ZF_DISABLED 2    /* an optional feature is off; said once in the log */
-#define ZF_SKIPPED 3     /* step with WAIT: the gradient was not finite, nothing was updated */
-#define ZF_SUBMITTED 4   /* step: enqueued */
+#define ZF_IN_PROGRESS 1              /* poll: nothing new yet */
+#define ZF_DISABLED 2                 /* an optional feature is off; said once in the log */
+#define ZF_SKIPPED 3                  /* step with WAIT: the gradient was not finite, nothing was updated */
+#define ZF_SUBMITTED 4                /* step: enqueued */
 #define ZF_ERR_ARGUMENT (-1)          /* NULL, out of range, wrong size */
 #define ZF_ERR_ABI (-2)               /* no common ABI, or a struct smaller than the oldest known */
 #define ZF_ERR_UNSUPPORTED_FIELD (-3) /* a member this plugin does not know is not zero */
@@ -109,7 +109,8 @@ typedef struct zf_stream {
 typedef struct zf_fence { /* output struct */
     uint32_t struct_size;
     int32_t kind;
-    const uint64_t *counter; /* lives as long as the instance; rises only. All ones after a fatal error: ask poll() */
+    const uint64_t *counter; /* lives as long as the instance; rises only. After a fatal error (poll() tells) waits end
+                              * early: gradient memory must then live until destroy() */
     uint64_t value;
     uint64_t event;
 } zf_fence_t;

@@ -21,10 +21,10 @@ typedef struct zf_stats { /* output struct */
     uint64_t reselects;     /* cohort selections chosen */
     uint64_t channels_entered;
     uint64_t channels_left;
-    uint64_t down_grad_nbytes;   /* link, device to host: gradients */
-    uint64_t down_record_nbytes; /* ... step scalars and importance records */
-    uint64_t up_publish_nbytes;  /* link, host to device: published values */
-    uint64_t up_enter_nbytes;    /* ... state of entering channels and column maps */
+    uint64_t down_grad_nbytes;    /* link, device to host: gradients */
+    uint64_t down_record_nbytes;  /* ... step scalars and importance records */
+    uint64_t up_publish_nbytes;   /* link, host to device: published values */
+    uint64_t up_enter_nbytes;     /* ... state of entering channels and column maps */
     uint64_t lost_overlap_nbytes; /* gradients shipped early and then replaced (also in down_grad_nbytes) */
     uint64_t host_planned_nbytes;
     uint64_t host_measured_nbytes; /* mapped now */
@@ -32,12 +32,12 @@ typedef struct zf_stats { /* output struct */
     uint64_t device_measured_nbytes;
     uint64_t slot_chunks_peak; /* pool pieces in use, peak */
     uint64_t slot_chunks_total;
-    uint64_t stall_replay_ns;  /* device waited for a replay or its publication */
-    uint64_t stall_select_ns;  /* device waited for a selection or entering state */
-    uint64_t stall_pool_ns;    /* down copies waited for a free slot chunk */
-    uint64_t host_wait_ns;     /* hooks waited: the host was too many steps ahead, or HOST_THREAD waited for the device */
-    uint64_t replay_ns;        /* worker time in replays, summed over workers */
-    uint64_t replay_elems;     /* elements x applied slots */
+    uint64_t stall_replay_ns; /* device waited for a replay or its publication */
+    uint64_t stall_select_ns; /* device waited for a selection or entering state */
+    uint64_t stall_pool_ns;   /* down copies waited for a free slot chunk */
+    uint64_t host_wait_ns; /* hooks waited: the host was too many steps ahead, or HOST_THREAD waited for the device */
+    uint64_t replay_ns;    /* worker time in replays, summed over workers */
+    uint64_t replay_elems; /* elements x applied slots */
     uint64_t overwritten_elems; /* visible values of selected channels that the host changed unannounced */
 } zf_stats_t;
 

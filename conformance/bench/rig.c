@@ -1,0 +1,212 @@
+/* rig.c - see rig.h. */
+#define _GNU_SOURCE
+#include "rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { NAME_NBYTES = 16 };
+
+const char *rig_mode_name(rig_mode_t mode) {
+    static const char *const names[RIG_N_MODES] = {"copy", "async", "queue"};
+
+    return names[mode];
+}
+
+void *rig_allocate(size_t nbytes) {
+    void *at = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "zf-bench-hooks: no memory for %zu bytes\n", nbytes);
+        exit(2);
+    }
+    (void)madvise(at, nbytes, MADV_HUGEPAGE);
+    return at;
+}
+
+void rig_free(void *at, size_t nbytes) { munmap(at, nbytes); }
+
+void rig_check(zf_status_t st, const zf_error_t *err) {
+    if (st >= 0)
+        return;
+    fprintf(stderr, "zf-bench-hooks: error %d (%s): %s\n", (int)st, err->origin, err->message);
+    exit(2);
+}
+
+static int is_bf16(const rig_t *rig) { return rig->spec.dtype.bits == 16; }
+
+static void write_value(const rig_t *rig, void *values, size_t i, float value) {
+    uint32_t bits;
+    uint16_t upper;
+
+    memcpy(&bits, &value, sizeof bits);
+    upper = (uint16_t)(bits >> 16);
+    if (is_bf16(rig))
+        memcpy((uint16_t *)values + i, &upper, sizeof upper);
+    else
+        memcpy((float *)values + i, &value, sizeof value);
+}
+
+static void fill(rig_t *rig) {
+    const size_t n_elems = rig->nbytes / (rig->spec.dtype.bits / 8u);
+    uint32_t state = 1;
+
+    for (size_t i = 0; i < n_elems; i++) {
+        state = state * 1664525u + 1013904223u;
+        write_value(rig, rig->params, i, 0.02f);
+        write_value(rig, rig->grads, i, ((float)(state >> 8) * 0x1p-23f - 1.0f) * 1e-2f);
+    }
+}
+
+static void *array_of(size_t n, size_t size) {
+    void *array = calloc(n, size);
+
+    if (!array) {
+        fprintf(stderr, "zf-bench-hooks: no memory for %zu descriptors\n", n);
+        exit(2);
+    }
+    return array;
+}
+
+static void make_tensors(rig_t *rig) {
+    const rig_spec_t *spec = &rig->spec;
+    size_t n_elems = 1;
+
+    for (int32_t a = 0; a < spec->ndim; a++)
+        n_elems *= (size_t)spec->shape[a];
+    rig->tensor_nbytes = n_elems * (spec->dtype.bits / 8u);
+    rig->nbytes = rig->tensor_nbytes * spec->n_tensors;
+    rig->params = rig_allocate(rig->nbytes);
+    rig->grads = rig_allocate(rig->nbytes);
+    rig->param_tensors = array_of(spec->n_tensors, sizeof *rig->param_tensors);
+    rig->grad_tensors = array_of(spec->n_tensors, sizeof *rig->grad_tensors);
+    rig->items = array_of(spec->n_tensors, sizeof *rig->items);
+    for (uint32_t i = 0; i < spec->n_tensors; i++) {
+        const size_t at = i * rig->tensor_nbytes;
+
+        zf_tensor_contiguous((char *)rig->params + at, spec->dtype, spec->ndim, rig->spec.shape,
+                             &rig->param_tensors[i]);
+        zf_tensor_contiguous((char *)rig->grads + at, spec->dtype, spec->ndim, rig->spec.shape, &rig->grad_tensors[i]);
+        rig->items[i] = (zf_grad_item_t){.struct_size = sizeof rig->items[i],
+                                         .id = i,
+                                         .flags = ZF_GRAD_PART | ZF_GRAD_LAST,
+                                         .tensor = &rig->grad_tensors[i]};
+        if (spec->mode == RIG_ASYNC)
+            rig->items[i].flags |= ZF_GRAD_ASYNC_READ;
+    }
+    fill(rig);
+}
+
+static void make_instance(rig_t *rig) {
+    zf_error_t err = {.struct_size = sizeof err};
+    const zf_create_args_t args = {.struct_size = sizeof args,
+                                   .flags = ZF_CREATE_CAP_FETCH,
+                                   .host = &rig->host,
+                                   .config_text = rig->spec.config,
+                                   .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
+                                   .device_type = ZF_DEVICE_CPU};
+
+    zf_host_stderr("zf-bench-hooks", "1", ZF_LOG_WARN, &rig->host);
+    zf_stream_host_thread(&rig->stream);
+    if (rig->spec.mode == RIG_QUEUE)
+        rig_check(rig->cpu->queue_create(&rig->queue, &rig->stream, &err), &err);
+    rig_check(rig->zf->create(&args, &rig->instance, &err), &err);
+}
+
+static void bind_tensors(rig_t *rig) {
+    const uint32_t n = rig->spec.n_tensors;
+    zf_param_decl_t *decls = array_of(n, sizeof *decls);
+    char(*names)[NAME_NBYTES] = array_of(n, sizeof *names);
+    zf_error_t err = {.struct_size = sizeof err};
+
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "t%u", (unsigned)i);
+        decls[i].struct_size = sizeof decls[i];
+        decls[i].name = names[i];
+        decls[i].tensor = &rig->param_tensors[i];
+    }
+    rig_check(rig->zf->bind_params(rig->instance, decls, n, sizeof *decls, NULL, NULL, &err), &err);
+    free(names);
+    free(decls);
+}
+
+void rig_open(rig_t *rig, const zf_loader_t *loader, const rig_spec_t *spec) {
+    const zf_plugin_t *zf = zf_loader_plugin(loader);
+
+    memset(rig, 0, sizeof *rig);
+    rig->loader = loader;
+    rig->zf = zf;
+    rig->spec = *spec;
+    rig->cpu = zf->get_extension(ZF_EXT_CPU);
+    rig->stats = zf->get_extension(ZF_EXT_STATS);
+    rig->hyper = (zf_group_hyper_t){
+        .struct_size = sizeof rig->hyper, .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+    if (!rig->cpu || !rig->stats) {
+        fprintf(stderr, "zf-bench-hooks: the plugin has no %s\n", rig->cpu ? ZF_EXT_STATS : ZF_EXT_CPU);
+        exit(2);
+    }
+    make_tensors(rig);
+    make_instance(rig);
+    bind_tensors(rig);
+}
+
+void rig_close(rig_t *rig) {
+    rig->zf->destroy(rig->instance);
+    rig->cpu->queue_destroy(rig->queue);
+    free(rig->param_tensors);
+    free(rig->grad_tensors);
+    free(rig->items);
+    rig_free(rig->params, rig->nbytes);
+    rig_free(rig->grads, rig->nbytes);
+}
+
+void rig_touch(rig_t *rig) {
+    volatile unsigned char *grads = rig->grads;
+
+    for (size_t at = 0; at < rig->nbytes; at += 64)
+        grads[at] = grads[at];
+}
+
+void rig_deliver(rig_t *rig, uint32_t first, uint32_t n, uint32_t per_call, zf_fence_t *out_done) {
+    zf_error_t err;
+    const uint32_t end = first + n;
+
+    err.struct_size = sizeof err;
+    for (; first < end; first += per_call) {
+        const uint32_t n_now = end - first < per_call ? end - first : per_call;
+
+        rig_check(rig->zf->grads_ready(rig->instance, rig->items + first, n_now, sizeof *rig->items, &rig->stream,
+                                       out_done, &err),
+                  &err);
+    }
+}
+
+void rig_step(rig_t *rig, uint32_t flags) {
+    const zf_step_args_t args = {.struct_size = sizeof args,
+                                 .flags = flags,
+                                 .groups = &rig->hyper,
+                                 .n_groups = 1,
+                                 .elem_size = sizeof rig->hyper,
+                                 .clip_norm = 1.0,
+                                 .stream = &rig->stream};
+    zf_error_t err;
+
+    err.struct_size = sizeof err;
+    rig_check(rig->zf->step(rig->instance, &args, NULL, &err), &err);
+}
+
+void rig_drain(rig_t *rig) {
+    zf_error_t err = {.struct_size = sizeof err};
+
+    rig_check(rig->zf->quiesce(rig->instance, ZF_QUIESCE_DRAIN, &err), &err);
+}
+
+zf_stats_t rig_stats(const rig_t *rig) {
+    zf_stats_t stats = {.struct_size = sizeof stats};
+    zf_error_t err = {.struct_size = sizeof err};
+
+    rig_check(rig->stats->read(rig->instance, &stats, &err), &err);
+    return stats;
+}

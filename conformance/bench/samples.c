@@ -1,0 +1,71 @@
+/* samples.c - see samples.h. */
+#define _GNU_SOURCE
+#include "samples.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PAUSE_NS = 5000 };
+
+void samples_add(samples_t *samples, double value) {
+    if (samples->n == SAMPLES_MAX) {
+        fprintf(stderr, "samples: more than %d repetitions\n", SAMPLES_MAX);
+        abort();
+    }
+    samples->at[samples->n++] = value;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The value at a fraction of sorted samples, interpolated. */
+static double value_at(const double *sorted, int n, double fraction) {
+    const double place = fraction * (double)(n - 1);
+    const int below = (int)place;
+
+    if (below >= n - 1)
+        return sorted[n - 1];
+    return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
+}
+
+quartiles_t samples_quartiles(const samples_t *samples) {
+    double sorted[SAMPLES_MAX];
+
+    memcpy(sorted, samples->at, (size_t)samples->n * sizeof *sorted);
+    qsort(sorted, (size_t)samples->n, sizeof *sorted, compare_doubles);
+    return (quartiles_t){.q1 = value_at(sorted, samples->n, 0.25),
+                         .median = value_at(sorted, samples->n, 0.5),
+                         .q3 = value_at(sorted, samples->n, 0.75)};
+}
+
+double samples_median(const samples_t *samples) { return samples_quartiles(samples).median; }
+
+static uint64_t read_clock(clockid_t clock) {
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t samples_now_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+
+uint64_t samples_thread_cpu_ns(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+double samples_lost_share(uint64_t n_ns) {
+    const uint64_t begin = samples_now_ns();
+    uint64_t last = begin, lost = 0;
+
+    while (last - begin < n_ns) {
+        const uint64_t now = samples_now_ns();
+
+        if (now - last > PAUSE_NS)
+            lost += now - last;
+        last = now;
+    }
+    return (double)lost / (double)(last - begin);
+}

@@ -1,0 +1,288 @@
+/* tests/plugin/rig.c - a small host (contract in rig.h). */
+#include "rig.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t zt_hash(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+/* In [-1, 1), a multiple of 2^-23. */
+static float small_number(uint64_t x) { return (float)((double)(zt_hash(x) >> 40) / 8388608.0 - 1.0); }
+
+const zf_plugin_t *zt_table(void) {
+    static const uint32_t abis[] = {ZF_ABI_0_1};
+    zf_bootstrap_t bootstrap = {
+        .struct_size = sizeof bootstrap, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1};
+    ck_assert_int_eq(zf_plugin_negotiate(&bootstrap), ZF_OK);
+    return bootstrap.plugin;
+}
+
+void zt_tensor(zf_tensor_t *out, void *data, const int64_t *sizes, int ndim, int is_bf16) {
+    uint64_t n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= (uint64_t)sizes[i];
+    *out = (zf_tensor_t){.struct_size = sizeof *out, .nbytes = n * (is_bf16 ? 2u : 4u)};
+    out->dl.data = data;
+    out->dl.device_type = ZF_DEVICE_CPU;
+    out->dl.ndim = ndim;
+    out->dl.dtype = is_bf16 ? (zf_dtype_t){ZF_DTYPE_CODE_BFLOAT, 16, 1} : (zf_dtype_t){ZF_DTYPE_CODE_FLOAT, 32, 1};
+    out->dl.shape = sizes;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+static void store(const zt_param_t *param, unsigned char *to, size_t i, float value) {
+    uint16_t bits = zt_to_bf16(value);
+    memcpy(to + i * param->elem_nbytes, param->shape.is_bf16 ? (void *)&bits : (void *)&value, param->elem_nbytes);
+}
+
+static float load(const zt_param_t *param, const unsigned char *from, size_t i) {
+    uint16_t bits;
+    float value;
+    if (!param->shape.is_bf16) {
+        memcpy(&value, from + i * 4, sizeof value);
+        return value;
+    }
+    memcpy(&bits, from + i * 2, sizeof bits);
+    return zt_from_bf16(bits);
+}
+
+static void start_param(zt_param_t *param, uint32_t i, const zt_shape_t *shape) {
+    int ndim = shape->cols ? 2 : 1;
+    float *w;
+    param->shape = *shape;
+    param->sizes[0] = shape->rows;
+    param->sizes[1] = shape->cols;
+    param->n_elems = (size_t)shape->rows * (size_t)(shape->cols ? shape->cols : 1);
+    param->elem_nbytes = shape->is_bf16 ? 2 : 4;
+    snprintf(param->name, sizeof param->name, "layer.%u.weight", i);
+    param->visible = malloc(param->n_elems * param->elem_nbytes + 1);
+    param->grad = malloc(param->n_elems * param->elem_nbytes + 1);
+    param->grad_values = calloc(param->n_elems + 1, sizeof(float));
+    w = malloc((param->n_elems + 1) * sizeof(float));
+    ck_assert(param->visible && param->grad && param->grad_values && w);
+    for (size_t e = 0; e < param->n_elems; e++) {
+        store(param, param->visible, e, small_number((uint64_t)i << 32 | e));
+        w[e] = load(param, param->visible, e);
+    }
+    zt_serial_start(&param->serial, w, param->n_elems);
+    free(w);
+    zt_tensor(&param->tensor, param->visible, param->sizes, ndim, shape->is_bf16);
+    zt_tensor(&param->grad_tensor, param->grad, param->sizes, ndim, shape->is_bf16);
+}
+
+static void declare(zt_rig_t *rig, uint32_t i) {
+    const zt_param_t *param = &rig->params[i];
+    rig->decls[i] = (zf_param_decl_t){
+        .struct_size = sizeof rig->decls[i],
+        .flags = param->shape.flags,
+        .name = param->name,
+        .tensor = &param->tensor,
+        .group = param->shape.group,
+        .channels = param->shape.channels,
+    };
+}
+
+void zt_rig_start(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n) {
+    ck_assert_uint_le(n, ZT_MAX_PARAMS);
+    *rig = (zt_rig_t){.zf = zt_table(), .n_params = n, .unscale = 0.5};
+    rig->cpu = rig->zf->get_extension(ZF_EXT_CPU);
+    rig->stats = rig->zf->get_extension(ZF_EXT_STATS);
+    rig->host = (zf_host_t){.struct_size = sizeof rig->host, .name = "rig", .version = "1"};
+    rig->stream =
+        (zf_stream_t){.struct_size = sizeof rig->stream, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
+    rig->err.struct_size = sizeof rig->err;
+    rig->params = calloc(n, sizeof *rig->params);
+    rig->decls = calloc(n, sizeof *rig->decls);
+    ck_assert(rig->params && rig->decls);
+    for (uint32_t i = 0; i < n; i++) {
+        start_param(&rig->params[i], i, &shapes[i]);
+        declare(rig, i);
+    }
+    for (uint32_t i = 0; i < ZT_MAX_GROUPS; i++)
+        rig->groups[i] = (zf_group_hyper_t){.struct_size = sizeof rig->groups[i],
+                                            .lr = 1e-3 * (1 + i),
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.999,
+                                            .eps = 1e-8,
+                                            .weight_decay = 0.01 * i};
+}
+
+void zt_rig_end(zt_rig_t *rig) {
+    rig->zf->destroy(rig->inst);
+    rig->cpu->queue_destroy(rig->queue);
+    for (uint32_t i = 0; i < rig->n_params; i++) {
+        free(rig->params[i].visible);
+        free(rig->params[i].grad);
+        free(rig->params[i].grad_values);
+        zt_serial_end(&rig->params[i].serial);
+    }
+    free(rig->params);
+    free(rig->decls);
+}
+
+/* ---- instance ---------------------------------------------------------------------------------------------------- */
+
+void zt_rig_use_queue(zt_rig_t *rig) { ZT_OK(rig, rig->cpu->queue_create(&rig->queue, &rig->stream, &rig->err)); }
+
+zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags) {
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .flags = flags,
+                             .host = &rig->host,
+                             .config_text = config,
+                             .config_text_nbytes = config ? strlen(config) : 0,
+                             .device_type = ZF_DEVICE_CPU};
+    return rig->zf->create(&args, &rig->inst, &rig->err);
+}
+
+void zt_rig_create(zt_rig_t *rig, const char *config, uint32_t flags) {
+    ZT_OK(rig, zt_rig_try_create(rig, config, flags));
+}
+
+zf_status_t zt_rig_try_bind(zt_rig_t *rig) {
+    uint32_t *ids = calloc(rig->n_params, sizeof *ids);
+    zf_status_t st;
+    ck_assert(ids != NULL);
+    rig->layout.struct_size = sizeof rig->layout;
+    st = rig->zf->bind_params(rig->inst, rig->decls, rig->n_params, sizeof *rig->decls, ids, &rig->layout, &rig->err);
+    for (uint32_t i = 0; i < rig->n_params && !st; i++)
+        rig->params[i].id = ids[i];
+    free(ids);
+    return st;
+}
+
+void zt_rig_bind(zt_rig_t *rig) { ZT_OK(rig, zt_rig_try_bind(rig)); }
+
+void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags) {
+    zt_rig_create(rig, config, flags);
+    zt_rig_bind(rig);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+void zt_rig_fill_grad(zt_rig_t *rig, uint32_t number, uint64_t step) {
+    zt_param_t *param = &rig->params[number];
+    for (size_t i = 0; i < param->n_elems; i++) {
+        float value = small_number(zt_hash((uint64_t)number << 40 | step << 20) + i);
+        store(param, param->grad, i, value);
+        param->grad_values[i] = load(param, param->grad, i);
+    }
+}
+
+zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence) {
+    zf_grad_item_t item = {.struct_size = sizeof item,
+                           .id = rig->params[param].id,
+                           .flags = flags ? flags : ZF_GRAD_TOTAL | ZF_GRAD_LAST,
+                           .tensor = &rig->params[param].grad_tensor};
+    if (fence)
+        fence->struct_size = sizeof *fence;
+    return rig->zf->grads_ready(rig->inst, &item, 1, sizeof item, &rig->stream, fence, &rig->err);
+}
+
+zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report) {
+    zf_step_args_t args = {.struct_size = sizeof args,
+                           .flags = flags,
+                           .groups = rig->groups,
+                           .n_groups = ZT_MAX_GROUPS,
+                           .elem_size = sizeof rig->groups[0],
+                           .unscale = rig->unscale,
+                           .stream = &rig->stream};
+    zf_status_t st;
+    if (report)
+        report->struct_size = sizeof *report;
+    st = rig->zf->step(rig->inst, &args, report, &rig->err);
+    if (st >= 0 && !(flags & ZF_STEP_DISCARD))
+        rig->step++;
+    return st;
+}
+
+void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence) {
+    ZT_OK(rig, rig->cpu->fence_wait(fence, 60000000000u, &rig->err));
+}
+
+zf_status_t zt_rig_try_step(zt_rig_t *rig) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < rig->n_params && st >= 0; i++) {
+        if (rig->params[i].shape.flags & ZF_PARAM_FROZEN)
+            continue;
+        zt_rig_fill_grad(rig, i, rig->step + 1);
+        st = zt_rig_deliver(rig, i, 0, i + 1 == rig->n_params ? &fence : NULL);
+    }
+    if (st >= 0)
+        st = zt_rig_submit(rig, 0, NULL);
+    if (st < 0)
+        return st;
+    for (uint32_t i = 0; i < rig->n_params; i++)
+        if (!(rig->params[i].shape.flags & ZF_PARAM_FROZEN))
+            zt_serial_update(&rig->params[i].serial, &rig->groups[rig->params[i].shape.group],
+                             rig->params[i].grad_values, (float)rig->unscale);
+    if (!rig->queue)
+        return st;
+    return rig->cpu->fence_wait(&fence, 60000000000u, &rig->err) < 0 ? ZF_ERR_POISONED
+                                                                     : st; /* grad may be filled again */
+}
+
+void zt_rig_step(zt_rig_t *rig) { ZT_OK(rig, zt_rig_try_step(rig)); }
+
+void zt_rig_sync(zt_rig_t *rig) {
+    if (rig->queue)
+        ZT_OK(rig, rig->cpu->queue_sync(rig->queue, 60000000000u, &rig->err));
+}
+
+zf_stats_t zt_rig_stats(zt_rig_t *rig) {
+    zf_stats_t stats = {.struct_size = sizeof stats};
+    ZT_OK(rig, rig->stats->read(rig->inst, &stats, &rig->err));
+    return stats;
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
+
+static void check_values(const zt_param_t *param, const float *have, const char *what) {
+    for (size_t i = 0; i < param->n_elems; i++)
+        if (memcmp(&have[i], &param->serial.w[i], sizeof *have))
+            ck_abort_msg("%s of %s: element %zu is %a, serial AdamW has %a after %u updates", what, param->name, i,
+                         (double)have[i], (double)param->serial.w[i], param->serial.n_updates);
+}
+
+static void check_visible(const zt_param_t *param) {
+    for (size_t i = 0; i < param->n_elems; i++) {
+        float want = param->serial.w[i];
+        if (param->shape.is_bf16)
+            want = zt_from_bf16(zt_to_bf16(want));
+        if (load(param, param->visible, i) != want)
+            ck_abort_msg("visible %s: element %zu is %a, need %a", param->name, i,
+                         (double)load(param, param->visible, i), (double)want);
+    }
+}
+
+void zt_rig_check_export(zt_rig_t *rig) {
+    for (uint32_t i = 0; i < rig->n_params; i++) {
+        zt_param_t *param = &rig->params[i];
+        float *out = calloc(param->n_elems + 1, sizeof *out);
+        zf_export_item_t item = {
+            .struct_size = sizeof item, .id = param->id, .dst = out, .dst_nbytes = param->n_elems * sizeof *out};
+        ck_assert(out != NULL);
+        if (!(param->shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && param->n_elems) {
+            ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
+            check_values(param, out, "export");
+        }
+        free(out);
+    }
+}
+
+void zt_rig_check_flushed(zt_rig_t *rig) {
+    zt_rig_check_export(rig);
+    ZT_OK(rig, rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err));
+    zt_rig_check_export(rig);
+    for (uint32_t i = 0; i < rig->n_params; i++)
+        if (!(rig->params[i].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)))
+            check_visible(&rig->params[i]);
+}

@@ -1,0 +1,105 @@
+/* tests/plugin/rig.h - a small host: parameters, gradients that depend on (parameter, step) alone, and one instance
+ * reached through the public table. Any failure of a call that is not expected to fail ends the test. */
+#ifndef ZT_RIG_H
+#define ZT_RIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "serial.h"
+#include "zf/ext/cpu.h"
+#include "zf/ext/draft/inspect.h"
+#include "zf/ext/stats.h"
+#include "zf/plugin.h"
+
+enum { ZT_MAX_PARAMS = 4096, ZT_MAX_GROUPS = 3 };
+
+/* What a test declares; rows x cols, or one axis where cols = 0. */
+typedef struct zt_shape {
+    int64_t rows, cols;
+    int is_bf16;
+    uint32_t flags; /* ZF_PARAM_... */
+    uint32_t group;
+    int32_t channels;
+} zt_shape_t;
+
+typedef struct zt_param {
+    char name[32];
+    zt_shape_t shape;
+    int64_t sizes[2];
+    size_t n_elems, elem_nbytes;
+    unsigned char *visible, *grad; /* host memory; grad is what is delivered */
+    zf_tensor_t tensor, grad_tensor;
+    uint32_t id;
+    zt_serial_t serial;
+    float *grad_values; /* the gradient as the engine sees it */
+} zt_param_t;
+
+typedef struct zt_rig {
+    const zf_plugin_t *zf;
+    const zf_cpu_ext_t *cpu;
+    const zf_stats_ext_t *stats;
+    zf_instance_t *inst;
+    zf_cpu_queue_t *queue; /* NULL: host thread */
+    zf_stream_t stream;
+    zf_host_t host;
+    zf_layout_t layout;
+    zf_error_t err;
+    uint32_t n_params;
+    zt_param_t *params;
+    zf_param_decl_t *decls;
+    zf_group_hyper_t groups[ZT_MAX_GROUPS];
+    double unscale;
+    uint64_t step; /* submitted */
+} zt_rig_t;
+
+/* The table of the plugin, linked statically. */
+const zf_plugin_t *zt_table(void);
+
+/* Parameters with values of their own, a serial AdamW beside each; hyper-parameters of three groups. No instance yet.
+ */
+void zt_rig_start(zt_rig_t *rig, const zt_shape_t *shapes, uint32_t n);
+/* Destroys the instance, the queue and the memory. */
+void zt_rig_end(zt_rig_t *rig);
+
+/* A CPU queue instead of the host's thread; before zt_rig_create. */
+void zt_rig_use_queue(zt_rig_t *rig);
+void zt_rig_create(zt_rig_t *rig, const char *config, uint32_t flags);
+zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags);
+void zt_rig_bind(zt_rig_t *rig);
+zf_status_t zt_rig_try_bind(zt_rig_t *rig);
+/* create and bind */
+void zt_rig_open(zt_rig_t *rig, const char *config, uint32_t flags);
+
+/* Fills the parameter's gradient of a step: grad (rounded to its type) and grad_values. */
+void zt_rig_fill_grad(zt_rig_t *rig, uint32_t param, uint64_t step);
+/* One delivery, TOTAL | LAST unless flags say otherwise. */
+zf_status_t zt_rig_deliver(zt_rig_t *rig, uint32_t param, uint32_t flags, zf_fence_t *fence);
+zf_status_t zt_rig_submit(zt_rig_t *rig, uint32_t flags, zf_step_report_t *report);
+/* Fills and delivers every parameter's gradient, submits, and updates the serial AdamW. Ends the test on an error. */
+void zt_rig_step(zt_rig_t *rig);
+/* The same up to the first error, which it returns. */
+zf_status_t zt_rig_try_step(zt_rig_t *rig);
+/* Waits for a fence: ends the test after a minute. */
+void zt_rig_wait(zt_rig_t *rig, const zf_fence_t *fence);
+
+/* Everything that was enqueued on the host's queue has run. */
+void zt_rig_sync(zt_rig_t *rig);
+zf_stats_t zt_rig_stats(zt_rig_t *rig);
+/* FLUSH; export and the visible values equal the serial AdamW bit for bit. */
+void zt_rig_check_flushed(zt_rig_t *rig);
+/* export equals the serial AdamW bit for bit; nothing is flushed. */
+void zt_rig_check_export(zt_rig_t *rig);
+/* Fills tensor for contiguous memory. */
+void zt_tensor(zf_tensor_t *out, void *data, const int64_t *sizes, int ndim, int is_bf16);
+
+/* Small numbers from a counter-based hash: the same on every machine. */
+uint64_t zt_hash(uint64_t x);
+
+#define ZT_OK(rig, call)                                                                                               \
+    do {                                                                                                               \
+        zf_status_t zt_st_ = (call);                                                                                   \
+        ck_assert_msg(zt_st_ >= 0, "%s: %d (%s: %s)", #call, zt_st_, (rig)->err.origin, (rig)->err.message);           \
+    } while (0)
+
+#endif

@@ -1,0 +1,29 @@
+/* tests/plugin/serial.h - AdamW, one element after the other: what the engine must equal bit for bit in replay mode
+ * once its windows are flushed. Written from the formulas in kernels/kernels.h, not from the engine's code. */
+#ifndef ZT_SERIAL_H
+#define ZT_SERIAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "zf/plugin.h"
+
+typedef struct zt_serial {
+    size_t n_elems;
+    float *w, *m, *v;
+    uint32_t n_updates;
+} zt_serial_t;
+
+/* w = the given values, m = v = 0. */
+void zt_serial_start(zt_serial_t *serial, const float *w, size_t n_elems);
+void zt_serial_end(zt_serial_t *serial);
+/* One update from gradient g times s. */
+void zt_serial_update(zt_serial_t *serial, const zf_group_hyper_t *hyper, const float *g, float s);
+/* The same for one element. n = number of this update, from 1. */
+void zt_adamw(float *w, float *m, float *v, float g, float s, const zf_group_hyper_t *hyper, uint32_t n);
+
+/* bfloat16 by integers, round to nearest even. */
+uint16_t zt_to_bf16(float x);
+float zt_from_bf16(uint16_t bits);
+
+#endif

@@ -1,0 +1,19 @@
+/* tests/plugin/suite.h - the main() of a test program: one Check suite from a list of tests. */
+#ifndef ZT_SUITE_H
+#define ZT_SUITE_H
+
+#include <check.h>
+#include <stddef.h>
+
+enum { ZT_TIMEOUT_S = 100 }; /* per test: a hang is the only thing it has to catch, also on a slow machine */
+
+/* Runs n tests, each in a process of its own; 0 where all pass. */
+int zt_run_suite(const char *name, const TTest *const *tests, size_t n);
+
+#define ZT_MAIN(name, ...)                                                                                             \
+    int main(void) {                                                                                                   \
+        const TTest *const tests[] = {__VA_ARGS__};                                                                    \
+        return zt_run_suite(name, tests, sizeof tests / sizeof tests[0]);                                              \
+    }
+
+#endif

@@ -1,0 +1,452 @@
+/* tests/plugin/test_faults.c - what goes wrong on a host's side, and what the engine then says and does: never a hang,
+ * never silently wrong weights. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {
+    {.rows = 24, .cols = 40},
+    {.rows = 17},
+    {.rows = 30, .cols = 20},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 100\n"
+                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
+static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\n"
+                                "deadline_ms = 1000\n";
+
+static zt_rig_t rig;
+
+static void steps(int n) {
+    for (int i = 0; i < n; i++)
+        zt_rig_step(&rig);
+}
+
+static void expect_message(const char *part) {
+    ck_assert_msg(strstr(rig.err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, rig.err.message);
+}
+
+/* ---- a queue that stands still ----------------------------------------------------------------------------------- */
+
+static _Atomic int is_closed; /* the gate at which the queue stands still */
+
+static void pass_gate(void *unused) {
+    (void)unused;
+    while (atomic_load(&is_closed))
+        usleep(500);
+}
+
+static void block_queue(void) {
+    atomic_store(&is_closed, 1);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+}
+
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
+
+/* Every hook now returns this error, with a message that has the part in it; destroy ends. */
+static void expect_poisoned(zf_status_t want, const char *part) {
+    float *out = calloc(rig.params[0].n_elems, sizeof *out);
+    zf_export_item_t item = {
+        .struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof *out * rig.params[0].n_elems};
+    for (int hook = 0; hook < 8; hook++) {
+        zf_status_t st = ZF_OK;
+        memset(rig.err.message, 0, sizeof rig.err.message);
+        if (hook == 0)
+            st = rig.zf->poll(rig.inst, NULL, &rig.err);
+        if (hook == 1)
+            st = zt_rig_deliver(&rig, 0, 0, NULL);
+        if (hook == 2)
+            st = zt_rig_submit(&rig, 0, NULL);
+        if (hook == 3)
+            st = rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, NULL, &rig.err);
+        if (hook == 4)
+            st = rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err);
+        if (hook == 5)
+            st = rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err);
+        if (hook == 6)
+            st = rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+        if (hook == 7)
+            st = rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err);
+        ck_assert_msg(st == want, "hook %d returns %d, need %d", hook, st, want);
+        ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
+        ck_assert_int_eq(rig.err.status, want);
+        expect_message(part);
+    }
+    free(out);
+}
+
+/* Steps until an error comes back; the fence of the last delivery that was taken. */
+static zf_status_t step_until_error(zf_fence_t *fence) {
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < 40 && st >= 0; i++) {
+        for (uint32_t p = 0; p < N_SHAPES && st >= 0; p++) {
+            zt_rig_fill_grad(&rig, p, rig.step + 1);
+            st = zt_rig_deliver(&rig, p, 0, p == N_SHAPES - 1 ? fence : NULL);
+        }
+        if (st >= 0)
+            st = zt_rig_submit(&rig, ZF_STEP_WAIT, NULL);
+    }
+    return st;
+}
+
+START_TEST(a_weight_overflows) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        rig.decls[i].group = i == 2;
+    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    steps(4);
+    rig.groups[1].lr = 3.4e38; /* of layer.2.weight alone */
+    rig.groups[1].weight_decay = 1.0;
+    ck_assert_int_eq(step_until_error(&fence), ZF_ERR_NONFINITE);
+    expect_poisoned(ZF_ERR_NONFINITE, "\"layer.2.weight\"");
+    expect_message("step ");
+    ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
+    fence.value = UINT64_MAX - 1; /* whatever a host waits for, it is over */
+    ck_assert_int_eq(rig.cpu->fence_wait(&fence, 60000000000u, &rig.err), ZF_ERR_POISONED);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void *wait_for_fence(void *raw) {
+    zf_fence_t *fence = raw;
+    while (__atomic_load_n(fence->counter, __ATOMIC_ACQUIRE) < fence->value)
+        usleep(200);
+    return NULL;
+}
+
+START_TEST(a_waiting_host_is_released) { /* it watches the counter itself, for something that now never comes */
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    pthread_t waiter;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    zt_rig_fill_grad(&rig, 0, 1);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, &fence));
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    fence.value += 1000;
+    pthread_create(&waiter, NULL, wait_for_fence, &fence);
+    rig.groups[0].lr = 3.4e38;
+    rig.groups[0].weight_decay = 1.0;
+    ck_assert_int_eq(step_until_error(NULL), ZF_ERR_NONFINITE);
+    pthread_join(waiter, NULL);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- deadlines --------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_blocked_queue_is_a_timeout) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_status_t st;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    steps(3);
+    block_queue();
+    st = step_until_error(&fence);
+    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
+    expect_message("shipped=");
+    expect_message("stepped="); /* the dump has all timelines, first to last */
+    ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void *open_gate_later(void *unused) {
+    (void)unused;
+    usleep(2500000);
+    atomic_store(&is_closed, 0);
+    return NULL;
+}
+
+START_TEST(destroy_with_a_blocked_queue) { /* longer than the deadline: its commands run after destroy has given up */
+    pthread_t opener;
+    zf_status_t st = ZF_OK;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    steps(3);
+    block_queue();
+    for (uint32_t p = 0; p < N_SHAPES && st >= 0; p++)
+        st = zt_rig_deliver(&rig, p, 0, NULL);
+    if (st >= 0)
+        zt_rig_submit(&rig, 0, NULL);
+    pthread_create(&opener, NULL, open_gate_later, NULL);
+    rig.zf->destroy(rig.inst);
+    rig.inst = NULL;
+    pthread_join(opener, NULL);
+    zt_rig_sync(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing must not wait for ever */
+    zf_status_t st = ZF_OK;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig,
+                "[zenflow]\nupdate_interval = 64\nfull_warm_up_rounds = 1000\n[host]\nthreads = 1\n"
+                "deadline_ms = 1000\nmax_steps_ahead = 64\n",
+                ZF_CREATE_CAP_FETCH);
+    steps(1);
+    block_queue();
+    for (int i = 0; i < 700 && st >= 0; i++) /* the host's own work */
+        st = rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err);
+    for (int i = 0; i < 64 && st >= 0; i++) {
+        st = zt_rig_deliver(&rig, 1, 0, NULL);
+        for (int k = 0; k < 8 && st >= 0; k++)
+            st = zt_rig_deliver(&rig, 0, ZF_GRAD_TOTAL, NULL);
+        if (st >= 0)
+            st = zt_rig_submit(&rig, 0, NULL);
+    }
+    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A host may pause between steps for as long as it likes (evaluation, a save): that is no deadline of the engine's. */
+static void pause_between_steps(const char *text, int is_queue) {
+    static const zt_shape_t large[] = {{.rows = 256, .cols = 256}, {.rows = 300}, {.rows = 128, .cols = 128}};
+    zt_rig_start(&rig, large, 3);
+    if (is_queue)
+        zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+    for (int i = 0; i < 9; i++) {
+        zt_rig_step(&rig);
+        if (i == 3 || i == 6)
+            usleep(1200000); /* longer than the deadline */
+        if (i == 6)
+            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+
+START_TEST(
+    a_pause_is_no_timeout) { /* due publishes of more chunks than the ring holds; entering state of many blocks */
+    static const char text[] = "[zenflow]\nupdate_interval = 1\nselect_interval = 2\nfull_warm_up_rounds = 1\n"
+                               "topk_ratio = 0.5\n[host]\nthreads = 1\ndeadline_ms = 1000\n";
+    pause_between_steps(text, 0);
+    pause_between_steps(text, 1);
+}
+END_TEST
+
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
+
+static int child_of_fork(void) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    zf_stats_t stats = {.struct_size = sizeof stats};
+    if (zt_rig_deliver(&rig, 0, 0, &fence) != ZF_ERR_FORKED)
+        return 1;
+    if (zt_rig_submit(&rig, 0, NULL) != ZF_ERR_FORKED)
+        return 2;
+    if (rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err) != ZF_ERR_FORKED)
+        return 3;
+    if (rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err) != ZF_ERR_FORKED)
+        return 4;
+    if (rig.zf->poll(rig.inst, NULL, &rig.err) != ZF_ERR_FORKED)
+        return 5;
+    if (rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err) != ZF_ERR_FORKED)
+        return 6;
+    if (!strstr(rig.err.message, "fork()"))
+        return 7;
+    if (rig.stats->read(rig.inst, &stats, &rig.err) != ZF_OK)
+        return 8;
+    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(rig.inst);
+    return 0;
+}
+
+START_TEST(fork_in_mid_window) {
+    int status = -1;
+    pid_t pid;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    steps(7);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0)
+        _exit(child_of_fork());
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status 0x%x", (unsigned)status);
+    steps(8);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- gradients that are not finite ------------------------------------------------------------------------------- */
+
+static void deliver_all(uint64_t step, uint32_t bad, float value) {
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        zt_rig_fill_grad(&rig, p, step);
+        if (p == bad)
+            memcpy(rig.params[p].grad + 4u * (rig.params[p].n_elems - 1), &value, sizeof value);
+        ZT_OK(&rig, zt_rig_deliver(&rig, p, 0, NULL));
+    }
+}
+
+START_TEST(a_nan_skips_the_step) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    const zf_inspect_ext_t *inspect;
+    uint64_t n_skipped = 0;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    inspect = rig.zf->get_extension(ZF_EXT_INSPECT);
+    for (uint64_t step = 1; step <= 24; step++) {
+        zf_step_report_t report = {.struct_size = sizeof report};
+        uint32_t who = (uint32_t)(step % 5), n[24 * 40];
+        zf_inspect_out_t out = {.struct_size = sizeof out, .n_elems = 24 * 40, .n = n};
+        if (who >= N_SHAPES) {
+            zt_rig_step(&rig);
+            continue;
+        }
+        deliver_all(step, who, bad[step % 3]);
+        ck_assert_int_eq(zt_rig_submit(&rig, ZF_STEP_WAIT, &report), ZF_SKIPPED);
+        ck_assert_int_eq(report.applied, 0);
+        ck_assert_int_eq(report.skip_reason, ZF_SKIP_NONFINITE);
+        ck_assert_uint_eq(report.nonfinite_param, who);
+        ck_assert_uint_eq(report.n_skipped, ++n_skipped);
+        ck_assert_uint_eq(report.step, step);
+        if (step != 2)
+            continue; /* warm-up: every update is replayed at once */
+        ZT_OK(&rig, inspect->read(rig.inst, 0, &out, &rig.err));
+        for (size_t i = 0; i < 24 * 40; i++)
+            ck_assert_uint_eq(n[i], rig.params[0].serial.n_updates);
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- weights that the host changes ------------------------------------------------------------------------------- */
+
+/* Writes all of a parameter; the serial AdamW takes the values over. */
+static void overwrite(uint32_t p, float value) {
+    for (size_t i = 0; i < rig.params[p].n_elems; i++) {
+        memcpy(rig.params[p].visible + 4 * i, &value, sizeof value);
+        rig.params[p].serial.w[i] = value;
+    }
+}
+
+START_TEST(an_unannounced_overwrite) {
+    zf_status_t st = ZF_OK;
+    uint32_t id = 0;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(5);
+    overwrite(0, 0.25f);
+    for (int i = 0; i < 3 && st >= 0; i++)
+        st = zt_rig_try_step(&rig);
+    ck_assert_int_eq(st, ZF_ERR_OVERWRITTEN);
+    expect_message("\"layer.0.weight\"");
+    expect_message("params_changed");
+    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_PARAM);
+    ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), ZF_ERR_OVERWRITTEN);
+    ck_assert_uint_gt(zt_rig_stats(&rig).overwritten_elems, 0);
+    id = 1;
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err));
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_OVERWRITTEN); /* that was another parameter */
+    id = 0;
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err));
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(announced_overwrites) { /* right after a FLUSH, so that the serial AdamW can follow */
+    uint32_t ids[] = {0, 2};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+    for (int round = 0; round < 4; round++) {
+        steps(5 + round);
+        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+        overwrite(0, 0.5f + (float)round);
+        overwrite(2, -0.25f);
+        if (round & 1) {
+            memset(rig.params[2].serial.m, 0, 4 * rig.params[2].n_elems);
+            memset(rig.params[2].serial.v, 0, 4 * rig.params[2].n_elems);
+            rig.params[2].serial.n_updates = 0;
+        }
+        ZT_OK(&rig, rig.zf->params_changed(rig.inst, ids, 1, 0, &rig.err));
+        ZT_OK(&rig, rig.zf->params_changed(rig.inst, ids + 1, 1, round & 1 ? ZF_CHANGED_RESET : 0, &rig.err));
+    }
+    steps(6);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- alignment --------------------------------------------------------------------------------------------------- */
+
+START_TEST(odd_addresses_are_refused) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, config, 0);
+    rig.params[0].tensor.dl.byte_offset = 1;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
+    expect_message("not aligned to 4 bytes");
+    rig.params[0].tensor.dl.byte_offset = 0;
+    zt_rig_bind(&rig);
+    rig.params[0].grad_tensor.dl.byte_offset = 1;
+    ck_assert_int_eq(zt_rig_deliver(&rig, 0, 0, NULL), ZF_ERR_ARGUMENT);
+    expect_message("gradient of \"layer.0.weight\"");
+    rig.params[0].grad_tensor.dl.byte_offset = 0;
+    steps(3);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Aligned to the element and to nothing else. */
+static void misplace(zt_param_t *param) {
+    size_t nbytes = param->n_elems * param->elem_nbytes;
+    unsigned char *visible = malloc(nbytes + 64), *grad = malloc(nbytes + 64);
+    ck_assert(visible && grad);
+    param->tensor.dl.byte_offset = param->grad_tensor.dl.byte_offset = 32 + param->elem_nbytes;
+    memcpy(visible + param->tensor.dl.byte_offset, param->visible, nbytes);
+    free(param->visible);
+    free(param->grad);
+    param->tensor.dl.data = param->visible = visible;
+    param->grad_tensor.dl.data = param->grad = grad;
+}
+
+START_TEST(element_alignment_is_enough) {
+    static const zt_shape_t odd[] = {{.rows = 21, .cols = 33}, {.rows = 13}, {.rows = 19, .cols = 27, .is_bf16 = 1}};
+    zt_rig_start(&rig, odd, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        misplace(&rig.params[i]);
+    zt_rig_open(&rig, config, 0);
+    for (int s = 0; s < 14; s++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            zt_param_t *param = &rig.params[i];
+            zt_rig_fill_grad(&rig, i, rig.step + 1);
+            memmove(param->grad + param->grad_tensor.dl.byte_offset, param->grad, param->n_elems * param->elem_nbytes);
+            ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, NULL));
+            zt_serial_update(&param->serial, &rig.groups[0], param->grad_values, (float)rig.unscale);
+        }
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    }
+    zt_rig_check_export(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("faults", a_weight_overflows, a_waiting_host_is_released, a_blocked_queue_is_a_timeout,
+        destroy_with_a_blocked_queue, a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window,
+        a_nan_skips_the_step, an_unannounced_overwrite, announced_overwrites, odd_addresses_are_refused,
+        element_alignment_is_enough)

@@ -1,0 +1,382 @@
+/* tests/plugin/test_instance.c - the life of an instance through the public table: states, re-entrance, destruction at
+ * every point, several instances, nothing left behind. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {
+    {.rows = 24, .cols = 40},
+    {.rows = 17},
+    {.rows = 32, .cols = 48, .is_bf16 = 1, .group = 1},
+    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+    {.rows = 0, .cols = 5},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\n"
+                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
+
+static zt_rig_t rig;
+
+static void open_rig(const char *text, uint32_t flags) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, text, flags);
+}
+
+static void steps(zt_rig_t *of, int n) {
+    for (int i = 0; i < n; i++)
+        zt_rig_step(of);
+}
+
+/* ---- negotiation and create -------------------------------------------------------------------------------------- */
+
+START_TEST(negotiation) {
+    static const uint32_t other[] = {ZF_ABI_NUMBER(7, 1), ZF_ABI_NUMBER(0, 9)};
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_bootstrap_t boot = {
+        .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = other, .n_abis = 2, .error = &err};
+    ck_assert_int_eq(zf_plugin_negotiate(NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zf_plugin_negotiate(&boot), ZF_ERR_ABI);
+    ck_assert_msg(strstr(err.message, "7.1, 0.9") && strstr(err.message, "0.1"), "%s", err.message);
+    ck_assert_ptr_null(boot.plugin);
+    boot.magic = 1;
+    ck_assert_int_eq(zf_plugin_negotiate(&boot), ZF_ERR_ARGUMENT);
+    ck_assert_ptr_eq(zt_table(), zt_table());
+}
+END_TEST
+
+START_TEST(create_refuses) {
+    zf_create_args_t args = {.struct_size = sizeof args, .device_type = ZF_DEVICE_CPU};
+    zf_instance_t *inst = NULL;
+    zt_rig_start(&rig, shapes, 1);
+    ck_assert_int_eq(rig.zf->create(NULL, &inst, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_ARGUMENT); /* no host */
+    args.host = &rig.host;
+    ck_assert_int_eq(rig.zf->create(&args, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    args.flags = 0x80u;
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    args.flags = 0;
+    args.device_type = ZF_DEVICE_CUDA;
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_DEVICE);
+    args.device_type = ZF_DEVICE_CPU;
+    args.norm_group = 3;
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    args.norm_group = 0;
+    args.config_text = args.config_path = "x";
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_ARGUMENT);
+    args.config_text = NULL;
+    args.config_path = "/does/not/exist.ini";
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_CONFIG);
+    args.config_path = NULL;
+    args.n_overrides = 1;
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_ARGUMENT);
+    args.n_overrides = 0;
+    args.struct_size = 24;
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_ABI);
+    ck_assert_ptr_null(inst);
+    ck_assert_int_eq(zt_rig_try_create(&rig, "[zenflow]\nupdate_interval = 0\n", 0), ZF_ERR_CONFIG);
+    ck_assert_ptr_null(rig.inst);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(forced_instruction_set) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    setenv("ZF_FORCE_ISA", "mmx", 1);
+    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_CONFIG);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "mmx"));
+    setenv("ZF_FORCE_ISA", "generic", 1);
+    zt_rig_open(&rig, config, 0);
+    unsetenv("ZF_FORCE_ISA");
+    steps(&rig, 12);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- states ------------------------------------------------------------------------------------------------------ */
+
+static void expect_all_hooks(zf_status_t want) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    float out[17];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 1, .dst = out, .dst_nbytes = sizeof out};
+    const zf_inspect_ext_t *inspect = rig.zf->get_extension(ZF_EXT_INSPECT);
+    zf_inspect_out_t state = {.struct_size = sizeof state, .n_elems = 17};
+    ck_assert_int_eq(zt_rig_deliver(&rig, 1, 0, NULL), want);
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), want);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err), want);
+    ck_assert_int_eq(rig.zf->param_release(rig.inst, NULL, 0, &rig.stream, &rig.err), want);
+    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), want);
+    ck_assert_int_eq(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), want);
+    ck_assert_int_eq(rig.zf->poll(rig.inst, NULL, &rig.err), want);
+    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err), want);
+    ck_assert_int_eq(inspect->read(rig.inst, 1, &state, &rig.err), want);
+}
+
+START_TEST(before_bind) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    expect_all_hooks(ZF_ERR_ARGUMENT); /* NULL */
+    zt_rig_create(&rig, config, 0);
+    expect_all_hooks(ZF_ERR_STATE);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "bind_params"));
+    zt_rig_bind(&rig);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_STATE);
+    steps(&rig, 1);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_STATE);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(not_an_instance) {
+    static uint64_t garbage[64];
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.inst = (zf_instance_t *)(void *)garbage;
+    expect_all_hooks(ZF_ERR_ARGUMENT);
+    rig.zf->destroy(rig.inst);
+    rig.zf->destroy(NULL);
+    rig.inst = NULL;
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(a_failed_bind_may_be_tried_again) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, config, 0);
+    rig.decls[2].name = rig.decls[0].name;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_PARAM);
+    rig.decls[2].name = rig.params[2].name;
+    zt_rig_bind(&rig);
+    steps(&rig, 9);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(arguments_are_checked) {
+    uint32_t unknown = 77;
+    zf_fence_t fence = {.struct_size = 4};
+    zf_stream_t wrong;
+    open_rig(config, 0);
+    wrong = rig.stream;
+    wrong.device_type = ZF_DEVICE_CUDA;
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, &unknown, 1, &rig.stream, NULL, &rig.err), ZF_ERR_PARAM);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 1, &rig.stream, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, NULL, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &wrong, NULL, &rig.err), ZF_ERR_DEVICE);
+    ck_assert_int_eq(rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err), ZF_ERR_ABI);
+    ck_assert_int_eq(rig.zf->params_changed(rig.inst, &unknown, 1, 0, &rig.err), ZF_ERR_PARAM);
+    ck_assert_int_eq(rig.zf->params_changed(rig.inst, NULL, 0, 6, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_int_eq(rig.zf->quiesce(rig.inst, 3, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_rig_submit(&rig, 0x100, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    rig.groups[1].lr = -1;
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "group 1: lr = -1"));
+    rig.groups[1].lr = 1e-3;
+    ck_assert_uint_eq(zt_rig_stats(&rig).steps, 0);
+    steps(&rig, 7);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- two hooks at once ------------------------------------------------------------------------------------------- */
+
+static zf_status_t status_in_log;
+
+/* The one place where the plugin calls the host: a hook from there would be the second at once. */
+static void log_calls_a_hook(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                             const char *msg, uint64_t len) {
+    zt_rig_t *of = ctx;
+    (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
+    status_in_log = of->zf->quiesce(of->inst, ZF_QUIESCE_DRAIN, NULL);
+}
+
+START_TEST(busy) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.host.ctx = &rig;
+    rig.host.log = log_calls_a_hook;
+    zt_rig_open(&rig, config, 0);
+    ck_assert_int_eq(status_in_log, ZF_ERR_BUSY);
+    steps(&rig, 3);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- destroy at every point -------------------------------------------------------------------------------------- */
+
+START_TEST(destroy_after_create) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, config, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(destroy_after_any_number_of_steps) { /* warm-up, mid-window, publishes due, channels about to enter */
+    for (int n = 0; n < 16; n++)
+        for (int lag = 0; lag < 2; lag++)
+            for (int is_queue = 0; is_queue < 2; is_queue++) {
+                char text[256];
+                snprintf(text, sizeof text, "%spublish_lag = %d\n",
+                         "[host]\nthreads = 2\n[zenflow]\nupdate_interval = 3\n"
+                         "full_warm_up_rounds = 2\nselect_interval = 2\n",
+                         lag);
+                zt_rig_start(&rig, shapes, N_SHAPES);
+                if (is_queue)
+                    zt_rig_use_queue(&rig);
+                zt_rig_open(&rig, text, ZF_CREATE_CAP_FETCH);
+                steps(&rig, n);
+                zt_rig_end(&rig);
+            }
+}
+END_TEST
+
+START_TEST(destroy_with_gradients_not_stepped) {
+    static const uint32_t how[] = {ZF_GRAD_TOTAL | ZF_GRAD_LAST, ZF_GRAD_PART | ZF_GRAD_MORE,
+                                   ZF_GRAD_TOTAL | ZF_GRAD_UNKNOWN};
+    for (int n = 0; n < 8; n++)
+        for (size_t k = 0; k < 6; k++) {
+            zt_rig_start(&rig, shapes, N_SHAPES);
+            if (k >= 3)
+                zt_rig_use_queue(&rig);
+            zt_rig_open(&rig, config, ZF_CREATE_CAP_FETCH);
+            steps(&rig, n);
+            for (uint32_t i = 0; i < 3; i++) {
+                zt_rig_fill_grad(&rig, i, rig.step + 1);
+                ZT_OK(&rig, zt_rig_deliver(&rig, i, how[k % 3], NULL));
+            }
+            zt_rig_end(&rig);
+        }
+}
+END_TEST
+
+START_TEST(destroy_after_quiesce) {
+    for (int mode = ZF_QUIESCE_DRAIN; mode <= ZF_QUIESCE_FLUSH; mode++)
+        for (int n = 0; n < 6; n++) {
+            open_rig(config, ZF_CREATE_CAP_FETCH);
+            steps(&rig, n);
+            ZT_OK(&rig, rig.zf->quiesce(rig.inst, mode, &rig.err));
+            ZT_OK(&rig, rig.zf->quiesce(rig.inst, mode, &rig.err));
+            zt_rig_end(&rig);
+        }
+}
+END_TEST
+
+/* A command of another queue that waits for the instance's stream must not outlive the instance. */
+static _Atomic int is_closed; /* the gate at which the queue stands still */
+
+static void pass_gate(void *unused) {
+    (void)unused;
+    while (atomic_load(&is_closed))
+        usleep(500);
+}
+
+static void *open_gate_later(void *unused) {
+    (void)unused;
+    usleep(50000);
+    atomic_store(&is_closed, 0);
+    return NULL;
+}
+
+START_TEST(destroy_waits_for_every_stream_it_was_given) {
+    zf_cpu_queue_t *other;
+    zf_stream_t stream = {.struct_size = sizeof stream};
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    pthread_t opener;
+    open_rig(config, ZF_CREATE_CAP_FETCH);
+    ZT_OK(&rig, rig.cpu->queue_create(&other, &stream, &rig.err));
+    steps(&rig, 5);
+    atomic_store(&is_closed, 1);
+    ZT_OK(&rig, rig.cpu->queue_launch(other, pass_gate, NULL, &rig.err));
+    ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, &stream, &fence, &rig.err)); /* behind the gate on `other` */
+    ck_assert_int_eq(pthread_create(&opener, NULL, open_gate_later, NULL), 0);
+    rig.zf->destroy(rig.inst);
+    rig.inst = NULL;
+    pthread_join(opener, NULL);
+    ZT_OK(&rig, rig.cpu->queue_sync(other, 60000000000u, &rig.err));
+    rig.cpu->queue_destroy(other);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- several instances, nothing left behind -----------------------------------------------------------------------
+ */
+
+START_TEST(two_at_once) {
+    static zt_rig_t a, b;
+    zt_rig_start(&a, shapes, N_SHAPES);
+    zt_rig_start(&b, shapes, N_SHAPES);
+    zt_rig_use_queue(&b);
+    b.groups[0].lr = 0.02;
+    zt_rig_open(&a, config, 0);
+    zt_rig_open(&b, "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n",
+                ZF_CREATE_CAP_FETCH);
+    for (int i = 0; i < 20; i++) {
+        zt_rig_step(&a);
+        zt_rig_step(&b);
+    }
+    zt_rig_check_flushed(&a);
+    zt_rig_end(&a);
+    steps(&b, 3);
+    zt_rig_check_flushed(&b);
+    zt_rig_end(&b);
+}
+END_TEST
+
+static int count_entries(const char *path) {
+    int n = 0;
+    DIR *dir = opendir(path);
+    ck_assert(dir != NULL);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static int count_mappings(void) {
+    int n = 0, c;
+    FILE *file = fopen("/proc/self/maps", "re");
+    ck_assert(file != NULL);
+    while ((c = getc(file)) != EOF)
+        n += c == '\n';
+    fclose(file);
+    return n;
+}
+
+static void one_round(int i) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    if (i & 1)
+        zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, config, i & 2 ? ZF_CREATE_CAP_FETCH : 0);
+    steps(&rig, i % 5);
+    zt_rig_end(&rig);
+}
+
+START_TEST(rounds_leave_nothing_behind) {
+    int n_threads, n_fds, n_maps;
+    for (int i = 0; i < 40; i++)
+        one_round(i); /* allocators and thread stacks settle */
+    n_threads = count_entries("/proc/self/task");
+    n_fds = count_entries("/proc/self/fd");
+    n_maps = count_mappings();
+    for (int i = 0; i < 200; i++)
+        one_round(i);
+    ck_assert_int_eq(count_entries("/proc/self/task"), n_threads);
+    ck_assert_int_eq(count_entries("/proc/self/fd"), n_fds);
+    ck_assert_int_le(count_mappings(),
+                     n_maps + 16); /* 200 leaked mappings or stacks would show; allocator noise may not */
+}
+END_TEST
+
+ZT_MAIN("instance", negotiation, create_refuses, forced_instruction_set, before_bind, not_an_instance,
+        a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
+        destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped, destroy_after_quiesce,
+        destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind)

@@ -1,0 +1,124 @@
+/* tests/plugin/test_memory.c - the plan is what is mapped; what does not fit is refused before anything is allocated.
+ */
+#define _GNU_SOURCE
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {
+    {.rows = 300, .cols = 500},
+    {.rows = 1000},
+    {.rows = 256, .cols = 512, .is_bf16 = 1},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static zt_rig_t rig;
+
+/* Bytes of this process's anonymous mappings, from the kernel. */
+static uint64_t mapped_nbytes(void) {
+    uint64_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    ck_assert(file && fscanf(file, "%" SCNu64, &pages) == 1);
+    fclose(file);
+    return pages * 4096;
+}
+
+static void check_planned_is_measured(void) {
+    zf_stats_t stats = zt_rig_stats(&rig);
+    ck_assert_uint_eq(stats.host_planned_nbytes, stats.host_measured_nbytes);
+    ck_assert_uint_eq(stats.device_planned_nbytes, stats.device_measured_nbytes);
+    ck_assert_uint_eq(stats.host_planned_nbytes, rig.layout.host_nbytes);
+    ck_assert_uint_ge(stats.device_planned_nbytes, rig.layout.device_nbytes);
+}
+
+START_TEST(planned_is_measured) {
+    static const char *const texts[] = {"", "[zenflow]\ndeferred = mean\n", "[zenflow]\nupdate_interval = 1\n",
+                                        "[zenflow]\nstagger = false\nupdate_interval = 16\n",
+                                        "[zenflow]\nupdate_interval = 64\ntopk_ratio = 1\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        zt_rig_open(&rig, texts[i], 0);
+        check_planned_is_measured();
+        ck_assert_uint_eq(rig.layout.n_elems, 300 * 500 + 1000 + 256 * 512);
+        ck_assert_uint_ge(rig.layout.host_state_nbytes, rig.layout.n_elems * 12);
+        ck_assert_uint_le(rig.layout.host_state_nbytes + rig.layout.host_slots_nbytes + rig.layout.host_publish_nbytes,
+                          rig.layout.host_nbytes);
+        for (int s = 0; s < 6; s++)
+            zt_rig_step(&rig);
+        check_planned_is_measured(); /* staging was mapped by the first delivery: planned grew with it */
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+START_TEST(sums_and_staging_are_counted) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, "", 0);
+    for (int part = 0; part < 2; part++) {
+        zt_rig_fill_grad(&rig, 0, 1);
+        ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
+        check_planned_is_measured();
+    }
+    ck_assert_uint_gt(zt_rig_stats(&rig).device_planned_nbytes, rig.layout.device_nbytes + 8 * rig.layout.n_elems - 1);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(the_pool_is_as_large_as_its_peak) {
+    zf_stats_t stats;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n", ZF_CREATE_CAP_FETCH);
+    for (int s = 0; s < 30; s++)
+        zt_rig_step(&rig);
+    stats = zt_rig_stats(&rig);
+    ck_assert_uint_le(stats.slot_chunks_peak, stats.slot_chunks_total);
+    ck_assert_uint_gt(stats.slot_chunks_peak, stats.slot_chunks_total / 2);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(refused_with_need_and_have) {
+    uint64_t before;
+    zf_layout_t layout;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY); /* allocators settle */
+    before = mapped_nbytes();
+    layout = rig.layout;
+    for (int i = 0; i < 50; i++)
+        ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "need "));
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "have 5 MiB ([host] memory_limit_mib)"));
+    ck_assert_uint_le(mapped_nbytes(), before + (1u << 20));
+    ck_assert_int_eq(memcmp(&layout, &rig.layout, sizeof layout), 0); /* outputs only on success */
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_STATE);
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        ck_assert_int_eq(memcmp(rig.params[p].tensor.dl.data, rig.params[p].visible, 4), 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
+    char text[64];
+    uint64_t need;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
+    need = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    rig.zf->destroy(rig.inst);
+    snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
+    zt_rig_open(&rig, text, 0);
+    rig.zf->destroy(rig.inst);
+    snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", need >> 20);
+    zt_rig_create(&rig, text, 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), need % (1u << 20) ? ZF_ERR_MEMORY : ZF_OK);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("memory", planned_is_measured, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
+        refused_with_need_and_have, the_limit_is_exact)

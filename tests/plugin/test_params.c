@@ -1,0 +1,227 @@
+/* tests/plugin/test_params.c - declarations: names, ties, shared memory, groups, matrices of a tensor. */
+#include "params.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "suite.h"
+
+enum { N = 4 };
+static float memory[4096];
+static int64_t shapes[N][4], strides[N][4];
+static zf_tensor_t tensors[N];
+static zf_param_decl_t decls[N];
+static char names[N][300];
+static zfi_param_t *params;
+static zf_error_t err = {.struct_size = sizeof err};
+
+/* Four parameters of 3 x 5, apart from each other. */
+static void start(void) {
+    params = NULL;
+    memset(err.message, 0, sizeof err.message);
+    for (int i = 0; i < N; i++) {
+        shapes[i][0] = 3;
+        shapes[i][1] = 5;
+        zt_tensor(&tensors[i], memory + 512 * i, shapes[i], 2, 0);
+        memcpy(names[i], "p0", 3);
+        names[i][1] = (char)('0' + i);
+        decls[i] = (zf_param_decl_t){.struct_size = sizeof decls[i], .name = names[i], .tensor = &tensors[i]};
+    }
+}
+
+static zf_status_t build(void) { return zfi_params_build(decls, N, sizeof *decls, ZF_DEVICE_CPU, &params, &err); }
+
+static void refused(zf_status_t want, const char *part) {
+    zf_status_t st = build();
+    ck_assert_msg(st == want, "%d, need %d: %s", st, want, err.message);
+    ck_assert_msg(strstr(err.message, part) != NULL, "\"%s\" is not in \"%s\"", part, err.message);
+    ck_assert_ptr_null(params);
+}
+
+static void accepted(void) { ck_assert_msg(build() == ZF_OK, "%s", err.message); }
+
+START_TEST(plain) {
+    start();
+    accepted();
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert(params[i].id == i && params[i].owner == i && params[i].has_state);
+        ck_assert(params[i].n_batch == 1 && params[i].rows == 3 && params[i].cols == 5 && params[i].row_stride == 5);
+        ck_assert(params[i].dtype == ZFI_F32 && params[i].grad_dtype == ZFI_F32);
+        ck_assert_ptr_null(params[i].col_offset);
+    }
+    zfi_params_free(params, N);
+    zfi_params_free(NULL, 0);
+}
+END_TEST
+
+START_TEST(name_rules) {
+    start();
+    decls[1].name = NULL;
+    refused(ZF_ERR_PARAM, "parameter 1: name is NULL");
+    names[1][0] = '\0';
+    decls[1].name = names[1];
+    refused(ZF_ERR_PARAM, "empty");
+    memset(names[1], 'x', 256);
+    refused(ZF_ERR_PARAM, "longer than 255");
+    names[1][255] = '\0';
+    accepted();
+    zfi_params_free(params, N);
+    start();
+    decls[3].name = "p0";
+    refused(ZF_ERR_PARAM, "parameters 0 and 3 have the same name \"p0\"");
+}
+END_TEST
+
+START_TEST(number_rules) {
+    start();
+    decls[2].flags = 0x400;
+    refused(ZF_ERR_UNSUPPORTED_FIELD, "\"p2\": unknown flags 0x400");
+    start();
+    decls[2].group = 65536;
+    refused(ZF_ERR_PARAM, "group = 65536");
+    start();
+    decls[2].reduce_group = 1;
+    refused(ZF_ERR_PARAM, "reduce groups 1 and 0");
+    start();
+    decls[2].channels = 2;
+    refused(ZF_ERR_PARAM, "channels = 2");
+    start();
+    decls[2].n_batch_axes = 3;
+    refused(ZF_ERR_PARAM, "n_batch_axes = 3");
+    decls[2].n_batch_axes = -1;
+    refused(ZF_ERR_PARAM, "n_batch_axes = -1");
+    start();
+    decls[2].grad_dtype = (zf_dtype_t){2, 16, 1};
+    refused(ZF_ERR_DTYPE, "gradient data type");
+    ck_assert_int_eq(zfi_params_build(decls, 0, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_params_build(decls, UINT32_MAX, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zfi_params_build(decls, N, 24, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ABI);
+}
+END_TEST
+
+START_TEST(ties) {
+    start();
+    decls[2].flags = ZF_PARAM_TIED;
+    decls[2].tied_to = 2;
+    refused(ZF_ERR_PARAM, "the owner must be declared before");
+    decls[2].tied_to = 3;
+    refused(ZF_ERR_PARAM, "the owner must be declared before");
+    decls[2].tied_to = 1;
+    tensors[2] = tensors[1];
+    decls[3].flags = ZF_PARAM_TIED;
+    decls[3].tied_to = 2; /* a chain ends at its first */
+    tensors[3] = tensors[1];
+    accepted();
+    ck_assert(params[2].owner == 1 && params[3].owner == 1 && !params[2].has_state && !params[3].has_state);
+    zfi_params_free(params, N);
+}
+END_TEST
+
+/* A tied parameter's gradient is read as its owner's: anything else about it must be equal. */
+START_TEST(ties_of_different_tensors) {
+    start();
+    decls[2].flags = ZF_PARAM_TIED;
+    decls[2].tied_to = 1;
+    shapes[2][0] = 5;
+    shapes[2][1] = 3;
+    refused(ZF_ERR_SHAPE, "[5, 3]");
+    start();
+    decls[2].flags = ZF_PARAM_TIED;
+    decls[2].tied_to = 1;
+    decls[2].grad_dtype = (zf_dtype_t){ZF_DTYPE_CODE_BFLOAT, 16, 1};
+    refused(ZF_ERR_DTYPE, "\"p2\" and \"p1\"");
+}
+END_TEST
+
+START_TEST(shared_memory) {
+    start();
+    tensors[3].dl.data = memory + 512 + 14; /* the last element of p1 */
+    refused(ZF_ERR_PARAM, "\"p1\" and \"p3\" share memory");
+    decls[3].flags = ZF_PARAM_FROZEN;
+    accepted();
+    ck_assert_int_eq(params[3].has_state, 0);
+    zfi_params_free(params, N);
+    start();
+    tensors[3].dl.data = memory + 512 + 15; /* right behind it */
+    accepted();
+    zfi_params_free(params, N);
+    start();
+    shapes[0][0] = 400; /* over p1 and p2 */
+    tensors[0].nbytes = 8000;
+    refused(ZF_ERR_PARAM, "share memory");
+    start();
+    strides[1][0] = 0;
+    strides[1][1] = 1;
+    tensors[1].dl.strides = strides[1]; /* rows of p1 share memory among themselves */
+    refused(ZF_ERR_SHAPE, "stride 0");
+}
+END_TEST
+
+START_TEST(interleaved_views) { /* two halves of one [3, 10] tensor */
+    start();
+    tensors[1].dl.data = memory + 512;
+    tensors[2].dl.data = memory + 517;
+    for (int i = 1; i < 3; i++) {
+        strides[i][0] = 10;
+        strides[i][1] = 1;
+        tensors[i].dl.strides = strides[i];
+        tensors[i].nbytes = 100;
+    }
+    accepted();
+    ck_assert(params[1].row_stride == 10 && params[1].col_offset == NULL);
+    zfi_params_free(params, N);
+    params = NULL;
+    tensors[2].dl.data = memory + 512;
+    refused(ZF_ERR_PARAM, "share memory");
+}
+END_TEST
+
+START_TEST(matrices_of_a_tensor) {
+    static const int64_t sizes[4] = {2, 3, 4, 5}, mixed[4] = {300, 7, 1, 30};
+    start();
+    memcpy(shapes[0], sizes, sizeof sizes);
+    memcpy(strides[0], mixed, sizeof mixed);
+    zt_tensor(&tensors[0], memory, shapes[0], 4, 0);
+    tensors[0].dl.strides = strides[0];
+    tensors[0].nbytes = 2040;
+    decls[0].n_batch_axes = 1;
+    accepted();
+    ck_assert(params[0].n_batch == 2 && params[0].rows == 3 && params[0].cols == 20 && params[0].row_stride == 7);
+    ck_assert_ptr_nonnull(params[0].col_offset);
+    for (int64_t c = 0; c < 20; c++)
+        ck_assert_int_eq(params[0].col_offset[c], c / 5 * 1 + c % 5 * 30);
+    ck_assert_int_eq(zfi_param_batch_offset(&params[0], 1), 300);
+    zfi_params_free(params, N);
+    decls[0].n_batch_axes = 4; /* one element each */
+    accepted();
+    ck_assert(params[0].n_batch == 120 && params[0].rows == 1 && params[0].cols == 1);
+    ck_assert_int_eq(zfi_param_batch_offset(&params[0], 119), 300 + 2 * 7 + 3 + 4 * 30);
+    zfi_params_free(params, N);
+}
+END_TEST
+
+START_TEST(nothing_and_scalars) {
+    start();
+    shapes[1][0] = 0;
+    tensors[1].nbytes = 0;
+    tensors[2].dl.ndim = 0;
+    accepted();
+    ck_assert(!params[1].has_state && params[1].n_elems == 0);
+    ck_assert(params[2].n_elems == 1 && params[2].rows == 1 && params[2].cols == 1);
+    zfi_params_free(params, N);
+}
+END_TEST
+
+START_TEST(too_many_rows) {
+    start();
+    shapes[1][0] = (int64_t)1 << 32;
+    shapes[1][1] = 1;
+    tensors[1].nbytes = (uint64_t)1 << 34;
+    refused(ZF_ERR_SHAPE, "at most 2^32 - 1");
+}
+END_TEST
+
+ZT_MAIN("params", plain, name_rules, number_rules, ties, ties_of_different_tensors, shared_memory, interleaved_views,
+        matrices_of_a_tensor, nothing_and_scalars, too_many_rows)

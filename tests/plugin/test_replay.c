@@ -1,0 +1,196 @@
+/* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode, and
+ * a weight that overflows. */
+#include "offload/replay.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bare.h"
+#include "suite.h"
+
+enum { N_SLOTS = 5 };
+static const zt_shape_t shapes[] = {
+    {.rows = 24, .cols = 30}, {.rows = 31, .group = 1}, {.rows = 12, .cols = 50, .is_bf16 = 1}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static zt_rig_t rig;
+static zf_instance_t *inst;
+static zfi_close_t close;
+static float *scratch;
+static unsigned char *visible;
+
+/* Gradient of step t into slot t - 1 of every chunk: as the down stream would. */
+static void fill_slots(uint32_t p, uint64_t t) {
+    const zfi_param_t *param = &inst->params[p];
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    zt_rig_fill_grad(&rig, p, t);
+    for (uint32_t i = 0; i < param->n_refs; i++) {
+        const zfi_segment_t *s = &inst->plan.segments[inst->plan.param_segments[param->first_ref + i]];
+        const zfi_matrix_t *m = &inst->plan.matrices[s->matrix];
+        int32_t *piece = &zfi_slot_table(inst, s->chunk, 0)[t - 1];
+        if (*piece == ZFI_NO_PIECE)
+            *piece = (int32_t)(s->chunk * N_SLOTS + t - 1);
+        ck_assert_uint_lt((uint32_t)*piece, inst->slots.n_pieces);
+        memcpy(zfi_piece(inst, *piece) + s->chunk_offset * elem,
+               rig.params[p].grad + (m->param_offset + s->matrix_offset) * elem, s->n_elems * elem);
+    }
+}
+
+static void fill_row(uint64_t t, int applied, uint32_t hole) {
+    zfi_step_row_t *row = zfi_row(inst, t);
+    row->scalars.applied = applied;
+    row->scalars.s = 0.5f * (float)t;
+    for (uint32_t g = 0; g < ZT_MAX_GROUPS; g++)
+        row->hyper[g] = (zfi_hyper_t){rig.groups[g].lr / (double)t, 0.9, 0.999, 1e-8, rig.groups[g].weight_decay};
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        row->present[p] = p != hole;
+}
+
+/* The host's masters = the declared values; one window of five steps, of which one is skipped and two have a hole. */
+static void start(const char *config) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    inst = zt_bare_create(&rig, config);
+    ck_assert_uint_ge(inst->slots.n_pieces, inst->plan.n_chunks * N_SLOTS);
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        const zfi_matrix_t *m = &inst->plan.matrices[i];
+        memcpy(inst->hs.w + m->state_base, rig.params[m->param].serial.w + m->param_offset, m->rows * m->cols * 4);
+    }
+    close = (zfi_close_t){.n_slots = N_SLOTS, .n_chunks = inst->plan.n_chunks, .step = N_SLOTS, .first_step = 1};
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        fill_row(t, t != 3, t == 2 ? 0 : t == 5 ? 2 : UINT32_MAX);
+        for (uint32_t p = 0; p < N_SHAPES; p++)
+            if (zfi_row(inst, t)->present[p])
+                fill_slots(p, t);
+    }
+    scratch = calloc(inst->plan.piece_nbytes, sizeof *scratch);
+    visible = calloc(inst->plan.n_state_elems, 4);
+    ck_assert(scratch && visible);
+}
+
+static void end(void) {
+    free(scratch);
+    free(visible);
+    zt_bare_destroy(inst);
+    zt_rig_end(&rig);
+}
+
+static zf_status_t replay_all(void) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < inst->plan.n_chunks && !st; i++) {
+        uint64_t base = inst->plan.chunks[i].state_base;
+        zfi_replay_target_t target = {inst->hs.w + base,  inst->hs.m + base, inst->hs.v + base,
+                                      visible + 4 * base, scratch,           0};
+        st = zfi_replay_chunk(inst, &close, i, &target);
+    }
+    if (!st)
+        zfi_replay_count(inst, &close);
+    return st;
+}
+
+/* The steps that count, one after the other. */
+static void update_serially(uint32_t p) {
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        const zfi_step_row_t *row = zfi_row(inst, t);
+        zf_group_hyper_t hyper = rig.groups[shapes[p].group];
+        if (!row->scalars.applied || !row->present[p])
+            continue;
+        hyper.lr = row->hyper[shapes[p].group].lr;
+        zt_rig_fill_grad(&rig, p, t);
+        zt_serial_update(&rig.params[p].serial, &hyper, rig.params[p].grad_values, row->scalars.s);
+    }
+}
+
+static void check_equal(uint32_t p) {
+    for (uint32_t i = inst->params[p].first_matrix; i < inst->params[p].first_matrix + inst->params[p].n_matrices;
+         i++) {
+        const zfi_matrix_t *m = &inst->plan.matrices[i];
+        uint64_t nbytes = m->rows * m->cols * 4;
+        ck_assert_int_eq(memcmp(inst->hs.w + m->state_base, rig.params[p].serial.w + m->param_offset, nbytes), 0);
+        ck_assert_int_eq(memcmp(inst->hs.m + m->state_base, rig.params[p].serial.m + m->param_offset, nbytes), 0);
+        ck_assert_int_eq(memcmp(inst->hs.v + m->state_base, rig.params[p].serial.v + m->param_offset, nbytes), 0);
+    }
+}
+
+#define ONE_COHORT "[zenflow]\nupdate_interval = 5\nstagger = false\n"
+
+START_TEST(replay_mode) {
+    start(ONE_COHORT);
+    ck_assert_int_eq(replay_all(), ZF_OK);
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        update_serially(p);
+        check_equal(p);
+        ck_assert_uint_eq(inst->hs.n[inst->params[p].first_matrix], rig.params[p].serial.n_updates);
+    }
+    ck_assert_uint_eq(rig.params[0].serial.n_updates, 3); /* five steps, one hole, one skipped */
+    ck_assert_uint_eq(atomic_load(&inst->count.replay_elems), 24 * 30 * 3 + 31 * 4 + 12 * 50 * 3);
+    end();
+}
+END_TEST
+
+START_TEST(warm_up_in_mean_mode_is_replay) {
+    start(ONE_COHORT "deferred = mean\n");
+    close.is_warm_up = 1;
+    ck_assert_int_eq(replay_all(), ZF_OK);
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        update_serially(p);
+        check_equal(p);
+    }
+    end();
+}
+END_TEST
+
+/* Every third channel (column) of p0 is selected: those as in replay, the others one update from the mean. */
+START_TEST(mean_mode) {
+    const zfi_matrix_t *m;
+    float *g[N_SLOTS] = {0}, want[3];
+    zf_group_hyper_t hyper;
+    start(ONE_COHORT "deferred = mean\ndeferred_lr_scale = 1.5\n");
+    m = &inst->plan.matrices[0];
+    for (uint32_t c = 0; c < m->n_channels; c += 3)
+        inst->sel.mask[m->channel_base + c] = 1;
+    ck_assert_int_eq(replay_all(), ZF_OK);
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        g[t - 1] = malloc(m->rows * m->cols * sizeof(float));
+        zt_rig_fill_grad(&rig, 0, t);
+        memcpy(g[t - 1], rig.params[0].grad_values, m->rows * m->cols * sizeof(float));
+    }
+    hyper = rig.groups[0];
+    hyper.lr = rig.groups[0].lr / 5.0 * 1.5; /* of the last slot that counts, step 5 */
+    for (uint64_t e = 0; e < m->rows * m->cols; e++) {
+        want[0] = rig.params[0].serial.w[e];
+        want[1] = want[2] = 0;
+        if (e % m->cols % 3 == 0)
+            continue; /* selected: replay, below */
+        zt_adamw(&want[0], &want[1], &want[2], ((g[0][e] * 0.5f + g[3][e] * 2.0f) + g[4][e] * 2.5f) / 3.0f, 1.0f,
+                 &hyper, 1);
+        ck_assert_int_eq(memcmp(&want[0], &inst->hs.w[m->state_base + e], sizeof(float)), 0);
+    }
+    update_serially(0);
+    for (uint64_t e = 0; e < m->rows * m->cols; e++)
+        if (e % m->cols % 3 == 0)
+            ck_assert_int_eq(memcmp(&rig.params[0].serial.w[e], &inst->hs.w[m->state_base + e], sizeof(float)), 0);
+    for (uint32_t c = 0; c < m->n_channels; c++)
+        ck_assert_uint_eq(inst->hs.n[m->channel_base + c], c % 3 ? 1 : 3);
+    for (int i = 0; i < N_SLOTS; i++)
+        free(g[i]);
+    end();
+}
+END_TEST
+
+START_TEST(a_weight_overflows) {
+    start(ONE_COHORT);
+    for (uint64_t t = 1; t <= N_SLOTS; t++)
+        zfi_row(inst, t)->hyper[1].lr = 3e38;
+    for (uint64_t t = 1; t <= N_SLOTS; t++)
+        zfi_row(inst, t)->hyper[1].weight_decay = 1.0;
+    ck_assert_int_eq(replay_all(), ZF_ERR_NONFINITE);
+    ck_assert_int_eq(atomic_load(&inst->is_poisoned), 1);
+    ck_assert_ptr_nonnull(strstr(inst->poison.message, "\"layer.1.weight\""));
+    ck_assert_ptr_nonnull(strstr(inst->poison.message, "step 5"));
+    ck_assert_uint_eq(zfi_timeline_now(&inst->jobs), UINT64_MAX);
+    end();
+}
+END_TEST
+
+ZT_MAIN("replay", replay_mode, warm_up_in_mean_mode_is_replay, mean_mode, a_weight_overflows)

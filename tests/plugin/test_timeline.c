@@ -1,0 +1,151 @@
+/* tests/plugin/test_timeline.c - counters that only rise: waiting, deadlines, poison, no lost wake-up. */
+#define _GNU_SOURCE
+#include "timeline.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "suite.h"
+
+enum { MINUTE_S = 60, N_WAITERS = 8, N_VALUES = 20000 };
+static const uint64_t a_minute = (uint64_t)MINUTE_S * 1000000000u;
+
+static zfi_timeline_t timeline;
+
+START_TEST(rises_only) {
+    zfi_timeline_init(&timeline, "t");
+    ck_assert_uint_eq(zfi_timeline_now(&timeline), 0);
+    zfi_timeline_signal(&timeline, 5);
+    zfi_timeline_signal(&timeline, 3);
+    ck_assert_uint_eq(zfi_timeline_now(&timeline), 5);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 5, 0, NULL), ZF_OK);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 0, 0, NULL), ZF_OK);
+    zfi_timeline_free(&timeline);
+}
+END_TEST
+
+START_TEST(deadline) {
+    uint64_t waited = 7, start = zfi_now_ns();
+    zfi_timeline_init(&timeline, "t");
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 1, 20000000, &waited), ZF_ERR_TIMEOUT);
+    ck_assert_uint_ge(zfi_now_ns() - start, 20000000);
+    ck_assert_uint_ge(waited, 20000007); /* increased, not set */
+    waited = 7;
+    zfi_timeline_signal(&timeline, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 1, 0, &waited), ZF_OK);
+    ck_assert_uint_eq(waited, 7);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 2, 0, NULL), ZF_ERR_TIMEOUT);
+    zfi_timeline_free(&timeline);
+}
+END_TEST
+
+START_TEST(deadline_does_not_overflow) {
+    struct timespec far, now;
+    zfi_deadline(UINT64_MAX, &far);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ck_assert_int_gt(far.tv_sec, now.tv_sec + 1000000000);
+    ck_assert_int_lt(far.tv_nsec, 1000000000);
+}
+END_TEST
+
+START_TEST(poisoned) {
+    zfi_timeline_init(&timeline, "t");
+    zfi_timeline_poison(&timeline);
+    ck_assert_uint_eq(zfi_timeline_now(&timeline), UINT64_MAX);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 0, 0, NULL), ZF_ERR_POISONED);
+    ck_assert_int_eq(zfi_timeline_wait(&timeline, 9, a_minute, NULL), ZF_ERR_POISONED);
+    zfi_timeline_signal(&timeline, 10);
+    ck_assert_uint_eq(zfi_timeline_now(&timeline), UINT64_MAX);
+    zfi_timeline_free(&timeline);
+}
+END_TEST
+
+static void *wait_for_much(void *out) {
+    *(zf_status_t *)out = zfi_timeline_wait(&timeline, 1000, a_minute, NULL);
+    return NULL;
+}
+
+START_TEST(poison_wakes_sleepers) {
+    pthread_t threads[N_WAITERS];
+    zf_status_t st[N_WAITERS];
+    zfi_timeline_init(&timeline, "t");
+    for (int i = 0; i < N_WAITERS; i++)
+        pthread_create(&threads[i], NULL, wait_for_much, &st[i]);
+    while (atomic_load(&timeline.n_waiters) < N_WAITERS) {
+        struct timespec nap = {0, 1000000};
+        nanosleep(&nap, NULL);
+    }
+    zfi_timeline_poison(&timeline);
+    for (int i = 0; i < N_WAITERS; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(st[i], ZF_ERR_POISONED);
+    }
+    ck_assert_uint_eq(atomic_load(&timeline.n_waiters), 0);
+    zfi_timeline_free(&timeline);
+}
+END_TEST
+
+/* One writer, many waiters for every value; what was written before the signal is seen after the wait. */
+static uint64_t plain[N_VALUES + 1];
+
+static void *follow(void *failed) {
+    for (uint64_t v = 1; v <= N_VALUES; v++) {
+        if (zfi_timeline_wait(&timeline, v, a_minute, NULL))
+            *(int *)failed = 1;
+        if (plain[v] != v * 3)
+            *(int *)failed = 2;
+    }
+    return NULL;
+}
+
+START_TEST(no_wake_up_is_lost) {
+    pthread_t threads[4];
+    int failed[4] = {0};
+    zfi_timeline_init(&timeline, "t");
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, follow, &failed[i]);
+    for (uint64_t v = 1; v <= N_VALUES; v++) {
+        plain[v] = v * 3;
+        zfi_timeline_signal(&timeline, v);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(failed[i], 0);
+    }
+    zfi_timeline_free(&timeline);
+}
+END_TEST
+
+/* Two timelines and two threads that wait for each other at every value. */
+static zfi_timeline_t ping, pong;
+
+static void *answer(void *unused) {
+    (void)unused;
+    for (uint64_t v = 1; v <= 2000; v++) {
+        if (zfi_timeline_wait(&ping, v, a_minute, NULL))
+            return &ping;
+        zfi_timeline_signal(&pong, v);
+    }
+    return NULL;
+}
+
+START_TEST(ping_pong) {
+    pthread_t thread;
+    void *failed;
+    zfi_timeline_init(&ping, "ping");
+    zfi_timeline_init(&pong, "pong");
+    pthread_create(&thread, NULL, answer, NULL);
+    for (uint64_t v = 1; v <= 2000; v++) {
+        zfi_timeline_signal(&ping, v);
+        ck_assert_int_eq(zfi_timeline_wait(&pong, v, a_minute, NULL), ZF_OK);
+    }
+    pthread_join(thread, &failed);
+    ck_assert_ptr_null(failed);
+    zfi_timeline_free(&ping);
+    zfi_timeline_free(&pong);
+}
+END_TEST
+
+ZT_MAIN("timeline", rises_only, deadline, deadline_does_not_overflow, poisoned, poison_wakes_sleepers,
+        no_wake_up_is_lost, ping_pong)
