@@ -138,14 +138,18 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
     return ZF_OK;
 }
 
-/* Gradients of a tied parameter are taken as its owner's: same shape, same data types. */
-static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
-    char have[128], need[128];
+static zf_status_t check_tied_memory(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
     if (param->visible != owner->visible)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "parameter \"%s\" lies at %p, \"%s\" that it is tied to at %p: "
                          "tied parameters share one memory",
                          param->name, (const void *)param->visible, owner->name, (const void *)owner->visible);
+    return ZF_OK;
+}
+
+/* Gradients of a tied parameter are taken as its owner's: same shape, same data types. */
+static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner, zf_error_t *err) {
+    char have[128], need[128];
     if (param->dtype != owner->dtype || param->grad_dtype != owner->grad_dtype)
         return zfi_error(err, ZF_ERR_DTYPE, "bind_params",
                          "parameter \"%s\" and \"%s\" that it is tied to differ in the "
@@ -153,7 +157,7 @@ static zf_status_t check_tie(const zfi_param_t *param, const zfi_param_t *owner,
                          param->name, owner->name);
     if (param->ndim == owner->ndim &&
         memcmp(param->shape, owner->shape, (size_t)param->ndim * sizeof *param->shape) == 0)
-        return ZF_OK;
+        return check_tied_memory(param, owner, err);
     zfi_shape_text(have, sizeof have, param->ndim, param->shape);
     zfi_shape_text(need, sizeof need, owner->ndim, owner->shape);
     return zfi_error(err, ZF_ERR_SHAPE, "bind_params",

@@ -7,7 +7,7 @@
 #include "lanes.h"
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
-    vf x;
+    vf x = {0};
 
     for (int l = 0; l < VL; l++)
         x[l] = fmaf(a[l], b[l], c[l]);
@@ -15,7 +15,7 @@ static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
 }
 
 static ALWAYS_INLINE vf vf_sqrt(vf a) {
-    vf x;
+    vf x = {0};
 
     for (int l = 0; l < VL; l++)
         x[l] = sqrtf(a[l]);
@@ -24,7 +24,7 @@ static ALWAYS_INLINE vf vf_sqrt(vf a) {
 
 static ALWAYS_INLINE vu vu_load_16(const void *from) {
     uint16_t half[VL];
-    vu x;
+    vu x = {0};
 
     memcpy(half, from, sizeof half);
     for (int l = 0; l < VL; l++)
@@ -42,7 +42,7 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
 
 static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
     uint16_t half[VD];
-    vhu x;
+    vhu x = {0};
 
     memcpy(half, from, sizeof half);
     for (int l = 0; l < VD; l++)

@@ -132,6 +132,10 @@ START_TEST(ties_of_different_tensors) {
     decls[2].tied_to = 1;
     decls[2].grad_dtype = (zf_dtype_t){ZF_DTYPE_CODE_BFLOAT, 16, 1};
     refused(ZF_ERR_DTYPE, "\"p2\" and \"p1\"");
+    start();
+    decls[2].flags = ZF_PARAM_TIED;
+    decls[2].tied_to = 1;
+    refused(ZF_ERR_PARAM, "share one memory");
 }
 END_TEST
 
