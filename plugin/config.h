@@ -20,7 +20,7 @@ typedef struct zfi_config {
     int32_t select_strategy;      /* step */
     uint32_t select_interval;     /* 1..1000000, default 16: steps between choices of a cohort */
     uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
-    uint32_t full_warm_up_rounds; /* 1..1000000, default 10: synchronous steps at the start */
+    uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
     uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
     int32_t stagger;          /* bool, default true: cohorts close in turn */

@@ -34,7 +34,7 @@ static const zfi_key_t keys[] = {
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(update_interval), 1, 64, 0, NULL, "auto", "1..64", "4",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
-     "10", "Synchronous steps at the start, in which importance is collected for the first choice."},
+     "50", "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Host updates overlap the following step. false makes publish_lag 0."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, NULL, NULL, "0 | 1", "1",

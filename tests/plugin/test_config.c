@@ -54,7 +54,7 @@ START_TEST(defaults) {
     ck_assert(config.topk_ratio == 0.1);
     ck_assert_uint_eq(config.select_interval, 16);
     ck_assert_uint_eq(config.update_interval, 4);
-    ck_assert_uint_eq(config.full_warm_up_rounds, 10);
+    ck_assert_uint_eq(config.full_warm_up_rounds, 50);
     ck_assert_int_eq(config.overlap_step, 1);
     ck_assert_uint_eq(config.publish_lag, 1);
     ck_assert_int_eq(config.stagger, 1);
