@@ -6,7 +6,7 @@
 #
 # Builds build/release, trains (curves, glue, glue on the planted faults), measures bytes (perf) and writes the tables
 # between the markers of conformance/README.md and the files of conformance/results/. Runs that are kept in build/glue are
-# not repeated. About an hour on two cores. Exit status: 1 if a bar is missed or a fault that must be caught is not.
+# not repeated. About a quarter of an hour on two quiet cores. Exit status: 1 if a bar is missed or a fault that must be caught is not.
 set -u
 
 caller=$(pwd)
