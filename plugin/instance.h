@@ -95,8 +95,7 @@ typedef struct zfi_step_row {
     int has_choice;
     uint64_t end_job; /* jobs <= this are of closes <= t */
     uint32_t n_present;
-    int waits_for_down;      /* the host keeps gradients until the report, so the report waits until they are copied */
-    uint64_t n_enter_blocks; /* of this step's choice; written by control before chosen */
+    int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
     zfi_step_scalars_t dev, scalars;
     zf_step_report_t report; /* written by the device before stepped */
 } zfi_step_row_t;
@@ -232,7 +231,6 @@ struct zf_instance {
     zf_error_t poison;
     _Atomic uint32_t n_overwritten; /* parameters the host changed unannounced ... */
     _Atomic uint8_t *overwritten;   /* ... [n_params] which; set by the device, cleared by params_changed */
-    _Atomic int log_pending;        /* warnings from other threads, spoken in the next hook */
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
         control, stepped, publish_due, enter_due;
@@ -278,7 +276,6 @@ struct zf_instance {
     zfi_close_t *due;        /* [n_cohorts] closes that are published at the next step */
     uint32_t n_due;
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
-    uint64_t closes_since_create;
 
     zfi_counters_t count;
 };

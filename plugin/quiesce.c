@@ -16,6 +16,11 @@
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
+static uint64_t uploads_at_rest(const zf_instance_t *inst) {
+    uint64_t room = zfi_timeline_now(&inst->publish_due) + ZFI_RING_CHUNKS;
+    return room < inst->next_job ? room : inst->next_job;
+}
+
 static zf_status_t wait_all(zf_instance_t *inst) {
     zf_status_t st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), &inst->count.host_wait_ns);
     if (!st)
@@ -26,7 +31,18 @@ static zf_status_t wait_all(zf_instance_t *inst) {
         st = zfi_wait(inst, &inst->jobs, inst->next_job, &inst->count.host_wait_ns);
     if (!st)
         st = zfi_wait(inst, &inst->control, inst->t, &inst->count.host_wait_ns);
+    if (!st) /* what is due later stops where the device's ring is full */
+        st = zfi_wait(inst, &inst->up, uploads_at_rest(inst), &inst->count.host_wait_ns);
     return st;
+}
+
+/* The caller's error after a wait: the one that ended the instance, or the wait's own. */
+static zf_status_t report(const zf_instance_t *inst, zf_status_t st, const char *what, zf_error_t *err) {
+    if (!st)
+        return ZF_OK;
+    if (atomic_load(&inst->is_poisoned))
+        return zfi_error_copy(err, &inst->poison);
+    return zfi_error(err, st, "quiesce", "%s", what);
 }
 
 zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
@@ -39,11 +55,7 @@ zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
     }
     if (!st)
         st = wait_all(inst);
-    if (!st)
-        return ZF_OK;
-    if (atomic_load(&inst->is_poisoned))
-        return zfi_error_copy(err, &inst->poison);
-    return zfi_error(err, st, "quiesce", "the device did not come to rest");
+    return report(inst, st, "the device did not come to rest", err);
 }
 
 /* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
@@ -74,11 +86,7 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     st = close_all(inst);
     if (!st)
         st = wait_all(inst);
-    if (!st)
-        return ZF_OK;
-    if (atomic_load(&inst->is_poisoned))
-        return zfi_error_copy(err, &inst->poison);
-    return zfi_error(err, st, "quiesce", "the open windows could not be closed");
+    return report(inst, st, "the open windows could not be closed", err);
 }
 
 zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {

@@ -62,16 +62,6 @@ int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_block_t *out) {
     return 0;
 }
 
-static uint64_t count_blocks(const zf_instance_t *inst, const zfi_step_row_t *row) {
-    zfi_enter_walk_t walk;
-    zfi_enter_block_t block;
-    uint64_t n = 0;
-    zfi_enter_walk_start(&walk, inst, row);
-    while (zfi_enter_walk_next(&walk, &block))
-        n++;
-    return n;
-}
-
 /* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
 typedef struct ranked {
@@ -174,7 +164,6 @@ static void choose(zf_instance_t *inst, zfi_step_row_t *row) {
                 list_entering(inst, number, rank(inst, &plan->matrices[number]));
         }
     }
-    row->n_enter_blocks = count_blocks(inst, row);
 }
 
 /* The host's own maps follow once the closing windows, which were selected by the old ones, are replayed. */

@@ -35,7 +35,6 @@ void zfi_window_prepare(zf_instance_t *inst) {
     row->n_present = 0;
     row->has_choice = 0;
     row->waits_for_down = 0;
-    row->n_enter_blocks = 0;
     memset(row->present, 0, inst->n_params);
     memset(row->chooses, 0, inst->plan.n_cohorts);
     place_slots(inst, row);
