@@ -28,6 +28,9 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
                          "norm_group = %u: adding up norms of several "
                          "instances is not in this version; 0",
                          args->norm_group);
+    if (args->rule != ZF_RULE_ADAMW || args->rule_callback)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
+                         "rule = %u: this version has AdamW (0) only, and no callback", args->rule);
     if (args->device_type != ZF_DEVICE_CPU || args->device_id != 0)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "device type %d, id %d: this version has the CPU backend only (1, "

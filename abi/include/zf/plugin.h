@@ -38,6 +38,37 @@ typedef struct zf_description { /* output struct; strings live as long as the li
 #define ZF_CREATE_CAP_FETCH                                                                                            \
     1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
 
+/* Update rules; formulas in plugin/SCHEDULE.md ("Update rules"). */
+#define ZF_RULE_ADAMW 0        /* Loshchilov & Hutter, arXiv 1711.05101, algorithm 2 */
+#define ZF_RULE_ADAM 1         /* weight decay as L2, added to the gradient */
+#define ZF_RULE_SGD 2          /* momentum = beta1, no dampening, weight decay as L2; beta2 and eps are not used */
+#define ZF_RULE_SGD_NESTEROV 3 /* the same with Nesterov's momentum */
+#define ZF_RULE_LION 4         /* Chen et al., arXiv 2302.06675, algorithm 2; eps is not used */
+#define ZF_RULE_CALLBACK 5     /* zf_rule_callback_t */
+
+/* One update of n_elems elements, each by itself: element i may depend only on element i of the arrays and on the
+ * scalars, so that any cut of the work gives the same bits. */
+typedef struct zf_rule_update {
+    uint32_t struct_size;
+    uint32_t group; /* optimizer parameter group */
+    uint64_t n;     /* number of this update of these elements, from 1 */
+    uint64_t n_elems;
+    float *w;       /* [n_elems] master weights, in/out */
+    float *m, *v;   /* [n_elems] moments, in/out; NULL beyond n_moments; zero before the first update */
+    const float *g; /* [n_elems] gradient, unscaled and clipped; NULL never */
+    double lr, beta1, beta2, eps, weight_decay;
+} zf_rule_update_t;
+
+typedef struct zf_rule_callback {
+    uint32_t struct_size;
+    uint32_t n_moments; /* 0, 1 or 2 */
+    const char *name;   /* for the log and checkpoints */
+    void *ctx;
+    /* [worker] Called on the plugin's own threads, several at once, between create() and destroy(): must not call the
+     * plugin, block, or touch state that is not its own. */
+    void (*update)(void *ctx, const zf_rule_update_t *update);
+} zf_rule_callback_t;
+
 typedef struct zf_create_args {
     uint32_t struct_size;
     uint32_t flags;        /* ZF_CREATE_CAP_... */
@@ -52,6 +83,9 @@ typedef struct zf_create_args {
     int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
     int32_t device_id;
     uint32_t norm_group; /* instances with equal norm_group add up their norms (pipeline stages); 0 = this one alone */
+    uint32_t rule;       /* ZF_RULE_... */
+    uint32_t reserved0;
+    const zf_rule_callback_t *rule_callback; /* with ZF_RULE_CALLBACK; copied */
 } zf_create_args_t;
 
 /* ---- bind_params ------------------------------------------------------------------------------------------------- */
@@ -69,8 +103,8 @@ typedef struct zf_param_decl {
     uint32_t struct_size;
     uint32_t flags;            /* ZF_PARAM_... */
     const char *name;          /* unique in the instance, 1..255 bytes of UTF-8 */
-    const zf_tensor_t *tensor; /* what the model reads; float32 or bfloat16; lives until unbound or destroyed */
-    zf_dtype_t grad_dtype;     /* of delivered gradients: float32 or bfloat16; all zero = the parameter's */
+    const zf_tensor_t *tensor; /* what the model reads; float32, bfloat16, float16; lives until unbound or destroyed */
+    zf_dtype_t grad_dtype;     /* of delivered gradients: float32, bfloat16, float16; all zero = the parameter's */
     uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */
     uint32_t reduce_group;     /* process group of gradient reduction; 0 = data parallel */
     uint32_t reduce_group2;    /* a second one (sequence parallel); 0 = none */
@@ -108,8 +142,9 @@ typedef struct zf_layout { /* output struct: the memory plan in bytes, and where
 #define ZF_GRAD_UNKNOWN 16u /* the host cannot know; shipped early, again if it changes */
 #define ZF_GRAD_REPLACE                                                                                                \
     32u /* delivered again since the host changed it: everything delivered before in this step is void */
-#define ZF_GRAD_ASYNC_READ 64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return   \
-                                */
+#define ZF_GRAD_ASYNC_READ                                                                                             \
+    64u /* HOST_THREAD: memory stays untouched until the done fence; without it, until return                          \
+         */
 
 typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE, LAST, UNKNOWN (none = UNKNOWN) */
     uint32_t struct_size;
@@ -126,7 +161,7 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
 #define ZF_STEP_DISCARD 2u   /* drop the delivered gradients: no slot, no clock moves */
 #define ZF_STEP_EPOCH_END 4u /* the last step of an epoch */
 
-typedef struct zf_group_hyper { /* AdamW; Loshchilov & Hutter, arXiv 1711.05101, algorithm 2 */
+typedef struct zf_group_hyper { /* what a rule does not use must still be in range */
     uint32_t struct_size;
     uint32_t reserved0;
     double lr;           /* finite, >= 0 */

@@ -42,6 +42,8 @@ typedef int32_t zf_status_t;
 #define ZF_ERR_FORKED (-15)           /* called in a child process after fork() */
 #define ZF_ERR_BUSY (-16)             /* two hooks at once on one instance */
 #define ZF_ERR_INTERNAL (-17)         /* a bug in the plugin */
+#define ZF_ERR_STORAGE (-18)          /* reading or writing a file or a host's store failed */
+#define ZF_ERR_CHECKPOINT (-19)       /* a checkpoint is damaged, foreign, of a later version, or does not fit */
 
 /* Data types and devices use DLPack's numbers. */
 #define ZF_DTYPE_CODE_INT 0

@@ -1,0 +1,87 @@
+/* zf/ext/state.h - "zf.state/1": the whole training state of an instance, saved and loaded.
+ *
+ * A checkpoint is a small set of named blobs: one JSON index, ZF_STATE_INDEX, and safetensors files that hold plain
+ * tensors per logical parameter (name, shape, extent): w, m, v, n, open gradient slots, what is still to be published,
+ * the selection, importance, clocks. No pickle, no rank or bucket layout. It lives in a directory, or wherever the host
+ * keeps the blobs (zf_state_store_t). Every tensor carries a checksum.
+ *
+ *   exact     (default) after load the run goes on to the bit as if it had never stopped, in mid-window too
+ *   compact   only w, m, v, n as FLUSH would leave them; after load the schedule starts anew with its warm-up
+ * An exact checkpoint whose schedule does not fit the loading instance (other configuration, parameters cut
+ * differently) is taken as a compact one: open slots are replayed while loading; the report and the log say so.
+ *
+ * Gradients that were delivered but not yet stepped are not part of a checkpoint: save between steps.
+ * Directory: written as a temporary directory beside `path`, synced, then renamed; a process killed at any moment
+ * leaves the old checkpoint whole. Load checks everything before it changes anything.
+ */
+#ifndef ZF_EXT_STATE_H
+#define ZF_EXT_STATE_H
+
+#include "zf/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_EXT_STATE "zf.state/1"
+#define ZF_STATE_INDEX "zf_state.json"
+
+/* Where a host keeps blobs itself. Every function is a [callback] inside save() or load(), returns 0 or a negative
+ * value, which ends the call with ZF_ERR_STORAGE; names are plain file names of [A-Za-z0-9._-]. */
+typedef struct zf_state_store {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    void *ctx;
+    /* save: begin(name, nbytes), write() until nbytes are written, end(); one blob at a time, the index last. */
+    int32_t (*begin)(void *ctx, const char *name, uint64_t nbytes);
+    int32_t (*write)(void *ctx, const void *data, uint64_t nbytes);
+    int32_t (*end)(void *ctx);
+    /* load: size of a blob (negative: there is none), and a range of it. */
+    int32_t (*size)(void *ctx, const char *name, uint64_t *out_nbytes);
+    int32_t (*read)(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes);
+} zf_state_store_t;
+
+#define ZF_STATE_COMPACT 1u /* save: after what FLUSH would do, without slots; the instance itself is not changed */
+#define ZF_STATE_PARTIAL 2u /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
+#define ZF_STATE_NO_SYNC 4u /* save: no fsync (tests, memory file systems) */
+
+typedef struct zf_state_args {
+    uint32_t struct_size;
+    uint32_t flags;                /* ZF_STATE_... */
+    const char *path;              /* directory; exactly one of path and store */
+    const zf_state_store_t *store; /* borrowed for the call */
+    const char *note;              /* save: up to 64 KiB of UTF-8 kept in the index for the host; NULL = none */
+} zf_state_args_t;
+
+typedef struct zf_state_report { /* output struct */
+    uint32_t struct_size;
+    int32_t is_exact;     /* 1: to the bit; 0: compact, or taken as compact */
+    uint64_t step;        /* submitted steps at the save */
+    uint64_t nbytes;      /* written or read */
+    uint32_t n_params;    /* trainable parameters saved or loaded */
+    uint32_t n_missing;   /* load, PARTIAL: parameters that the checkpoint lacks */
+    uint32_t n_extra;     /* load: parameters of the checkpoint that are not bound, ignored with PARTIAL */
+    uint32_t note_nbytes; /* length of the checkpoint's note */
+    uint64_t drain_ns;    /* save: time spent waiting for work in flight */
+} zf_state_report_t;
+
+typedef struct zf_state_ext {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    /* [control] Saves; drains first, changes nothing. State: bound, active, quiesced. ZF_ERR_STORAGE names file, errno
+     * and bytes; an older checkpoint at path is then still whole. out_report may be NULL. */
+    zf_status_t (*save)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
+                        zf_error_t *err);
+    /* [control] Loads into an instance whose parameters are bound by the same names and shapes; visible values are
+     * written too. On any error the instance is as it was. State: bound, active, quiesced. ZF_ERR_CHECKPOINT says
+     * what is wrong with the checkpoint and where. */
+    zf_status_t (*load)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
+                        zf_error_t *err);
+    /* [control] Reads a checkpoint's note without an instance; buf gets it NUL-terminated, cut to nbytes. */
+    zf_status_t (*note)(const zf_state_args_t *args, char *buf, uint64_t nbytes, zf_error_t *err);
+} zf_state_ext_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
