@@ -8,6 +8,7 @@
 #include "exact.h"
 #include "glue_area.h"
 #include "perf_area.h"
+#include "verdict_area.h"
 
 typedef struct area {
     const char *name;
@@ -21,6 +22,7 @@ static const area_t areas[] = {
     {"glue", zg_glue_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"curves", zg_curves_main, "training loss of the plugin's modes beside AdamW's, from scratch"},
     {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
+    {"verdict", zv_verdict_main, "scores of another host, judged by the test that glue uses"},
 };
 
 static void print_usage(FILE *out) {
