@@ -1,0 +1,15 @@
+"""zfplugin: libzfplugin's selective, stall-free optimizer offload from Python, over its C ABI with ctypes alone.
+
+    import zfplugin.torch
+    opt = zfplugin.torch.ZenFlow(model.parameters(), lr=1e-3, config="zf.ini")
+
+This package needs neither torch nor numpy; zfplugin.torch needs torch. Modules: library (find and open), instance (one
+optimizer for any framework), tensors (descriptors, DLPack), errors, torch (the torch.optim.Optimizer).
+"""
+from . import errors
+from .errors import *  # noqa: F401,F403 - the exception classes are part of the public names
+from .instance import Hyper, Instance, Param, Report
+from .library import Library, load
+
+__version__ = "0.1.0"
+__all__ = ["Hyper", "Instance", "Library", "Param", "Report", "errors", "load"]

@@ -1,0 +1,470 @@
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.1.txt: change that, not this.
+
+Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
+compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.
+"""
+import ctypes as C
+
+BOOTSTRAP_MAGIC = 1111967322
+SCOPE_CALL = 0
+SCOPE_PARAM = 1
+SCOPE_INSTANCE = 2
+SCOPE_PROCESS = 3
+PLUGIN_NEGOTIATE_SYMBOL = "zf_plugin_negotiate"
+
+
+class Error(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("status", C.c_int32),
+        ("scope", C.c_int32),
+        ("retryable", C.c_int32),
+        ("native_code", C.c_int64),
+        ("origin", C.c_char * 48),
+        ("message", C.c_char * 440),
+    ]
+
+
+class Bootstrap(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("magic", C.c_uint32),
+        ("abis", C.c_void_p),
+        ("n_abis", C.c_uint32),
+        ("chosen_abi", C.c_uint32),
+        ("plugin", C.c_void_p),
+        ("error", C.c_void_p),
+        ("reserved0", C.c_uint64),
+        ("reserved1", C.c_uint64),
+        ("reserved2", C.c_uint64),
+    ]
+
+
+ABI_0_1 = 1
+OK = 0
+IN_PROGRESS = 1
+DISABLED = 2
+SKIPPED = 3
+SUBMITTED = 4
+ERR_ARGUMENT = -1
+ERR_ABI = -2
+ERR_UNSUPPORTED_FIELD = -3
+ERR_STATE = -4
+ERR_CONFIG = -5
+ERR_PARAM = -6
+ERR_DTYPE = -7
+ERR_SHAPE = -8
+ERR_DEVICE = -9
+ERR_MEMORY = -10
+ERR_OVERWRITTEN = -11
+ERR_NONFINITE = -12
+ERR_TIMEOUT = -13
+ERR_POISONED = -14
+ERR_FORKED = -15
+ERR_BUSY = -16
+ERR_INTERNAL = -17
+DTYPE_CODE_INT = 0
+DTYPE_CODE_UINT = 1
+DTYPE_CODE_FLOAT = 2
+DTYPE_CODE_BFLOAT = 4
+DEVICE_CPU = 1
+DEVICE_CUDA = 2
+DEVICE_CUDA_HOST = 3
+MAX_NDIM = 8
+TENSOR_SPARSE = 1
+STREAM_HOST_THREAD = 1
+STREAM_CPU_QUEUE = 2
+STREAM_CUDA = 3
+STREAM_FLAG_CAPTURING = 1
+STREAM_FLAG_LEGACY_DEFAULT = 2
+STREAM_FLAG_PER_THREAD = 4
+FENCE_NONE = 0
+FENCE_STREAM_ORDER = 1
+FENCE_CUDA_EVENT = 2
+FENCE_HOST_COUNTER = 3
+NO_ID = 4294967295
+
+
+class Dtype(C.Structure):
+    _fields_ = [
+        ("code", C.c_uint8),
+        ("bits", C.c_uint8),
+        ("lanes", C.c_uint16),
+    ]
+
+
+class DlTensor(C.Structure):
+    _fields_ = [
+        ("data", C.c_void_p),
+        ("device_type", C.c_int32),
+        ("device_id", C.c_int32),
+        ("ndim", C.c_int32),
+        ("dtype", Dtype),
+        ("shape", C.c_void_p),
+        ("strides", C.c_void_p),
+        ("byte_offset", C.c_uint64),
+    ]
+
+
+class Tensor(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("dl", DlTensor),
+        ("nbytes", C.c_uint64),
+        ("storage_id", C.c_uint64),
+    ]
+
+
+class Stream(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("kind", C.c_int32),
+        ("device_type", C.c_int32),
+        ("device_id", C.c_int32),
+        ("flags", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("handle", C.c_uint64),
+        ("id", C.c_uint64),
+    ]
+
+
+class Fence(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("kind", C.c_int32),
+        ("counter", C.c_void_p),
+        ("value", C.c_uint64),
+        ("event", C.c_uint64),
+    ]
+
+
+LOG_ERROR = 1
+LOG_WARN = 2
+LOG_INFO = 3
+LOG_DEBUG = 4
+
+
+class Host(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("ctx", C.c_void_p),
+        ("name", C.c_char_p),
+        ("version", C.c_char_p),
+        ("get_extension", C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("log", C.CFUNCTYPE(None, C.c_void_p, C.c_int32, C.c_void_p, C.c_void_p, C.c_int32, C.c_void_p, C.c_uint64)),
+    ]
+
+
+CREATE_CAP_FETCH = 1
+PARAM_FROZEN = 1
+PARAM_TIED = 2
+PARAM_ALWAYS_SELECTED = 4
+PARAM_NEVER_SELECTED = 8
+PARAM_NOT_IN_NORM = 16
+CHANNELS_COLUMNS = 0
+CHANNELS_ROWS = 1
+CHANGED_RESET = 1
+GRAD_PART = 1
+GRAD_TOTAL = 2
+GRAD_MORE = 4
+GRAD_LAST = 8
+GRAD_UNKNOWN = 16
+GRAD_REPLACE = 32
+GRAD_ASYNC_READ = 64
+STEP_WAIT = 1
+STEP_DISCARD = 2
+STEP_EPOCH_END = 4
+SKIP_NONE = 0
+SKIP_NONFINITE = 1
+QUIESCE_DRAIN = 1
+QUIESCE_FLUSH = 2
+
+
+class Description(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("abi", C.c_uint32),
+        ("name", C.c_char_p),
+        ("version", C.c_char_p),
+        ("build", C.c_char_p),
+        ("required_extensions", C.c_char_p),
+        ("optional_extensions", C.c_char_p),
+        ("provided_extensions", C.c_char_p),
+    ]
+
+
+class CreateArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("host", C.c_void_p),
+        ("config_text", C.c_char_p),
+        ("config_text_nbytes", C.c_uint64),
+        ("config_path", C.c_char_p),
+        ("overrides", C.c_void_p),
+        ("n_overrides", C.c_uint32),
+        ("device_type", C.c_int32),
+        ("device_id", C.c_int32),
+        ("norm_group", C.c_uint32),
+    ]
+
+
+class ParamDecl(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("name", C.c_char_p),
+        ("tensor", C.c_void_p),
+        ("grad_dtype", Dtype),
+        ("group", C.c_uint32),
+        ("reduce_group", C.c_uint32),
+        ("reduce_group2", C.c_uint32),
+        ("n_batch_axes", C.c_int32),
+        ("channels", C.c_int32),
+        ("tied_to", C.c_uint32),
+        ("reserved0", C.c_uint32),
+    ]
+
+
+class Layout(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_buckets", C.c_uint32),
+        ("host_nbytes", C.c_uint64),
+        ("host_state_nbytes", C.c_uint64),
+        ("host_slots_nbytes", C.c_uint64),
+        ("host_publish_nbytes", C.c_uint64),
+        ("device_nbytes", C.c_uint64),
+        ("n_elems", C.c_uint64),
+        ("n_matrices", C.c_uint64),
+        ("n_channels", C.c_uint64),
+        ("n_selected_elems", C.c_uint64),
+        ("slots_peak_milli", C.c_uint64),
+        ("slots_mean_milli", C.c_uint64),
+    ]
+
+
+class GradItem(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("id", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("tensor", C.c_void_p),
+    ]
+
+
+class GroupHyper(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("lr", C.c_double),
+        ("beta1", C.c_double),
+        ("beta2", C.c_double),
+        ("eps", C.c_double),
+        ("weight_decay", C.c_double),
+    ]
+
+
+class StepArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("groups", C.c_void_p),
+        ("n_groups", C.c_uint32),
+        ("elem_size", C.c_uint32),
+        ("unscale", C.c_double),
+        ("clip_norm", C.c_double),
+        ("host_norm", C.c_void_p),
+        ("stream", C.c_void_p),
+    ]
+
+
+class StepReport(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("has_report", C.c_int32),
+        ("submitted_step", C.c_uint64),
+        ("step", C.c_uint64),
+        ("applied", C.c_int32),
+        ("skip_reason", C.c_int32),
+        ("nonfinite_param", C.c_uint32),
+        ("n_present", C.c_uint32),
+        ("grad_norm", C.c_double),
+        ("clip_factor", C.c_double),
+        ("n_skipped", C.c_uint64),
+        ("window_closes", C.c_uint64),
+        ("stall_ns", C.c_uint64),
+        ("lost_overlap_nbytes", C.c_uint64),
+    ]
+
+
+class ExportItem(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("id", C.c_uint32),
+        ("dst", C.c_void_p),
+        ("dst_nbytes", C.c_uint64),
+    ]
+
+
+class Plugin(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("abi", C.c_uint32),
+        ("describe", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p)),
+        ("create", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("destroy", C.CFUNCTYPE(None, C.c_void_p)),
+        ("bind_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("params_changed", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p)),
+        ("grads_ready", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("step", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("param_fetch", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("param_release", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("quiesce", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_int32, C.c_void_p)),
+        ("export_params", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p)),
+        ("poll", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("get_extension", C.CFUNCTYPE(C.c_void_p, C.c_void_p)),
+    ]
+
+
+EXT_CONFIG = "zf.config/1"
+
+
+class ConfigKey(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("section", C.c_char_p),
+        ("key", C.c_char_p),
+        ("type", C.c_char_p),
+        ("range", C.c_char_p),
+        ("deflt", C.c_char_p),
+        ("doc", C.c_char_p),
+    ]
+
+
+class ConfigExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("n_keys", C.CFUNCTYPE(C.c_uint32)),
+        ("key", C.CFUNCTYPE(C.c_int32, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("value", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_uint64, C.c_void_p)),
+        ("check", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_uint32, C.c_void_p)),
+    ]
+
+
+EXT_CPU = "zf.cpu/1"
+
+
+class CpuExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("queue_create", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("queue_destroy", C.CFUNCTYPE(None, C.c_void_p)),
+        ("queue_launch", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("queue_sync", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
+        ("fence_wait", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
+    ]
+
+
+EXT_STATS = "zf.stats/1"
+
+
+class Stats(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_workers", C.c_uint32),
+        ("steps", C.c_uint64),
+        ("steps_applied", C.c_uint64),
+        ("steps_skipped", C.c_uint64),
+        ("window_closes", C.c_uint64),
+        ("reselects", C.c_uint64),
+        ("channels_entered", C.c_uint64),
+        ("channels_left", C.c_uint64),
+        ("down_grad_nbytes", C.c_uint64),
+        ("down_record_nbytes", C.c_uint64),
+        ("up_publish_nbytes", C.c_uint64),
+        ("up_enter_nbytes", C.c_uint64),
+        ("lost_overlap_nbytes", C.c_uint64),
+        ("host_planned_nbytes", C.c_uint64),
+        ("host_measured_nbytes", C.c_uint64),
+        ("device_planned_nbytes", C.c_uint64),
+        ("device_measured_nbytes", C.c_uint64),
+        ("slot_chunks_peak", C.c_uint64),
+        ("slot_chunks_total", C.c_uint64),
+        ("stall_replay_ns", C.c_uint64),
+        ("stall_select_ns", C.c_uint64),
+        ("stall_pool_ns", C.c_uint64),
+        ("host_wait_ns", C.c_uint64),
+        ("replay_ns", C.c_uint64),
+        ("replay_elems", C.c_uint64),
+        ("overwritten_elems", C.c_uint64),
+    ]
+
+
+class StatsExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("read", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+    ]
+
+
+EXT_INSPECT = "zf.inspect/0"
+
+
+class InspectOut(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("n_elems", C.c_uint64),
+        ("w", C.c_void_p),
+        ("m", C.c_void_p),
+        ("v", C.c_void_p),
+        ("n", C.c_void_p),
+        ("selected", C.c_void_p),
+        ("importance", C.c_void_p),
+    ]
+
+
+class InspectExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("read", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+    ]
+
+
+# struct: (size, [(member, offset, size)])
+LAYOUT = {
+    "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 48), ("message", 72, 440)]),
+    "Bootstrap": (64, [("struct_size", 0, 4), ("magic", 4, 4), ("abis", 8, 8), ("n_abis", 16, 4), ("chosen_abi", 20, 4), ("plugin", 24, 8), ("error", 32, 8), ("reserved0", 40, 8), ("reserved1", 48, 8), ("reserved2", 56, 8)]),
+    "Dtype": (4, [("code", 0, 1), ("bits", 1, 1), ("lanes", 2, 2)]),
+    "DlTensor": (48, [("data", 0, 8), ("device_type", 8, 4), ("device_id", 12, 4), ("ndim", 16, 4), ("dtype", 20, 4), ("shape", 24, 8), ("strides", 32, 8), ("byte_offset", 40, 8)]),
+    "Tensor": (72, [("struct_size", 0, 4), ("flags", 4, 4), ("dl", 8, 48), ("nbytes", 56, 8), ("storage_id", 64, 8)]),
+    "Stream": (40, [("struct_size", 0, 4), ("kind", 4, 4), ("device_type", 8, 4), ("device_id", 12, 4), ("flags", 16, 4), ("reserved0", 20, 4), ("handle", 24, 8), ("id", 32, 8)]),
+    "Fence": (32, [("struct_size", 0, 4), ("kind", 4, 4), ("counter", 8, 8), ("value", 16, 8), ("event", 24, 8)]),
+    "Host": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("name", 16, 8), ("version", 24, 8), ("get_extension", 32, 8), ("log", 40, 8)]),
+    "Description": (56, [("struct_size", 0, 4), ("abi", 4, 4), ("name", 8, 8), ("version", 16, 8), ("build", 24, 8), ("required_extensions", 32, 8), ("optional_extensions", 40, 8), ("provided_extensions", 48, 8)]),
+    "CreateArgs": (64, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4)]),
+    "ParamDecl": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4)]),
+    "Layout": (96, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("host_nbytes", 8, 8), ("host_state_nbytes", 16, 8), ("host_slots_nbytes", 24, 8), ("host_publish_nbytes", 32, 8), ("device_nbytes", 40, 8), ("n_elems", 48, 8), ("n_matrices", 56, 8), ("n_channels", 64, 8), ("n_selected_elems", 72, 8), ("slots_peak_milli", 80, 8), ("slots_mean_milli", 88, 8)]),
+    "GradItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8)]),
+    "GroupHyper": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("lr", 8, 8), ("beta1", 16, 8), ("beta2", 24, 8), ("eps", 32, 8), ("weight_decay", 40, 8)]),
+    "StepArgs": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8)]),
+    "StepReport": (88, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8)]),
+    "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
+    "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
+    "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
+    "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),
+    "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
+    "Stats": (208, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8)]),
+    "StatsExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
+    "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
+    "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
+}

@@ -1,0 +1,318 @@
+"""One optimizer of the plugin, for any framework: parameters in, gradients in, steps.
+
+    with zfplugin.Instance(config={"zenflow.topk_ratio": 0.1}) as opt:
+        opt.bind([zfplugin.Param("w", w), zfplugin.Param("b", b, group=1)])
+        opt.grads_ready([(0, grad_w), (1, grad_b)])
+        report = opt.step([zfplugin.Hyper(lr=1e-3), zfplugin.Hyper(lr=1e-3, weight_decay=0.0)])
+        opt.flush()
+
+Model: a thin object over the negotiated table; the host computes on the calling thread (ZF_STREAM_HOST_THREAD), so a
+hook has finished with the caller's memory when it returns, except where async_read says otherwise. Every method raises
+a class of errors.py and has then changed nothing. Hooks may come from several threads: a lock keeps them apart, since
+ctypes lets go of the interpreter's lock in a foreign call.
+
+zfplugin.torch builds on this and keeps its own arrays of descriptors for the two hot calls.
+"""
+import contextlib
+import ctypes as C
+import dataclasses
+import logging
+import os
+import threading
+import weakref
+
+from . import _abi, errors, library, tensors
+
+_LEVELS = {_abi.LOG_ERROR: logging.ERROR, _abi.LOG_WARN: logging.WARNING, _abi.LOG_INFO: logging.INFO,
+           _abi.LOG_DEBUG: logging.DEBUG}
+FENCE_TIMEOUT_NS = 600 * 10**9
+
+
+@dataclasses.dataclass
+class Param:
+    """Declaration of a parameter. tensor: float32 or bfloat16, kept alive by the instance. grad_dtype: (code, bits) of
+    zfplugin.tensors, None = the tensor's. tied_to: position in the same bind() of the parameter whose memory it
+    shares. channels: "columns" ([out, in]) or "rows" ([in, out])."""
+
+    name: str
+    tensor: object
+    group: int = 0
+    frozen: bool = False
+    tied_to: int = None
+    always_selected: bool = False
+    never_selected: bool = False
+    counts_in_norm: bool = True
+    grad_dtype: tuple = None
+    n_batch_axes: int = 0
+    channels: str = "columns"
+
+
+@dataclasses.dataclass
+class Hyper:
+    """Optimizer settings of one parameter group for one step (AdamW)."""
+
+    lr: float
+    betas: tuple = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What is known after a step (zf_step_report_t). step is the newest finished one, submitted_step the last."""
+
+    has_report: bool
+    submitted_step: int
+    step: int
+    applied: bool
+    skip_reason: str
+    nonfinite_param: int  # id, or None
+    n_present: int
+    grad_norm: float
+    clip_factor: float
+    n_skipped: int
+    window_closes: int
+    stall_ns: int
+    lost_overlap_nbytes: int
+
+
+def _report(raw):
+    values = {field.name: getattr(raw, field.name) for field in dataclasses.fields(Report)}
+    values["has_report"], values["applied"] = bool(raw.has_report), bool(raw.applied)
+    values["skip_reason"] = {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}.get(raw.skip_reason,
+                                                                                       str(raw.skip_reason))
+    if raw.nonfinite_param == _abi.NO_ID:
+        values["nonfinite_param"] = None
+    return Report(**values)
+
+
+def _config_lines(config):
+    """dict or list of "section.key=value" as a list of strings."""
+    if config is None:
+        return []
+    if isinstance(config, dict):
+        return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in config.items()]
+    return [config] if isinstance(config, str) else list(config)
+
+
+def _split_config(config):
+    """The config argument as (text, path, overrides): a path, INI text (has a newline or "["), or overrides."""
+    if config is None or isinstance(config, (dict, list, tuple)):
+        return None, None, _config_lines(config)
+    if isinstance(config, str) and ("\n" in config or "[" in config):
+        return config, None, []
+    return None, os.fspath(config), []
+
+
+def _make_host(logger, ctx_name):
+    """The host table with its callback; both must outlive the instance."""
+
+    def log(_ctx, level, component, _file, _line, message, nbytes):
+        text = C.string_at(message, nbytes).decode("utf-8", "replace") if message else ""
+        part = C.string_at(component).decode("utf-8", "replace") if component else ""
+        logger.log(_LEVELS.get(level, logging.INFO), "%s: %s", part, text)
+
+    host = _abi.Host(struct_size=C.sizeof(_abi.Host), name=ctx_name.encode(), version=b"0.1.0")
+    host.log = type(host.log)(log)
+    return host
+
+
+class Instance:
+    """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
+    defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
+    before it reads parameters. log: a logging.Logger."""
+
+    def __init__(self, config=None, overrides=None, *, fetch=False, lib=None, log=None, name="python"):
+        self.lib = lib if isinstance(lib, library.Library) else library.load(lib)
+        self.table = self.lib.table
+        self.lock = threading.RLock()
+        self.log = log or logging.getLogger("zfplugin")
+        self.is_fetching = fetch
+        self.params = []
+        self.layout = None
+        self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=_abi.STREAM_HOST_THREAD,
+                                  device_type=_abi.DEVICE_CPU)
+        self._host = _make_host(self.log, name)
+        self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
+        self.handle = self._create(config, overrides, fetch)
+        self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, self._host, self.lib)
+
+    def _create(self, config, overrides, fetch):
+        text, path, lines = _split_config(config)
+        lines += _config_lines(overrides)
+        raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
+        array = library.string_array(lines)
+        args = _abi.CreateArgs(
+            struct_size=C.sizeof(_abi.CreateArgs), flags=_abi.CREATE_CAP_FETCH if fetch else 0,
+            host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
+            config_path=os.fsencode(path) if path is not None else None,
+            overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU)
+        self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
+        return out.value
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError("a zfplugin instance lives in one process and cannot be pickled or copied: save its state and "
+                        "load it into a new one")
+
+    def close(self):
+        """Ends the instance. Parameters keep their values; what is on its way is lost: flush() first. Idempotent."""
+        self._finalizer()
+
+    @property
+    def is_closed(self):
+        return not self._finalizer.alive
+
+    def call(self, slot, *args, doing):
+        """One foreign call under the lock; raises for a negative status."""
+        if self.is_closed:
+            raise errors.StateError(f"{doing}: this instance was closed")
+        record = errors.new_record()
+        with self.lock:
+            return self.lib.check(slot(self.handle, *args, C.byref(record)), record, doing)
+
+    # ---- parameters --------------------------------------------------------------------------------------------------
+
+    def bind(self, params):
+        """Declares the parameters, plans and takes all memory; returns their ids. Once per instance."""
+        params = list(params)
+        views = [tensors.view(param.tensor, param.name) for param in params]
+        decls = (_abi.ParamDecl * max(1, len(params)))()
+        names = [param.name.encode() for param in params]
+        for i, (param, view) in enumerate(zip(params, views)):
+            if view.is_readonly:
+                raise errors.ArgumentError(f'"{param.name}" is read-only memory: the plugin writes parameters')
+            _fill_decl(decls[i], param, view, names[i])
+        ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
+        self.call(self.table.bind_params, decls, len(params), C.sizeof(_abi.ParamDecl), ids, C.byref(layout),
+                  doing="bind")
+        self.params = params
+        self._views = views
+        self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[1:]}
+        return list(ids)[:len(params)]
+
+    def params_changed(self, ids, reset=False):
+        """The caller wrote these parameters: masters follow, moments are kept unless reset."""
+        array = (C.c_uint32 * len(ids))(*ids)
+        self.call(self.table.params_changed, array, len(ids), _abi.CHANGED_RESET if reset else 0,
+                  doing="params_changed")
+
+    def fetch(self, ids=()):
+        """Waits until the current values of these parameters (none given: of all) are in place."""
+        array = (C.c_uint32 * len(ids))(*ids) if ids else None
+        fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence))
+        self.call(self.table.param_fetch, array, len(ids), C.byref(self.stream), C.byref(fence), doing="param_fetch")
+        self.wait(fence)
+
+    def wait(self, fence, timeout_ns=FENCE_TIMEOUT_NS):
+        """Waits on this thread for a fence that a hook returned."""
+        if fence.kind == _abi.FENCE_NONE:
+            return
+        if self._cpu is None:
+            raise errors.UnsupportedFieldError("this plugin has no zf.cpu/1 to wait for a fence with")
+        record = errors.new_record()
+        self.lib.check(self._cpu.fence_wait(C.byref(fence), timeout_ns, C.byref(record)), record, "fence_wait")
+
+    # ---- training ----------------------------------------------------------------------------------------------------
+
+    def grads_ready(self, items, flags=_abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN):
+        """items: (id, gradient) or (id, gradient, flags). Without GRAD_ASYNC_READ the memory is free on return."""
+        items = list(items)
+        array, views = (_abi.GradItem * max(1, len(items)))(), []
+        for i, (number, gradient, *own) in enumerate(items):
+            name = self.params[number].name if number < len(self.params) else f"id {number}"
+            views.append(tensors.view(gradient, f"gradient of {name}"))
+            array[i].struct_size, array[i].id = C.sizeof(_abi.GradItem), number
+            array[i].flags = own[0] if own else flags
+            array[i].tensor = views[-1].address
+        self.call(self.table.grads_ready, array, len(items), C.sizeof(_abi.GradItem), C.byref(self.stream), None,
+                  doing="grads_ready")
+
+    def step(self, groups, *, unscale=1.0, clip_norm=0.0, host_norm=None, wait=False, discard=False, epoch_end=False):
+        """One optimizer step over what was delivered. groups: one Hyper per parameter group. Returns a Report."""
+        array = (_abi.GroupHyper * max(1, len(groups)))()
+        for out, group in zip(array, groups):
+            out.struct_size = C.sizeof(_abi.GroupHyper)
+            out.lr, out.eps, out.weight_decay = group.lr, group.eps, group.weight_decay
+            out.beta1, out.beta2 = group.betas
+        norm = C.c_double(host_norm) if host_norm is not None else None
+        args = _abi.StepArgs(
+            struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(array), n_groups=len(groups),
+            flags=(_abi.STEP_WAIT * wait) | (_abi.STEP_DISCARD * discard) | (_abi.STEP_EPOCH_END * epoch_end),
+            elem_size=C.sizeof(_abi.GroupHyper), unscale=unscale, clip_norm=clip_norm,
+            host_norm=C.addressof(norm) if norm is not None else None, stream=C.addressof(self.stream))
+        report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
+        self.call(self.table.step, C.byref(args), C.byref(report), doing="step")
+        return _report(report)
+
+    def poll(self):
+        """The newest finished Report; raises an error that came late."""
+        report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
+        self.call(self.table.poll, C.byref(report), doing="poll")
+        return _report(report)
+
+    def drain(self):
+        """Ends transfers and updates in flight; schedule and visible values stay as they are."""
+        self.call(self.table.quiesce, _abi.QUIESCE_DRAIN, doing="drain")
+
+    def flush(self):
+        """Closes every window now: afterwards the parameters are the final weights."""
+        self.call(self.table.quiesce, _abi.QUIESCE_FLUSH, doing="flush")
+
+    def export(self, destinations):
+        """The fp32 weights that flush() would give, into memory of the caller: {id: contiguous float32 array}."""
+        array, views = (_abi.ExportItem * max(1, len(destinations)))(), []
+        for out, (number, destination) in zip(array, destinations.items()):
+            view = tensors.view(destination, f"destination of id {number}")
+            if view.struct.dl.strides or view.is_readonly or view.struct.dl.dtype.bits != 32:
+                raise errors.ArgumentError(f"destination of id {number}: need writable contiguous float32 memory")
+            views.append(view)
+            out.struct_size, out.id, out.dst = C.sizeof(_abi.ExportItem), number, view.struct.dl.data
+            out.dst_nbytes = view.struct.nbytes
+        self.call(self.table.export_params, array, len(destinations), C.sizeof(_abi.ExportItem), doing="export")
+
+    # ---- what is going on --------------------------------------------------------------------------------------------
+
+    def stats(self):
+        """Counters of zf.stats/1 as a dict; {} where the plugin has none."""
+        ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
+        if ext is None:
+            return {}
+        out = _abi.Stats(struct_size=C.sizeof(_abi.Stats))
+        self.call(ext.read, C.byref(out), doing="stats")
+        return {name: getattr(out, name) for name, _ in _abi.Stats._fields_[1:]}
+
+    def config(self):
+        """Effective values of every configuration key: {"section.key": text}."""
+        ext = self.lib.extension(_abi.EXT_CONFIG, _abi.ConfigExt)
+        values = {}
+        for i, key in enumerate(self.lib.config_keys()):
+            buffer = C.create_string_buffer(256)
+            self.call(ext.value, i, buffer, len(buffer), doing="config value")
+            values[f"{key['section']}.{key['key']}"] = buffer.value.decode()
+        return values
+
+
+def _fill_decl(out, param, view, name):
+    out.struct_size = C.sizeof(_abi.ParamDecl)
+    out.name, out.tensor, out.group = name, view.address, param.group
+    out.flags = ((_abi.PARAM_FROZEN * param.frozen) | (_abi.PARAM_TIED * (param.tied_to is not None))
+                 | (_abi.PARAM_ALWAYS_SELECTED * param.always_selected)
+                 | (_abi.PARAM_NEVER_SELECTED * param.never_selected)
+                 | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)))
+    out.tied_to = param.tied_to or 0
+    if param.grad_dtype is not None:
+        out.grad_dtype.code, out.grad_dtype.bits, out.grad_dtype.lanes = (*param.grad_dtype, 1)
+    out.n_batch_axes = param.n_batch_axes
+    out.channels = {"columns": _abi.CHANNELS_COLUMNS, "rows": _abi.CHANNELS_ROWS}[param.channels]
+
+
+def _destroy(destroy, handle, _host, _lib):
+    """Finalizer: _host and _lib are kept alive until the instance has ended."""
+    with contextlib.suppress(Exception):  # a destructor never hides a first error behind a second one
+        destroy(handle)

@@ -1,0 +1,352 @@
+"""How gradients reach the plugin: hooks during backward, one foreign call per bucket, a check at step.
+
+Model: a hook on every trainable parameter fires when autograd has added to its .grad. .grad is a running total, so the
+gradient of a step is what .grad holds when step() is called; everything before that is shipped early, to overlap with
+the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
+version counter, a few sampled words) and shipped again where it differs. Correctness never depends on the hooks.
+
+Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
+the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
+accumulation_steps say it beforehand. If gradients keep being changed after backward (a host that clips, a GradScaler that
+unscales), early shipping is switched off, since each would travel twice.
+
+Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
+ctypes object. Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage
+are held until then.
+"""
+import ctypes as C
+import logging
+import time
+import weakref
+
+import torch
+
+from .. import _abi, errors
+
+BUCKET_PARAMS = 64          # the plugin's own batch
+BUCKET_NBYTES = 1 << 20
+SAMPLED_PARAMS = 32         # gradients of which a word is compared at step
+STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
+AT_ONCE_STEPS = 3           # steps in which all gradients came in one burst
+NEVER = 1 << 30
+
+_TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
+_DATA = (_abi.Tensor.dl.offset + _abi.DlTensor.data.offset) // 8
+_STRIDES = (_abi.Tensor.dl.offset + _abi.DlTensor.strides.offset) // 8
+_NBYTES = _abi.Tensor.nbytes.offset // 8
+_ITEM_WORDS = C.sizeof(_abi.GradItem) // 8
+assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tensor.offset) == (4, 8, 16)
+
+_WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
+_PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
+
+
+def _words(array):
+    return memoryview(array).cast("B").cast("Q")
+
+
+class GradientFeed:
+    """Ships the gradients of a ParameterTable to an Instance."""
+
+    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None):
+        n = len(table.params)
+        self.instance, self.table = instance, table
+        self.log = log or logging.getLogger("zfplugin")
+        self.lock = instance.lock
+        self.is_shipping = overlap      # early shipping at all
+        self.is_accumulating = False    # inside accumulate()
+        self.fixed_count = accumulation_steps
+        self._make_descriptors(n)
+        tied = {i for i, owner in enumerate(table.tied_to) if owner is not None}
+        tied |= {owner for owner in table.tied_to if owner is not None}
+        self.tied_sets = self._tied_sets(tied)
+        self.expected = [NEVER if i in tied else accumulation_steps or 1 for i in range(n)]
+        self.fired = [0] * n
+        self.held = [None] * n          # shipped gradients, and what they looked like
+        self.held_storage = [None] * n
+        self.version = [0] * n
+        self.address = [0] * n
+        self.fired_at = [0] * n
+        self.sample_at, self.sample = self._choose_samples(n), [0] * n
+        self.released = []              # no longer the gradient, but perhaps still being read
+        instance.keepalive = (self.held, self.held_storage, self.released, table)
+        self.first_time = self.last_time = self.step_time = 0.0
+        self.n_bursts = self.n_changed_steps = 0
+        self.is_suspect = False         # gradients were changed in a way that leaves no trace
+        self.problem = None             # of a hook; step() meets it again and raises
+        self.handles = []
+        self._attach()
+
+    # ---- descriptors -------------------------------------------------------------------------------------------------
+
+    def _make_descriptors(self, n):
+        table = self.table
+        self._tensors = (_abi.Tensor * n)()
+        self._shapes = [(C.c_int64 * max(1, len(shape)))(*shape) for shape in table.shapes]
+        self._strides = [(C.c_int64 * max(1, len(shape)))() for shape in table.shapes]
+        self._items = (_abi.GradItem * (n + BUCKET_PARAMS))()
+        self._tensor_words, self._item_words = _words(self._tensors), _words(self._items)
+        self.nbytes = [p.numel() * p.element_size() for p in table.params]
+        size, base = C.sizeof(_abi.Tensor), C.addressof(self._tensors)
+        self._tensor_address = [base + i * size for i in range(n)]
+        self._item_head = [C.sizeof(_abi.GradItem) | i << 32 for i in range(n)]
+        for i, declared in enumerate(table.decls):
+            self._fill_descriptor(self._tensors[i], i, declared)
+        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
+        self._record = errors.new_record()
+        self._arguments = (C.addressof(self._items), C.sizeof(_abi.GradItem), C.addressof(self.instance.stream),
+                           C.addressof(self._record))
+
+    def _fill_descriptor(self, out, i, declared):
+        out.struct_size, out.nbytes = C.sizeof(_abi.Tensor), self.nbytes[i]
+        out.dl.device_type, out.dl.ndim = _abi.DEVICE_CPU, len(self.table.shapes[i])
+        is_bf16 = self.table.dtypes[i] is torch.bfloat16
+        out.dl.dtype.code = _abi.DTYPE_CODE_BFLOAT if is_bf16 else _abi.DTYPE_CODE_FLOAT
+        out.dl.dtype.bits, out.dl.dtype.lanes = 8 * declared.tensor.element_size(), 1
+        out.dl.shape = C.addressof(self._shapes[i]) if self.table.shapes[i] else None
+
+    def _tied_sets(self, tied):
+        sets = {}
+        for i in sorted(tied):
+            owner = self.table.tied_to[i]
+            sets.setdefault(i if owner is None else owner, []).append(i)
+        return list(sets.values())
+
+    def _choose_samples(self, n):
+        """Byte offset of the word to compare in some gradients, spread over the model; -1 for the others."""
+        offsets = [-1] * n
+        ids = [i for i, _ in self.table.trainable if self.nbytes[i] >= 8]
+        for i in ids[::max(1, len(ids) // SAMPLED_PARAMS)]:
+            offsets[i] = self.nbytes[i] // 16 * 8
+        return offsets
+
+    # ---- during backward ---------------------------------------------------------------------------------------------
+
+    def _attach(self):
+        if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch < 2.1
+            self.is_shipping = False
+            self.log.warning("torch %s has no post-accumulate-grad hooks (2.1 has): gradients travel at step only",
+                             torch.__version__)
+            return
+        feed = weakref.ref(self)
+
+        def make_hook(i):
+            def hook(param):
+                this = feed()
+                if this is not None:
+                    this.on_gradient(i, param)
+            return hook
+
+        for i, param in self.table.trainable:
+            self.handles.append(param.register_post_accumulate_grad_hook(make_hook(i)))
+
+    def detach(self):
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def on_gradient(self, i, param):
+        """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
+        if self.is_accumulating:
+            return
+        now = time.perf_counter()
+        with self.lock:
+            if not self.first_time:
+                self.first_time = now
+            self.last_time = now
+            self.fired[i] += 1
+            if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
+                return
+            try:
+                if param.data_ptr() != self.table.addresses[i]:
+                    return  # moved: step() refuses it
+                self._collect(i, param.grad, _WHOLE)
+                if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
+                    self._ship()
+            except Exception as problem:  # noqa: BLE001
+                self.problem = problem
+
+    def _collect(self, i, grad, flags):
+        """Adds a gradient to the bucket."""
+        address = self._describe(i, grad)
+        if self.held[i] is not None:
+            flags |= _abi.GRAD_REPLACE
+            self.released.append((self.held[i], self.held_storage[i]))
+        at, words = _ITEM_WORDS * self._pending, self._item_words
+        words[at] = self._item_head[i]
+        words[at + 1] = flags
+        words[at + 2] = self._tensor_address[i]
+        self._pending += 1
+        self._pending_ids.append(i)
+        self._pending_nbytes += self.nbytes[i]
+        self.held[i] = grad
+        self.held_storage[i] = grad.untyped_storage()
+        self.version[i] = grad._version
+        self.address[i] = address
+        self.fired_at[i] = self.fired[i]
+        if self.sample_at[i] >= 0:
+            self.sample[i] = self._read_sample(i, grad, address)
+
+    def _describe(self, i, grad):
+        """Points descriptor i to this gradient; its address."""
+        if grad.layout is not torch.strided:
+            raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" is sparse ({grad.layout}): use '
+                                    "nn.Embedding(sparse=False)", scope="param")
+        if grad.dtype is not self.table.dtypes[i]:
+            raise errors.DtypeError(f'the gradient of "{self.table.names[i]}" is {grad.dtype}, the parameter was bound '
+                                    f"as {self.table.dtypes[i]}", scope="param")
+        if grad.shape != self.table.shapes[i]:
+            raise errors.ShapeError(f'the gradient of "{self.table.names[i]}" has the shape {list(grad.shape)}, the '
+                                    f"parameter was bound as {list(self.table.shapes[i])}", scope="param")
+        address = grad.data_ptr()
+        at, words = _TENSOR_WORDS * i, self._tensor_words
+        words[at + _DATA] = address
+        if grad.is_contiguous():
+            words[at + _STRIDES] = 0
+            words[at + _NBYTES] = self.nbytes[i]
+        else:
+            self._strides[i][:] = grad.stride()
+            words[at + _STRIDES] = C.addressof(self._strides[i])
+            reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
+            words[at + _NBYTES] = reach * grad.element_size() if grad.numel() else 0
+        return address
+
+    def _read_sample(self, i, grad, address):
+        return C.c_uint64.from_address(address + self.sample_at[i]).value if grad.is_contiguous() else 0
+
+    def _ship(self):
+        """One foreign call for what was collected."""
+        n, ids = self._pending, self._pending_ids
+        if n == 0:
+            return
+        items, item_nbytes, stream, record = self._arguments
+        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
+        instance = self.instance
+        if instance.is_closed:
+            raise errors.StateError("grads_ready: this optimizer was closed")
+        status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, None, record)
+        if status < 0:
+            for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
+                self.version[i] = -1
+            raise errors.from_record(status, self._record, "grads_ready")
+
+    # ---- at step -----------------------------------------------------------------------------------------------------
+
+    def complete(self):
+        """Ships what has not travelled yet or has changed. Raises GradientError if there is no gradient at all."""
+        with self.lock:
+            present, todo, n_early, n_changed, is_withdrawn = self._compare()
+            if not present:
+                raise self._no_gradient()
+            if is_withdrawn:
+                self.discard()
+                todo = present
+            elif n_early:
+                self._judge_changes(n_early, n_changed)
+            in_sets = {i for ids in self.tied_sets for i in ids}
+            params = self.table.params
+            for i in todo:
+                if i not in in_sets:
+                    self._collect(i, params[i].grad, _WHOLE)
+            self._ship()
+            for ids in self.tied_sets:
+                self._ship_tied([i for i in ids if params[i].grad is not None])
+            self.problem = None
+
+    def _compare(self):
+        """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
+        the last backward, whether one that was shipped has no gradient any more)."""
+        present, todo, n_early, n_changed, is_withdrawn = [], [], 0, 0, False
+        held, version, address = self.held, self.version, self.address
+        for i, p in self.table.trainable:
+            grad = p.grad
+            before = held[i]
+            if grad is None:
+                is_withdrawn = is_withdrawn or before is not None
+                continue
+            present.append(i)
+            if before is None:
+                todo.append(i)
+                continue
+            n_early += 1
+            if (grad is before and grad._version == version[i] and grad.data_ptr() == address[i]
+                    and (self.sample_at[i] < 0 or self._read_sample(i, grad, address[i]) == self.sample[i])):
+                continue
+            n_changed += self.fired_at[i] == self.fired[i]
+            self.is_suspect = self.is_suspect or (grad is before and grad._version == version[i])
+            todo.append(i)
+        if self.is_suspect:  # written behind torch's back in one place: nothing that was shipped can be trusted
+            todo, n_changed = present, n_early
+        return present, todo, n_early, n_changed, is_withdrawn
+
+    def _no_gradient(self):
+        if not self.table.trainable:
+            return errors.GradientError("step: every parameter was frozen (requires_grad=False) when the optimizer "
+                                        "bound them at its first step; nothing can be trained")
+        return errors.GradientError(f"step: none of the {len(self.table.trainable)} trainable parameters has a "
+                                    "gradient: call backward() before step(), and check that the optimizer holds the "
+                                    "parameters of the model that is trained (module surgery and "
+                                    "load_state_dict(assign=True) replace them)")
+
+    def _judge_changes(self, n_early, n_changed):
+        """Switches early shipping off where it only makes gradients travel twice."""
+        self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
+        if not self.is_shipping or not (self.is_suspect or self.n_changed_steps >= STEPS_UNTIL_OFF):
+            self.is_suspect = False
+            return
+        self.is_shipping = self.is_suspect = False
+        self.log.warning("gradients are changed after backward (clipping or unscaling by the host): from now on they "
+                         "travel at step, without overlap. clip_norm=... and unscale_in_plugin=True keep the overlap")
+
+    def _ship_tied(self, ids):
+        """Parameters on one storage have one gradient: the sum of theirs."""
+        for i in ids:
+            flags = _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE)
+            self._collect(i, self.table.params[i].grad, flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
+            if i != ids[0]:  # _collect replaces what was held; parts must add up
+                at = _ITEM_WORDS * (self._pending - 1) + 1
+                self._item_words[at] &= ~_abi.GRAD_REPLACE
+        self._ship()
+
+    def discard(self):
+        """Drops everything that was delivered since the last step."""
+        self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
+        args = _abi.StepArgs(struct_size=C.sizeof(_abi.StepArgs), flags=_abi.STEP_DISCARD,
+                             stream=C.addressof(self.instance.stream))
+        self.instance.call(self.instance.table.step, C.byref(args), None, doing="discard")
+        for i, grad in enumerate(self.held):
+            if grad is not None:
+                self.released.append((grad, self.held_storage[i]))
+                self.held[i] = self.held_storage[i] = None
+
+    def forget(self, ids):
+        """The plugin dropped what was delivered of these (params_changed)."""
+        self._ship()
+        for i in ids:
+            if self.held[i] is not None:
+                self.version[i] = -1
+
+    def end_step(self):
+        """The step is done and reported: nothing is being read any more."""
+        with self.lock:
+            n = len(self.held)
+            self.held[:], self.held_storage[:] = [None] * n, [None] * n
+            self.released.clear()
+            if not self.fixed_count:
+                self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
+            self._judge_burst()
+            self.fired = [0] * n
+            self.first_time = 0.0
+            self.step_time = time.perf_counter()
+
+    def _judge_burst(self):
+        """Says once that all gradients came at the very end of backward (a whole-model torch.compile)."""
+        n = sum(1 for fired in self.fired if fired)
+        if not self.is_shipping or not self.step_time or n < 8 or self.n_bursts >= AT_ONCE_STEPS:
+            return
+        span, before = self.last_time - self.first_time, self.first_time - self.step_time
+        self.n_bursts = self.n_bursts + 1 if span < 15e-6 * n and span < 0.2 * before else 0
+        if self.n_bursts == AT_ONCE_STEPS:
+            self.log.warning("all %d gradients arrived at once, at the end of backward (whole-model torch.compile?): "
+                             "results are right, but their transfer does not overlap with backward; compile layer by "
+                             "layer to keep the overlap", n)

@@ -1,0 +1,347 @@
+"""ZenFlow: the plugin as a torch.optim.Optimizer.
+
+Model: param_groups are the source of truth: lr, betas, eps and weight_decay are read from them at every step, so LR
+schedulers and hand-written schedules work as with torch's own. The plugin's instance is made in the constructor (a wrong
+configuration fails there); parameters are bound when the first step begins, so a model may be loaded, moved or extended
+until then. What the plugin keeps (masters, moments, windows) is not in .state: state_dict() asks the plugin for it.
+
+The host is torch's CPU thread (HOST_THREAD): when step() returns, all parameters are what the model should read next,
+unless fetch=True.
+"""
+import contextlib
+import ctypes as C
+import logging
+import weakref
+
+import torch
+
+from .. import _abi, errors
+from ..instance import Instance, _report
+from .gradients import GradientFeed
+from .parameters import ParameterTable, listed, rows_of, split_names
+
+_GROUP_WORDS = C.sizeof(_abi.GroupHyper) // 8
+_has_warned_of_names = False
+
+
+class ZenFlow(torch.optim.Optimizer):
+    """AdamW (Loshchilov & Hutter, arXiv 1711.05101) with ZenFlow's offload (arXiv 2505.12242).
+
+    params: parameters, (name, parameter) pairs (model.named_parameters()), or groups of either. Names are used in
+        errors and in saved states; without them parameters are param0, param1, ... in order.
+    lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step.
+    config: path of an INI file, INI text, or {"section.key": value}; None = the plugin's defaults.
+    overrides: list of "section.key=value", or a dict; applied after config.
+    clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
+    model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
+    fetch: let updates go on after step() returns and wait in forward pre-hooks of the model's modules instead. Whoever
+        reads or writes parameters otherwise calls synchronize() before.
+    channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
+        count independent matrices (stacked layers, experts).
+    accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
+    overlap: ship gradients during backward. False: at step.
+    unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
+        unscaling gradients in place.
+    library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
+                 clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None, accumulation_steps=None,
+                 overlap=True, unscale_in_plugin=False, library=None, log=None):
+        self._feed = self._table = self._instance = None
+        if fetch and model is None:
+            raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
+        if accumulation_steps is not None and accumulation_steps < 1:
+            raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps}; allowed: 1, 2, ...")
+        self.log = log or logging.getLogger("zfplugin")
+        self.clip_norm = clip_norm
+        self.unscale_in_plugin = unscale_in_plugin
+        self.last_report = None
+        self._model = weakref.ref(model) if model is not None else None
+        self._options = {"channels": channels, "n_batch_axes": n_batch_axes}
+        self._feed_options = {"overlap": overlap, "accumulation_steps": accumulation_steps, "log": self.log}
+        self._is_epoch_end = False
+        self._has_said_changed = False
+        self._is_fetching = fetch
+        groups, self._names = split_names(params)
+        if model is not None:
+            for name, param in model.named_parameters():
+                self._names.setdefault(id(param), name)
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._instance = Instance(config, overrides, fetch=fetch, lib=library, log=self.log, name="torch")
+        self._finalizer = weakref.finalize(self, _close, self._instance, [])
+
+    # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group):
+        """As torch's; before the first step only."""
+        if self._table is not None:
+            raise errors.StateError("add_param_group: this version binds all parameters at the first step and cannot "
+                                    "add any later: add the group before, or make a new optimizer")
+        if isinstance(param_group, dict) and "params" in param_group:
+            (param_group,), names = split_names([param_group])
+            self._names.update(names)
+        _check_group(param_group)
+        super().add_param_group(param_group)
+
+    @property
+    def _step_supports_amp_scaling(self):
+        """A GradScaler asks this right before step: the moment at which gradients may have been unscaled in place,
+        which moves no version counter."""
+        if self._feed is not None and not self.unscale_in_plugin:
+            self._feed.is_suspect = True
+        return self.unscale_in_plugin
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One optimizer step over .grad of the parameters. Returns what the closure returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        unscale, is_overflow = self._read_scaler()
+        if self._table is None:
+            self._bind()
+        if is_overflow:
+            self._discard()
+        else:
+            self._follow_weights()
+            self._feed.complete()
+            self._submit(unscale)
+        return loss
+
+    def __deepcopy__(self, memo):
+        raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "
+                        "one and load_state_dict(old.state_dict()) into it")
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a ZenFlow optimizer cannot be pickled: its masters and moments live in the plugin. Save "
+                        "optimizer.state_dict() instead of the optimizer")
+
+    # ---- what only this optimizer has --------------------------------------------------------------------------------
+
+    def bind(self):
+        """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
+        if self._table is None:
+            self._bind()
+
+    def accumulate(self):
+        """Context manager around every backward but the last of a step: nothing is shipped in it. Only a hint."""
+        return self._accumulating()
+
+    @contextlib.contextmanager
+    def _accumulating(self):
+        self.bind()
+        self._feed.is_accumulating = True
+        try:
+            yield
+        finally:
+            self._feed.is_accumulating = False
+
+    def flush(self):
+        """Closes every window: afterwards the parameters are the final weights. Call it at the end of training."""
+        self._bound("flush").flush()
+        self._table.remember(probe=not self._is_fetching)
+
+    def drain(self):
+        """Waits for updates in flight, without changing what the parameters show."""
+        self._bound("drain").drain()
+
+    def synchronize(self):
+        """fetch=True: waits until all parameters are in place, for whoever reads them outside of forward."""
+        if self._table is not None:
+            self._instance.fetch()
+
+    def params_changed(self, params=None, reset=False):
+        """The caller wrote parameters (default: all) in a way that no counter shows; reset: moments restart."""
+        instance = self._bound("params_changed")
+        ids = [self._id_of(p) for p in params] if params is not None else [i for i, _ in self._table.trainable]
+        self._resynchronise(instance, ids, reset)
+
+    def export(self):
+        """{name: float32 tensor}: the weights that flush() would give; nothing changes."""
+        instance = self._bound("export")
+        out = {self._table.names[i]: torch.empty(p.shape, dtype=torch.float32) for i, p in self._table.trainable}
+        owners = {i: out[self._table.names[i]] for i, _ in self._table.trainable if self._table.tied_to[i] is None}
+        instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
+        for i, _ in self._table.trainable:
+            if self._table.tied_to[i] is not None:
+                out[self._table.names[i]] = owners[self._table.tied_to[i]]
+        return out
+
+    def end_epoch(self):
+        """The next step is marked as the last of an epoch."""
+        self._is_epoch_end = True
+
+    def stats(self):
+        """The plugin's counters as a dict."""
+        return self._instance.stats()
+
+    def config(self):
+        """Effective configuration: {"section.key": text}."""
+        return self._instance.config()
+
+    @property
+    def layout(self):
+        """Planned memory and counts after binding (zf_layout_t as a dict), else None."""
+        return self._instance.layout
+
+    @property
+    def grad_norm(self):
+        """Global gradient norm of the newest finished step, before clipping; None before the first."""
+        return self.last_report.grad_norm if self.last_report is not None and self.last_report.has_report else None
+
+    def close(self):
+        """Ends the plugin's instance and takes its hooks off the parameters. Idempotent."""
+        self._finalizer()
+
+    # ---- binding -----------------------------------------------------------------------------------------------------
+
+    def _bound(self, doing):
+        if self._table is None:
+            raise errors.StateError(f"{doing}: no parameters are bound yet: that happens at the first step, or with "
+                                    "bind()")
+        return self._instance
+
+    def _bind(self):
+        model = self._model() if self._model is not None else None
+        table = ParameterTable(self.param_groups, self._names, rows=rows_of(model), **self._options)
+        self._instance.bind(table.decls)
+        self._table = table
+        self._feed = GradientFeed(self._instance, table, **self._feed_options)
+        self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _close, self._instance, self._feed.handles)
+        self._make_hyper()
+        self._warn_of_names()
+        if self._is_fetching:
+            self._feed.handles += attach_fetch(model, self._instance, table, self)
+
+    def _make_hyper(self):
+        self._hyper = (_abi.GroupHyper * len(self.param_groups))()
+        for hyper in self._hyper:
+            hyper.struct_size = C.sizeof(_abi.GroupHyper)
+        self._hyper_words = memoryview(self._hyper).cast("B").cast("d")
+        self._args = _abi.StepArgs(
+            struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(self.param_groups),
+            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self._instance.stream))
+        self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
+
+    def _warn_of_names(self):
+        global _has_warned_of_names
+        if _has_warned_of_names or all(id(p) in self._names for p in self._table.params):
+            return
+        _has_warned_of_names = True
+        self.log.warning("parameters have no names: they are param0, param1, ... in order, in errors and saved states. "
+                         "Pass model.named_parameters(), or model=...")
+
+    def _id_of(self, param):
+        for i, own in enumerate(self._table.params):
+            if own is param:
+                return i
+        name = self._names.get(id(param), "a tensor")
+        raise errors.ParamError(f"{name} of shape {list(param.shape)} is not a parameter of this optimizer")
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+
+    def _read_scaler(self):
+        """(factor of the gradients, whether they overflowed), as a GradScaler left them on self for this step."""
+        found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found_inf is not None and scale is None and self._feed is not None:
+            self._feed.is_suspect = True  # unscaled in place by GradScaler.unscale_()
+        is_overflow = found_inf is not None and float(found_inf) > 0
+        return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
+
+    def _follow_weights(self):
+        """Weights that somebody else wrote since the last step become the masters."""
+        table = self._table
+        changed = table.find_changed()
+        for i, p in enumerate(table.params):
+            if table.frozen[i] and p.requires_grad and p.grad is not None:
+                raise errors.GradientError(f'"{table.names[i]}" was frozen (requires_grad=False) when the parameters '
+                                           "were bound and has a gradient now: this version cannot unfreeze it; make "
+                                           "a new optimizer", scope="param")
+        if not changed:
+            return
+        self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,
+                     "parameters were written by the trainer; the masters follow: %s",
+                     listed(table.names[i] for i in changed))
+        self._has_said_changed = True
+        self._resynchronise(self._instance, changed)
+
+    def _resynchronise(self, instance, ids, reset=False):
+        self._feed.forget(ids)
+        instance.params_changed(ids, reset)
+        self._table.remember(probe=not self._is_fetching)
+
+    def _submit(self, unscale):
+        words, at = self._hyper_words, 0
+        for group in self.param_groups:
+            words[at + 1] = group["lr"]
+            words[at + 2], words[at + 3] = group["betas"]
+            words[at + 4] = group["eps"]
+            words[at + 5] = group["weight_decay"]
+            at += _GROUP_WORDS
+        self._args.flags = _abi.STEP_EPOCH_END if self._is_epoch_end else 0
+        self._args.unscale, self._args.clip_norm = unscale, self.clip_norm
+        self._instance.call(self._instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
+        self._is_epoch_end = False
+        self.last_report = _report(self._raw_report)
+        self._say_skipped()
+        self._feed.end_step()
+        if not self._is_fetching:
+            self._table.remember_probes()
+
+    def _say_skipped(self):
+        report = self.last_report
+        if not report.has_report or report.applied or report.n_skipped & (report.n_skipped - 1):
+            return  # 1, 2, 4, 8, ...
+        name = self._table.names[report.nonfinite_param] if report.nonfinite_param is not None else "?"
+        self.log.warning('step %d was skipped: the gradient of "%s" is not finite (%d skipped so far)', report.step,
+                         name, report.n_skipped)
+
+    def _discard(self):
+        """The scaler found an overflow: no step, and no clock moves."""
+        with self._feed.lock:
+            self._feed.discard()
+
+
+def _check_group(group):
+    for option in ("amsgrad", "maximize"):
+        if isinstance(group, dict) and group.get(option):
+            raise errors.ArgumentError(f"{option}=True is not supported")
+
+
+def _close(instance, handles):
+    for handle in handles:
+        handle.remove()
+    instance.close()
+
+
+def attach_fetch(model, instance, table, owner):
+    """Forward pre-hooks that wait for a module's own parameters, once per step; handles of them."""
+    if model is None:
+        raise errors.StateError("fetch=True: the model no longer exists")
+    numbers = {id(p): i for i, p in enumerate(table.params)}
+    handles = []
+    for module in model.modules():
+        ids = [numbers[id(p)] for p in module.parameters(recurse=False) if id(p) in numbers]
+        if ids:
+            handles.append(module.register_forward_pre_hook(_make_fetch_hook(weakref.ref(owner), ids)))
+    if hasattr(model, "register_state_dict_pre_hook"):
+        this = weakref.ref(owner)
+        handles.append(model.register_state_dict_pre_hook(
+            lambda *_: this().synchronize() if this() is not None else None))
+    return handles
+
+
+def _make_fetch_hook(owner, ids):
+    seen = [None]
+
+    def hook(_module, _args):
+        this = owner()
+        if this is None or this.last_report is seen[0] or this._instance.is_closed:
+            return
+        seen[0] = this.last_report
+        this._instance.fetch(ids)
+
+    return torch.compiler.disable(hook) if hasattr(torch, "compiler") else hook

@@ -1,0 +1,180 @@
+"""What an optimizer binds: names, ties, channel axes; and how a change of the weights is noticed.
+
+Model: the plugin holds the fp32 masters and writes the parameters' memory itself, through plain pointers, which moves no
+version counter of torch. So whatever moves a counter, or a storage, was somebody else: a checkpoint loaded after the
+optimizer was made, an initialisation, an average swapped in. Three signs, from cheap to rare, are compared at each step:
+  - the version counter: every in-place operation of torch, load_state_dict()
+  - the address: .data = ..., .to(), share_memory_()
+  - one element of each parameter, read in one go: writes through .data or numpy, which move no counter
+In-place writes are followed (the masters take the new values, moments stay); a moved or reshaped parameter is refused
+by name. The third sign is not used with fetch=True, where the plugin writes between steps too.
+"""
+import torch
+
+from .. import errors, tensors
+from ..instance import Param
+
+_FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16}
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MAX_NAMES_SHOWN = 8
+
+
+def split_names(params):
+    """params as torch takes them, or (name, parameter) pairs, in groups or not: (list of groups or parameters without
+    names, {id(parameter): name})."""
+    names = {}
+
+    def strip(entries):
+        if isinstance(entries, torch.Tensor):
+            return entries
+        plain = []
+        for entry in entries:
+            if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+                names[id(entry[1])] = entry[0]
+                entry = entry[1]
+            plain.append(entry)
+        return plain
+
+    if isinstance(params, torch.Tensor):
+        return params, names
+    plain = strip(params)
+    groups = [{**entry, "params": strip(entry["params"])} if isinstance(entry, dict) and "params" in entry else entry
+              for entry in plain]
+    return groups, names
+
+
+def rows_of(model):
+    """ids of weights kept as [in, out]: those of modules called Conv1D, GPT-2's transposed linear layer."""
+    return {id(module.weight) for module in model.modules()
+            if type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None
+            and module.weight.dim() == 2} if model is not None else set()
+
+
+def listed(names):
+    """Names for a message, cut after some."""
+    names = list(names)
+    text = ", ".join(f'"{name}"' for name in names[:MAX_NAMES_SHOWN])
+    return text if len(names) <= MAX_NAMES_SHOWN else f"{text} and {len(names) - MAX_NAMES_SHOWN} more"
+
+
+class ParameterTable:
+    """The bound parameters in order of their ids. Made when the first step begins, from what the groups hold then."""
+
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows):
+        self.params = [p for group in groups for p in group["params"]]
+        self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
+        self.names = self._unique_names(names)
+        for param, name in zip(self.params, self.names):
+            _check(param, name)
+        self.frozen = [not p.requires_grad for p in self.params]
+        self.trainable = [(i, p) for i, p in enumerate(self.params) if p.requires_grad]
+        self.shapes = [p.shape for p in self.params]
+        self.dtypes = [p.dtype for p in self.params]
+        self.tied_to = self._find_ties()
+        self.aliases = [p.detach() for p in self.params]  # the bound memory, alive whatever becomes of the parameter
+        self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
+        self._probes = self._make_probes()
+        self._seen = None
+        self.remember()
+
+    def _unique_names(self, names):
+        """Given names; "paramN" for those without; a repeated name gets its position."""
+        used, out = set(), []
+        for i, param in enumerate(self.params):
+            name = names.get(id(param)) or f"param{i}"
+            if name in used:
+                name = f"{name}#{i}"
+            used.add(name)
+            out.append(name)
+        return out
+
+    def _find_ties(self):
+        """For each parameter the earlier trainable one with the same memory, or None."""
+        first, ties = {}, []
+        for i, param in enumerate(self.params):
+            owner = None
+            if param.requires_grad and param.numel():
+                owner = first.setdefault(param.data_ptr(), i)
+            ties.append(None if owner == i else owner)
+        return ties
+
+    def _declare(self, i, channels, n_batch_axes, rows):
+        param, name = self.params[i], self.names[i]
+        axis = "rows" if id(param) in rows else "columns"
+        if channels is not None:
+            axis = channels(name, param) or axis
+        if axis not in ("rows", "columns"):
+            raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
+        return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
+                     channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
+
+    # ---- changes of weights ------------------------------------------------------------------------------------------
+
+    def _make_probes(self):
+        """Views of one element of each trainable parameter, by element size: what torch.cat reads in one go."""
+        by_size = {}
+        for i, param in self.trainable:
+            if param.numel():
+                middle = tuple(slice(axis // 2, axis // 2 + 1) for axis in param.shape)
+                element = self.aliases[i][middle].view(_WORDS[param.element_size()]).reshape(1)
+                by_size.setdefault(param.element_size(), ([], []))
+                by_size[param.element_size()][0].append(i)
+                by_size[param.element_size()][1].append(element)
+        return list(by_size.values())
+
+    def _read_probes(self):
+        return [torch.cat(views) for _, views in self._probes]
+
+    def remember(self, probe=True):
+        """What the weights look like now is the plugin's own doing."""
+        self.versions = [p._version for p in self.params]
+        self.addresses = [p.data_ptr() for p in self.params]
+        self._seen = self._read_probes() if probe else None
+
+    def remember_probes(self):
+        self._seen = self._read_probes()
+
+    def find_changed(self):
+        """ids of trainable parameters that somebody else wrote since; raises for one that moved or changed its form."""
+        versions, addresses, changed = self.versions, self.addresses, []
+        for i, p in self.trainable:
+            if p.data_ptr() != addresses[i] or p.shape != self.shapes[i]:
+                self._refuse(i, p)
+            if p._version != versions[i]:
+                changed.append(i)
+        if self._seen is not None:
+            for (ids, _), before, now in zip(self._probes, self._seen, self._read_probes()):
+                if not torch.equal(before, now):
+                    changed += [ids[at] for at in (before != now).nonzero().flatten().tolist()]
+        return sorted(set(changed))
+
+    def _refuse(self, i, p):
+        name = self.names[i]
+        _check(p, name, f"after {_form(self.aliases[i])} was bound, ")
+        if p.shape != self.shapes[i]:
+            raise errors.ShapeError(f'"{name}" has the shape {list(p.shape)} now, {list(self.shapes[i])} when it was '
+                                    "bound; make a new optimizer for the new model", scope="param")
+        if p.dtype != self.dtypes[i]:
+            raise errors.DtypeError(f'"{name}" is {p.dtype} now, {self.dtypes[i]} when it was bound: convert the model '
+                                    "before the first step, or make a new optimizer", scope="param")
+        raise errors.ParamError(f'"{name}" lies in other memory than when it was bound (.data = ..., .to(), '
+                                "share_memory_()): write values in place (p.data.copy_(...)), move the model before the "
+                                "first step, or make a new optimizer", scope="param")
+
+
+def _form(tensor):
+    return f"{tensor.dtype} on {tensor.device}"
+
+
+def _check(param, name, when=""):
+    """What the plugin could not take, said with the parameter's name before anything is bound."""
+    if param.device.type != "cpu":
+        what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
+            f"is on {param.device}; this version of the plugin computes on the CPU: keep it on cpu"
+        raise errors.DeviceError(f'"{name}" {when}{what}', scope="param")
+    if param.layout is not torch.strided:
+        raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
+                                scope="param")
+    if param.requires_grad and param.dtype not in _FLOATS:
+        raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16 (for float16 '
+                                "activations keep float32 weights and use torch.autocast)", scope="param")
