@@ -27,17 +27,48 @@
 #define ZFI_SUM_LANES 32u
 #define ZFI_SUM_BLOCK_ROWS 64u
 
-/* Element types of gradients and visible parameters. */
-typedef enum zfi_dtype { ZFI_F32 = 0, ZFI_BF16 = 1, ZFI_N_DTYPES } zfi_dtype_t;
+/* Element types of gradients and visible parameters. F16 is IEEE half: denormals kept, beyond the largest is Inf. */
+typedef enum zfi_dtype { ZFI_F32 = 0, ZFI_BF16 = 1, ZFI_F16 = 2, ZFI_N_DTYPES } zfi_dtype_t;
 
 static inline size_t zfi_dtype_nbytes(zfi_dtype_t dtype) { return dtype == ZFI_F32 ? 4u : 2u; }
 
-/* Update rules. One row per rule in each kernel table; AdamW first. */
-typedef enum zfi_rule { ZFI_RULE_ADAMW = 0, ZFI_N_RULES } zfi_rule_t;
+static inline const char *zfi_dtype_name(zfi_dtype_t dtype) {
+    return dtype == ZFI_F32 ? "float32" : dtype == ZFI_BF16 ? "bfloat16" : "float16";
+}
 
-/* Scalars of one AdamW update, computed in double and rounded once (plugin/rule.c). n = applied updates, this included.
- *   g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
- *   d = fma(sqrt(v), inv_sqrt_bc2, eps); w = fma(neg_step, m/d, w*decay) */
+/* Update rules, numbered as ZF_RULE_... of zf/plugin.h. One row per rule in each kernel table. */
+typedef enum zfi_rule {
+    ZFI_RULE_ADAMW = 0,
+    ZFI_RULE_ADAM,
+    ZFI_RULE_SGD,
+    ZFI_RULE_SGD_NESTEROV,
+    ZFI_RULE_LION,
+    ZFI_N_RULES
+} zfi_rule_t;
+
+/* Moments that a rule keeps: m, or m and v. */
+static inline int zfi_rule_has_v(zfi_rule_t rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
+
+/* How m and v lie in host memory. Arithmetic is fp32 in registers; bf16 is widened when loaded and rounded once when
+ * stored: to nearest even, or stochastically (zfi_f32_to_bf16_stochastic). */
+typedef enum zfi_moments {
+    ZFI_MOMENTS_F32 = 0,
+    ZFI_MOMENTS_BF16,
+    ZFI_MOMENTS_BF16_STOCHASTIC,
+    ZFI_N_MOMENTS
+} zfi_moments_t;
+
+static inline size_t zfi_moments_nbytes(zfi_moments_t moments) { return moments == ZFI_MOMENTS_F32 ? 4u : 2u; }
+
+/* Scalars of one update, computed in double and rounded once (plugin/rule.c). n = applied updates, this included.
+ *   AdamW     g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
+ *             d = fma(sqrt(v), inv_sqrt_bc2, eps); w = fma(neg_step, m/d, w*decay)
+ *   Adam      g' = fma(l2, w, g*s); m, v, d as AdamW; w = fma(neg_step, m/d, w)
+ *   SGD       g' = fma(l2, w, g*s); m = fma(b1, m, g'); w = fma(neg_step, m, w)
+ *   Nesterov  g', m as SGD; w = fma(neg_step, fma(b1, m, g'), w)
+ *   Lion      g' = g*s; c = fma(b1, m, one_minus_b1*g'); u = c > 0 ? 1 : c < 0 ? -1 : c (zeros and NaN as they are);
+ *             w = fma(neg_step, u, w*decay); m = fma(b2, m, one_minus_b2*g')
+ * What a rule does not name it does not read. */
 typedef struct zfi_scalars {
     float s; /* unscale * clip factor */
     float b1;
@@ -46,13 +77,15 @@ typedef struct zfi_scalars {
     float one_minus_b2;
     float inv_sqrt_bc2; /* 1 / sqrt(1 - b2^n) */
     float eps;
-    float neg_step; /* -lr / (1 - b1^n) */
+    float neg_step; /* AdamW, Adam: -lr / (1 - b1^n); others: -lr */
     float decay;    /* 1 - lr*wd */
+    float l2;       /* weight decay added to the gradient */
 } zfi_scalars_t;
 
 /* Replay: n_slots full updates in slot order, in registers, in one pass over w, m, v. */
 typedef struct zfi_replay {
-    float *w, *m, *v;             /* [n_elems], in/out */
+    float *w;                     /* [n_elems], in/out */
+    void *m, *v;                  /* [n_elems] as moments says, in/out; v NULL where the rule has none */
     const void *const *grads;     /* [n_slots] -> [n_elems] of grad_dtype */
     const zfi_scalars_t *scalars; /* [n_slots] */
     uint32_t n_slots;             /* 0 is legal: only visible is written */
@@ -60,6 +93,13 @@ typedef struct zfi_replay {
     void *visible; /* [n_elems] = round(w), or NULL */
     zfi_dtype_t visible_dtype;
     uint64_t n_elems;
+    zfi_moments_t moments;
+    uint64_t key;         /* stochastic: of this rounding of the whole state */
+    uint64_t first_index; /* stochastic: index of element 0 in the host's state */
+    /* AdamW and Adam: visible = round(fma(predict, m/d, w)), m and d of the last slot, m unrounded; without slots
+     * round(w). Other rules ignore it. */
+    int has_predict;
+    float predict;
 } zfi_replay_t;
 
 /* One micro pass over a gradient: sum of squares, non-finite count, channel sums of |g|. The matrices lie one behind
@@ -101,7 +141,7 @@ typedef struct zfi_submatrix {
 
 /* Run-ahead: one update of the selected channels' compact state, then visible = round(w) at their places. */
 typedef struct zfi_run_ahead {
-    float *w, *m, *v; /* compact, in/out */
+    float *w, *m, *v; /* compact, in/out; v NULL where the rule has none */
     const void *grad; /* compact, grad_dtype */
     zfi_dtype_t grad_dtype;
     zfi_submatrix_t sub;
@@ -122,11 +162,33 @@ typedef struct zfi_publish {
     zfi_place_t place;
 } zfi_publish_t;
 
+/* Rounds compact fp32 moments of a sub-matrix, whose rows have cols columns, as a replay's store rounds them; they stay
+ * fp32. Element (i, j) has index state_base + row(i)*cols + col(j). */
+typedef struct zfi_round_moments {
+    float *m, *v; /* compact, in/out; v may be NULL */
+    zfi_submatrix_t sub;
+    uint64_t cols, state_base;
+    zfi_moments_t moments; /* F32: nothing happens */
+    uint64_t key;
+} zfi_round_moments_t;
+
 typedef struct zfi_kernels {
     const char *name; /* "ref", "generic", "avx2", "avx512" */
 
     /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
     uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
+
+    /* Sums of a window's gradients in place of its slots (AdamW): p = g*s; sum1 = p (is_first) or sum1 + p, sum2 = p*p
+     * or fma(p, p, sum2). */
+    void (*accumulate_sums)(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s, uint64_t n_elems,
+                            int is_first);
+
+    /* AdamW from such sums: as replay, but grads = {sum1, sum2}, each [n_elems] of grad_dtype, s is not read, and each
+     * of the n_slots updates has g1 = sum1/c, g2 = sum2/c with c = (float)n_slots:
+     *   m = fma(b1, m, one_minus_b1*g1); v = fma(b2, v, one_minus_b2*g2); d, w as AdamW. */
+    uint64_t (*replay_moments)(const zfi_replay_t *job);
+
+    void (*round_moments)(const zfi_round_moments_t *job);
 
     /* out[i] = (sum over slots in order of grads[k][i]*s[k]) / n_slots, n_slots >= 1; the first product starts the sum.
      */
@@ -174,5 +236,17 @@ void zfi_fp_mode_ieee(void);
 /* Scalar conversions, used by every table for its tails. */
 float zfi_bf16_to_f32(uint16_t bits);
 uint16_t zfi_f32_to_bf16(float x); /* round to nearest even by integers; a NaN keeps its upper bits and becomes quiet */
+float zfi_f16_to_f32(uint16_t bits); /* exact; a NaN keeps its bits and becomes quiet */
+uint16_t zfi_f32_to_f16(float x);    /* as zfi_f32_to_bf16 */
+
+/* Counter-based hash, with fmix of MurmurHash3 (32 bits):
+ *   h = fmix((uint32_t)index * 0x9E3779B9 ^ (uint32_t)key)
+ *   h = fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6B) */
+uint32_t zfi_random32(uint64_t key, uint64_t index);
+
+/* The neighbour away from zero where the 16 discarded bits + random (its lower 16 bits) carry, else the one towards
+ * zero; never from a finite value to Inf. Inf and NaN as zfi_f32_to_bf16. Of r = zfi_random32(key, index), m takes r
+ * and v takes r >> 16. */
+uint16_t zfi_f32_to_bf16_stochastic(float x, uint32_t random);
 
 #endif

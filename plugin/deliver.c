@@ -133,8 +133,7 @@ static zf_status_t check_view(const zfi_param_t *param, const zfi_view_t *view, 
     char have[128], need[128];
     if (view->dtype != param->grad_dtype)
         return zfi_error(err, ZF_ERR_DTYPE, "grads_ready", "gradient of \"%s\" is %s, declared %s", param->name,
-                         view->dtype == ZFI_F32 ? "float32" : "bfloat16",
-                         param->grad_dtype == ZFI_F32 ? "float32" : "bfloat16");
+                         zfi_dtype_name(view->dtype), zfi_dtype_name(param->grad_dtype));
     if (view->ndim == param->ndim && memcmp(view->shape, param->shape, (size_t)view->ndim * sizeof *view->shape) == 0)
         return ZF_OK;
     zfi_shape_text(have, sizeof have, view->ndim, view->shape);

@@ -17,7 +17,7 @@ double zfi_power(double b, uint32_t n) {
 }
 
 static zfi_scalars_t adamw(const zfi_hyper_t *h, float s, uint32_t n) {
-    zfi_scalars_t out;
+    zfi_scalars_t out = {0};
     uint32_t power = ZFI_FAULT_WRONG_BIAS_CORRECTION ? n + 1 : n;
     out.s = s;
     out.b1 = (float)h->beta1;
@@ -31,7 +31,7 @@ static zfi_scalars_t adamw(const zfi_hyper_t *h, float s, uint32_t n) {
     return out;
 }
 
-static zfi_scalars_t (*const rules[ZFI_N_RULES])(const zfi_hyper_t *, float, uint32_t) = {
+static zfi_scalars_t (*const rules[])(const zfi_hyper_t *, float, uint32_t) = {
     [ZFI_RULE_ADAMW] = adamw,
 };
 

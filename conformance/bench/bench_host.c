@@ -316,7 +316,7 @@ static void measure_isa(bench_t *bench, team_t *team, const options_t *options, 
     static const uint32_t n_slots[] = {1, 2, 4, 8, 16};
     const int is_slow = strcmp(bench->kernels->name, "generic") == 0;
 
-    for (int dtype = ZFI_N_DTYPES - 1; dtype >= 0; dtype--)
+    for (int dtype = ZFI_BF16; dtype >= ZFI_F32; dtype--)
         for (size_t k = 0; k < sizeof n_slots / sizeof n_slots[0]; k++) {
             row_t row;
 

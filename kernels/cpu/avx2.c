@@ -1,5 +1,5 @@
-/* avx2.c - the table for AVX2 with FMA: vectors of eight. Compiled with -mavx2 -mfma, reached only through dispatch.c.
- */
+/* avx2.c - the table for AVX2 with FMA and F16C: vectors of eight. Compiled with -mavx2 -mfma -mf16c, reached only
+ * through dispatch.c. */
 #include <immintrin.h>
 
 #define VL 8
@@ -24,6 +24,18 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
 
 static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
     return (vhu)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)from));
+}
+
+static ALWAYS_INLINE vf vf_load_f16(const void *from) {
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+static ALWAYS_INLINE void vf_store_f16(void *to, vf x) {
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static ALWAYS_INLINE vh vh_load_f16(const void *from) {
+    return (vh)_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)from));
 }
 
 static ALWAYS_INLINE vd vd_of(vh x) { return (vd)_mm256_cvtps_pd((__m128)x); }

@@ -3,14 +3,25 @@
  * ours: any thread, any time. */
 #include <string.h>
 
+#ifdef ZFI_HAVE_X86
+#include <cpuid.h>
+#endif
+
 #include "tables.h"
 
 static int is_always_supported(void) { return 1; }
 
 #ifdef ZFI_HAVE_X86
+/* Not every compiler's CPU model names it; no CPU has AVX2 without it, but a hypervisor may hide it. */
+static int has_f16c(void) {
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static int is_avx2_supported(void) {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static int is_avx512_supported(void) {

@@ -50,6 +50,26 @@ static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
     return x;
 }
 
+static ALWAYS_INLINE vf vf_load_f16(const void *from) {
+    uint16_t half[VL];
+    vf x = {0};
+
+    memcpy(half, from, sizeof half);
+    for (int l = 0; l < VL; l++)
+        x[l] = zfi_f16_to_f32(half[l]);
+    return x;
+}
+
+static ALWAYS_INLINE void vf_store_f16(void *to, vf x) {
+    uint16_t half[VL];
+
+    for (int l = 0; l < VL; l++)
+        half[l] = zfi_f32_to_f16(x[l]);
+    memcpy(to, half, sizeof half);
+}
+
+static ALWAYS_INLINE vh vh_load_f16(const void *from) { return vf_load_f16(from); /* VD = VL */ }
+
 static ALWAYS_INLINE vd vd_of(vh x) { return __builtin_convertvector(x, vd); }
 
 #include "replay.h"

@@ -1,7 +1,8 @@
-/* lanes.h - the vector vocabulary in which replay.h, rows.h, run_ahead.h and stats.h are written once.
+/* lanes.h - the vector vocabulary in which update.h, moments.h, replay.h, rows.h, run_ahead.h and stats.h are written
+ * once.
  *
  * A file of one instruction set (generic.c, avx2.c, avx512.c) defines VL, the floats in one vector, and VD, the doubles
- * in one vector, includes this file, defines the six functions declared below, and includes the others. Types are the
+ * in one vector, includes this file, defines the functions declared below, and includes the others. Types are the
  * compilers' vector extension: + - * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart.
  * Everything is static, so nothing compiled for one instruction set can be linked in place of another's.
  *
@@ -32,7 +33,10 @@ static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
 static vf vf_sqrt(vf a);                  /* IEEE */
 static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended */
 static void vu_store_16(void *to, vu x);  /* the lower halves; the upper ones are zero */
-static vhu vhu_load_16(const void *from); /* VD of them, zero-extended */
+static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 */
+static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
+static vhu vhu_load_16(const void *from); /* VD 16-bit integers, zero-extended */
+static vh vh_load_f16(const void *from);  /* VD halves */
 static vd vd_of(vh x);                    /* exact */
 
 static ALWAYS_INLINE vf vf_splat(float x) {
@@ -52,6 +56,8 @@ static ALWAYS_INLINE void vf_store(float *to, vf x) { memcpy(to, &x, sizeof x); 
 static ALWAYS_INLINE vf vf_load_as(const void *array, zfi_dtype_t dtype, uint64_t i) {
     if (dtype == ZFI_F32)
         return vf_load((const float *)array + i);
+    if (dtype == ZFI_F16)
+        return vf_load_f16((const uint16_t *)array + i);
     return (vf)(vu_load_16((const uint16_t *)array + i) << 16);
 }
 
@@ -69,6 +75,8 @@ static ALWAYS_INLINE vu vf_to_bf16(vf x) {
 static ALWAYS_INLINE void vf_store_as(void *array, zfi_dtype_t dtype, uint64_t i, vf x) {
     if (dtype == ZFI_F32)
         vf_store((float *)array + i, x);
+    else if (dtype == ZFI_F16)
+        vf_store_f16((uint16_t *)array + i, x);
     else
         vu_store_16((uint16_t *)array + i, vf_to_bf16(x));
 }
@@ -88,6 +96,26 @@ static ALWAYS_INLINE void vf_store_tail(void *array, zfi_dtype_t dtype, uint64_t
 
     vf_store_as(padded, dtype, 0, x);
     memcpy((char *)array + i * nbytes, padded, n * nbytes);
+}
+
+/* The same for n <= VL. */
+static ALWAYS_INLINE vf vf_load_upto(const void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+    return n == VL ? vf_load_as(array, dtype, i) : vf_load_tail(array, dtype, i, n);
+}
+
+static ALWAYS_INLINE void vf_store_upto(void *array, zfi_dtype_t dtype, uint64_t i, uint64_t n, vf x) {
+    if (n == VL)
+        vf_store_as(array, dtype, i, x);
+    else
+        vf_store_tail(array, dtype, i, n, x);
+}
+
+/* Element i of an array. */
+static ALWAYS_INLINE float load_one(const void *array, zfi_dtype_t dtype, uint64_t i) {
+    if (dtype == ZFI_F32)
+        return ((const float *)array)[i];
+    return dtype == ZFI_F16 ? zfi_f16_to_f32(((const uint16_t *)array)[i])
+                            : zfi_bf16_to_f32(((const uint16_t *)array)[i]);
 }
 
 /* Brings the line of base + nbytes near. Addresses past the end of an array are harmless: a prefetch never faults. */

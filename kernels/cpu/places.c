@@ -63,7 +63,7 @@ uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uin
                        const void *bits, const void *expected) {
     char *row = visible_row(place, row_of(sub, i));
 
-    if (place->dtype == ZFI_BF16)
+    if (zfi_dtype_nbytes(place->dtype) == 2)
         return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 2);
     return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 4);
 }

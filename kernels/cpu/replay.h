@@ -1,18 +1,41 @@
-/* replay.h - the replay kernel: n_slots AdamW updates of every element in one pass over w, m, v.
+/* replay.h - the replay kernel: n_slots updates of every element in one pass over w, m, v.
  *
  * Model: a tile of N_INFLIGHT vectors stays in registers while the slot loop runs over it; scalars are broadcast from
- * memory. What one slot costs a vector is one square root and one division (the divider is the limit inside the cache);
- * they hang off the chains through m and v, so consecutive slots and vectors overlap. A tile covers whole cache lines
- * of every stream, so each line is asked for once, by software, PREFETCH_NBYTES ahead: with 4 to 20 streams the
- * hardware's prefetchers lose track, and the long body hides later loads from the out-of-order window.
+ * memory. What one slot of AdamW costs a vector is one square root and one division (the divider is the limit inside
+ * the cache); they hang off the chains through m and v, so consecutive slots and vectors overlap. A tile covers whole
+ * cache lines of every stream, so each line is asked for once, by software, PREFETCH_NBYTES ahead: with 4 to 20 streams
+ * the hardware's prefetchers lose track, and the long body hides later loads from the out-of-order window.
+ *
+ * One template, compiled for what costs time when it is decided in the loop: every rule for every gradient type with
+ * fp32 moments; AdamW also for the usual numbers of slots; bf16 moments and predictions decide per tile.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
 #ifndef ZFI_REPLAY_H
 #define ZFI_REPLAY_H
 
-#include "adamw.h"
+#include "moments.h"
+#include "update.h"
 
 enum { TILE = N_INFLIGHT * VL, LINE_NBYTES = 64 };
+
+/* Repeats members of the job, as constants where a body is made for one value. */
+typedef struct body {
+    zfi_rule_t rule;
+    int by_moments; /* grads are the sums of a window */
+    uint32_t n_slots;
+    zfi_dtype_t dtype;
+    zfi_moments_t moments;
+    int has_predict;
+} body_t;
+
+/* The body for any job of a rule. */
+static ALWAYS_INLINE body_t any_body(zfi_rule_t rule, const zfi_replay_t *job) {
+    return (body_t){.rule = rule,
+                    .n_slots = job->n_slots,
+                    .dtype = job->grad_dtype,
+                    .moments = job->moments,
+                    .has_predict = job->has_predict && zfi_rule_has_v(rule)};
+}
 
 /* Non-finite lanes of w turn into NaN in the sum and stay; finite ones add zero. */
 static ALWAYS_INLINE vf note_nonfinite(vf noted, vf w) { return vf_fma(w, vf_splat(0.0f), noted); }
@@ -24,22 +47,41 @@ static uint64_t first_nonfinite(const float *w, uint64_t n_elems) {
     return UINT64_MAX;
 }
 
-/* The last n < VL elements, from element i on. Returns w for note_nonfinite, its unused lanes zero. */
-static __attribute__((noinline)) vf replay_tail(const zfi_replay_t *job, uint64_t i, uint64_t n) {
-    vf w = vf_load_tail(job->w, ZFI_F32, i, n);
-    vf m = vf_load_tail(job->m, ZFI_F32, i, n);
-    vf v = vf_load_tail(job->v, ZFI_F32, i, n);
+static ALWAYS_INLINE vf visible_of(const body_t *body, const lanes_state_t *x, float predict) {
+    if (body->has_predict && body->n_slots > 0)
+        return vf_fma(vf_splat(predict), x->ratio, x->w);
+    return x->w;
+}
 
+/* The last n < VL elements, from element i on. Returns w for note_nonfinite, its unused lanes zero. */
+static __attribute__((noinline)) vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i, uint64_t n) {
+    const zfi_dtype_t state_dtype = moments_dtype(job->moments);
+    const size_t state_nbytes = zfi_dtype_nbytes(state_dtype);
+    const vu random = random_from(job->key, job->first_index + i);
+    const vf count = vf_splat((float)job->n_slots);
+    lanes_state_t x = {.w = vf_load_tail(job->w, ZFI_F32, i, n), .m = vf_load_tail(job->m, state_dtype, i, n)};
+    float m[VL], v[VL]; /* VL elements of either type */
+
+    if (zfi_rule_has_v(body.rule))
+        x.v = vf_load_tail(job->v, state_dtype, i, n);
     for (uint32_t k = 0; k < job->n_slots; k++) {
         lanes_scalars_t a = splat_scalars(&job->scalars[k]);
 
-        adamw(&w, &m, &v, vf_load_tail(job->grads[k], job->grad_dtype, i, n), &a);
+        if (body.by_moments)
+            update_by_moments(&x, vf_load_tail(job->grads[0], job->grad_dtype, i, n) / count,
+                              vf_load_tail(job->grads[1], job->grad_dtype, i, n) / count, &a);
+        else
+            update(body.rule, &x, vf_load_tail(job->grads[k], job->grad_dtype, i, n), &a);
     }
-    vf_store_tail(job->w, ZFI_F32, i, n, w);
-    vf_store_tail(job->m, ZFI_F32, i, n, m);
-    vf_store_tail(job->v, ZFI_F32, i, n, v);
+    vf_store_tail(job->w, ZFI_F32, i, n, x.w);
+    store_moment(m, job->moments, 0, x.m, random);
+    memcpy((char *)job->m + i * state_nbytes, m, n * state_nbytes);
+    if (zfi_rule_has_v(body.rule)) {
+        store_moment(v, job->moments, 0, x.v, random >> 16);
+        memcpy((char *)job->v + i * state_nbytes, v, n * state_nbytes);
+    }
     if (job->visible)
-        vf_store_tail(job->visible, job->visible_dtype, i, n, w);
+        vf_store_tail(job->visible, job->visible_dtype, i, n, visible_of(&body, &x, job->predict));
     return vf_load_tail(job->w, ZFI_F32, i, n);
 }
 
@@ -49,50 +91,77 @@ static ALWAYS_INLINE void prefetch_tile(const void *stream, uint64_t i, size_t e
         prefetch(stream, i * elem_nbytes + PREFETCH_NBYTES + at);
 }
 
-/* n_slots and dtype repeat members of the job as constants, so that the slot loop unrolls. */
-static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, uint32_t n_slots, zfi_dtype_t dtype) {
-    float *const w_at = job->w, *const m_at = job->m, *const v_at = job->v;
+static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body) {
+    float *const w_at = job->w;
+    void *const m_at = job->m, *const v_at = job->v;
     const void *const *grads = job->grads;
     const zfi_scalars_t *scalars = job->scalars;
     void *const visible = job->visible;
     const zfi_dtype_t visible_dtype = job->visible_dtype;
     const uint64_t n_elems = job->n_elems;
+    const size_t moments_nbytes = zfi_moments_nbytes(body.moments);
+    const zfi_dtype_t state_dtype = moments_dtype(body.moments);
+    const vf count = vf_splat((float)body.n_slots);
     vf noted = vf_splat(0.0f);
     uint64_t i = 0;
 
     for (; i + TILE <= n_elems; i += TILE) {
-        vf w[N_INFLIGHT], m[N_INFLIGHT], v[N_INFLIGHT];
+        lanes_state_t x[N_INFLIGHT];
+        vf g1[N_INFLIGHT], g2[N_INFLIGHT];
 
         prefetch_tile(w_at, i, 4);
-        prefetch_tile(m_at, i, 4);
-        prefetch_tile(v_at, i, 4);
+        prefetch_tile(m_at, i, moments_nbytes);
+        if (zfi_rule_has_v(body.rule))
+            prefetch_tile(v_at, i, moments_nbytes);
         UNROLL
         for (int u = 0; u < N_INFLIGHT; u++) {
-            w[u] = vf_load(w_at + i + u * VL);
-            m[u] = vf_load(m_at + i + u * VL);
-            v[u] = vf_load(v_at + i + u * VL);
+            x[u].w = vf_load(w_at + i + u * VL);
+            x[u].ratio = vf_splat(0.0f);
+            x[u].m = vf_load_as(m_at, state_dtype, i + (uint64_t)(u * VL));
+            if (zfi_rule_has_v(body.rule))
+                x[u].v = vf_load_as(v_at, state_dtype, i + (uint64_t)(u * VL));
+        }
+        if (body.by_moments && body.n_slots > 0) {
+            prefetch_tile(grads[0], i, zfi_dtype_nbytes(body.dtype));
+            prefetch_tile(grads[1], i, zfi_dtype_nbytes(body.dtype));
+            UNROLL
+            for (int u = 0; u < N_INFLIGHT; u++) {
+                g1[u] = vf_load_as(grads[0], body.dtype, i + (uint64_t)(u * VL)) / count;
+                g2[u] = vf_load_as(grads[1], body.dtype, i + (uint64_t)(u * VL)) / count;
+            }
         }
 #pragma GCC unroll 8
-        for (uint32_t k = 0; k < n_slots; k++) {
+        for (uint32_t k = 0; k < body.n_slots; k++) {
             const lanes_scalars_t a = splat_scalars(&scalars[k]);
 
-            prefetch_tile(grads[k], i, zfi_dtype_nbytes(dtype));
+            if (!body.by_moments)
+                prefetch_tile(grads[k], i, zfi_dtype_nbytes(body.dtype));
             UNROLL
-            for (int u = 0; u < N_INFLIGHT; u++)
-                adamw(&w[u], &m[u], &v[u], vf_load_as(grads[k], dtype, i + (uint64_t)(u * VL)), &a);
+            for (int u = 0; u < N_INFLIGHT; u++) {
+                if (body.by_moments)
+                    update_by_moments(&x[u], g1[u], g2[u], &a);
+                else
+                    update(body.rule, &x[u], vf_load_as(grads[k], body.dtype, i + (uint64_t)(u * VL)), &a);
+            }
         }
         UNROLL
         for (int u = 0; u < N_INFLIGHT; u++) {
-            vf_store(w_at + i + u * VL, w[u]);
-            vf_store(m_at + i + u * VL, m[u]);
-            vf_store(v_at + i + u * VL, v[u]);
-            noted = note_nonfinite(noted, w[u]);
+            const uint64_t at = i + (uint64_t)(u * VL);
+            vu random = {0};
+
+            if (body.moments == ZFI_MOMENTS_BF16_STOCHASTIC)
+                random = random_from(job->key, job->first_index + at);
+            vf_store(w_at + at, x[u].w);
+            store_moment(m_at, body.moments, at, x[u].m, random);
+            if (zfi_rule_has_v(body.rule))
+                store_moment(v_at, body.moments, at, x[u].v, random >> 16);
+            noted = note_nonfinite(noted, x[u].w);
             if (visible)
-                vf_store_as(visible, visible_dtype, i + (uint64_t)(u * VL), w[u]);
+                vf_store_as(visible, visible_dtype, at, visible_of(&body, &x[u], job->predict));
         }
     }
     for (; i < n_elems; i += VL)
-        noted = note_nonfinite(noted, replay_tail(job, i, n_elems - i < VL ? n_elems - i : VL));
+        noted = note_nonfinite(noted, replay_tail(job, body, i, n_elems - i < VL ? n_elems - i : VL));
     for (int l = 0; l < VL; l++)
         if (noted[l] != 0.0f)
             return first_nonfinite(w_at, n_elems);
@@ -100,23 +169,59 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, uint32_t n_s
 }
 
 /* Windows of the usual lengths get their own unrolled body. */
-static ALWAYS_INLINE uint64_t replay_slots(const zfi_replay_t *job, zfi_dtype_t dtype) {
+static ALWAYS_INLINE uint64_t replay_slots(const zfi_replay_t *job, body_t body) {
     switch (job->n_slots) {
     case 1:
-        return replay_tiles(job, 1, dtype);
+        body.n_slots = 1;
+        return replay_tiles(job, body);
     case 2:
-        return replay_tiles(job, 2, dtype);
+        body.n_slots = 2;
+        return replay_tiles(job, body);
     case 4:
-        return replay_tiles(job, 4, dtype);
+        body.n_slots = 4;
+        return replay_tiles(job, body);
     case 8:
-        return replay_tiles(job, 8, dtype);
+        body.n_slots = 8;
+        return replay_tiles(job, body);
     default:
-        return replay_tiles(job, job->n_slots, dtype);
+        return replay_tiles(job, body);
     }
 }
 
-static uint64_t replay_adamw(const zfi_replay_t *job) {
-    return job->grad_dtype == ZFI_BF16 ? replay_slots(job, ZFI_BF16) : replay_slots(job, ZFI_F32);
+/* For gradients of one type. */
+static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job, zfi_dtype_t dtype) {
+    body_t body = any_body(rule, job);
+
+    body.dtype = dtype;
+    body.moments = ZFI_MOMENTS_F32;
+    body.has_predict = 0;
+    return rule == ZFI_RULE_ADAMW && dtype != ZFI_F16 ? replay_slots(job, body) : replay_tiles(job, body);
+}
+
+static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
+    if (job->moments != ZFI_MOMENTS_F32 || job->has_predict)
+        return replay_tiles(job, any_body(rule, job));
+    switch (job->grad_dtype) {
+    case ZFI_BF16:
+        return replay_as(rule, job, ZFI_BF16);
+    case ZFI_F16:
+        return replay_as(rule, job, ZFI_F16);
+    default:
+        return replay_as(rule, job, ZFI_F32);
+    }
+}
+
+static uint64_t replay_adamw(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAMW, job); }
+static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAM, job); }
+static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
+static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
+static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
+
+static uint64_t replay_moments(const zfi_replay_t *job) {
+    body_t body = any_body(ZFI_RULE_ADAMW, job);
+
+    body.by_moments = 1;
+    return replay_tiles(job, body);
 }
 
 #endif

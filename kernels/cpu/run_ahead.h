@@ -7,14 +7,14 @@
 #ifndef ZFI_RUN_AHEAD_H
 #define ZFI_RUN_AHEAD_H
 
-#include "adamw.h"
+#include "update.h"
 
 enum { STRIP = 512 };
 
 /* zfi_scalars_t of each column of a strip. */
 typedef struct strip_scalars {
     float s[STRIP], b1[STRIP], one_minus_b1[STRIP], b2[STRIP], one_minus_b2[STRIP];
-    float inv_sqrt_bc2[STRIP], eps[STRIP], neg_step[STRIP], decay[STRIP];
+    float inv_sqrt_bc2[STRIP], eps[STRIP], neg_step[STRIP], decay[STRIP], l2[STRIP];
 } strip_scalars_t;
 
 /* Columns [0, n) take a[0], a[stride], ... and the rest of the last vector repeats a[0], harmless in unused lanes. */
@@ -31,6 +31,7 @@ static void fill_strip(strip_scalars_t *strip, const zfi_scalars_t *a, uint64_t 
         strip->eps[j] = from->eps;
         strip->neg_step[j] = from->neg_step;
         strip->decay[j] = from->decay;
+        strip->l2[j] = from->l2;
     }
 }
 
@@ -45,51 +46,40 @@ static ALWAYS_INLINE lanes_scalars_t load_scalars(const strip_scalars_t *strip, 
         .eps = vf_load(strip->eps + j),
         .neg_step = vf_load(strip->neg_step + j),
         .decay = vf_load(strip->decay + j),
+        .l2 = vf_load(strip->l2 + j),
     };
 }
 
 /* Updates n <= STRIP compact elements from element e on. */
-static void update_strip(const zfi_run_ahead_t *job, const strip_scalars_t *strip, uint64_t e, uint64_t n) {
-    uint64_t j = 0, rest;
-    vf w, m, v;
+static ALWAYS_INLINE void update_strip(zfi_rule_t rule, const zfi_run_ahead_t *job, const strip_scalars_t *strip,
+                                       uint64_t e, uint64_t n) {
+    for (uint64_t j = 0; j < n; j += VL) {
+        const lanes_scalars_t a = load_scalars(strip, j);
+        const uint64_t at = e + j, rest = n - j < VL ? n - j : VL;
+        lanes_state_t x = {.w = vf_load_upto(job->w, ZFI_F32, at, rest), .m = vf_load_upto(job->m, ZFI_F32, at, rest)};
 
-    for (; j + VL <= n; j += VL) {
-        lanes_scalars_t a = load_scalars(strip, j);
-
-        w = vf_load(job->w + e + j);
-        m = vf_load(job->m + e + j);
-        v = vf_load(job->v + e + j);
-        adamw(&w, &m, &v, vf_load_as(job->grad, job->grad_dtype, e + j), &a);
-        vf_store(job->w + e + j, w);
-        vf_store(job->m + e + j, m);
-        vf_store(job->v + e + j, v);
-    }
-    rest = n - j;
-    if (rest > 0) {
-        lanes_scalars_t a = load_scalars(strip, j);
-
-        w = vf_load_tail(job->w, ZFI_F32, e + j, rest);
-        m = vf_load_tail(job->m, ZFI_F32, e + j, rest);
-        v = vf_load_tail(job->v, ZFI_F32, e + j, rest);
-        adamw(&w, &m, &v, vf_load_tail(job->grad, job->grad_dtype, e + j, rest), &a);
-        vf_store_tail(job->w, ZFI_F32, e + j, rest, w);
-        vf_store_tail(job->m, ZFI_F32, e + j, rest, m);
-        vf_store_tail(job->v, ZFI_F32, e + j, rest, v);
+        if (zfi_rule_has_v(rule))
+            x.v = vf_load_upto(job->v, ZFI_F32, at, rest);
+        update(rule, &x, vf_load_upto(job->grad, job->grad_dtype, at, rest), &a);
+        vf_store_upto(job->w, ZFI_F32, at, rest, x.w);
+        vf_store_upto(job->m, ZFI_F32, at, rest, x.m);
+        if (zfi_rule_has_v(rule))
+            vf_store_upto(job->v, ZFI_F32, at, rest, x.v);
     }
 }
 
-static uint64_t run_ahead_strip(const zfi_run_ahead_t *job, const strip_scalars_t *strip, uint64_t i,
-                                uint64_t first_col, uint64_t n) {
+static ALWAYS_INLINE uint64_t run_ahead_strip(zfi_rule_t rule, const zfi_run_ahead_t *job, const strip_scalars_t *strip,
+                                              uint64_t i, uint64_t first_col, uint64_t n) {
     const uint64_t e = i * job->sub.n_cols + first_col;
     float before[STRIP], after[STRIP]; /* STRIP elements of either dtype */
 
     narrow(before, job->place.dtype, job->w + e, n);
-    update_strip(job, strip, e, n);
+    update_strip(rule, job, strip, e, n);
     narrow(after, job->place.dtype, job->w + e, n);
     return zfi_place_row(&job->place, &job->sub, i, first_col, n, after, before);
 }
 
-static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) {
+static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     const int is_per_row = job->scalars_row_stride != 0;
     strip_scalars_t strip;
     uint64_t n_differ = 0;
@@ -101,11 +91,17 @@ static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) {
             if (i == 0 || is_per_row)
                 fill_strip(&strip, &job->scalars[i * job->scalars_row_stride + c * job->scalars_col_stride],
                            job->scalars_col_stride, n);
-            n_differ += run_ahead_strip(job, &strip, i, c, n);
+            n_differ += run_ahead_strip(rule, job, &strip, i, c, n);
         }
     }
     return n_differ;
 }
+
+static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
+static uint64_t run_ahead_adam(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAM, job); }
+static uint64_t run_ahead_sgd(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD, job); }
+static uint64_t run_ahead_sgd_nesterov(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD_NESTEROV, job); }
+static uint64_t run_ahead_lion(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_LION, job); }
 
 static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w) {
     float bits[STRIP]; /* STRIP elements of either dtype */

@@ -22,7 +22,9 @@ typedef enum term { TERM_SQUARE, TERM_MAGNITUDE } term_t;
 static ALWAYS_INLINE vd vd_load_as(const void *array, zfi_dtype_t dtype, uint64_t i) {
     vh x;
 
-    if (dtype == ZFI_BF16)
+    if (dtype == ZFI_F16)
+        x = vh_load_f16((const uint16_t *)array + i);
+    else if (dtype == ZFI_BF16)
         x = (vh)(vhu_load_16((const uint16_t *)array + i) << 16);
     else
         memcpy(&x, (const float *)array + i, sizeof x);
@@ -75,17 +77,17 @@ static ALWAYS_INLINE double sum_block(term_t term, const void *grad, zfi_dtype_t
 }
 
 static double sum_squares_block(const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+    if (dtype == ZFI_F16)
+        return sum_block(TERM_SQUARE, grad, ZFI_F16, i, n);
     return dtype == ZFI_BF16 ? sum_block(TERM_SQUARE, grad, ZFI_BF16, i, n)
                              : sum_block(TERM_SQUARE, grad, ZFI_F32, i, n);
 }
 
 static double sum_magnitudes_block(const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
+    if (dtype == ZFI_F16)
+        return sum_block(TERM_MAGNITUDE, grad, ZFI_F16, i, n);
     return dtype == ZFI_BF16 ? sum_block(TERM_MAGNITUDE, grad, ZFI_BF16, i, n)
                              : sum_block(TERM_MAGNITUDE, grad, ZFI_F32, i, n);
-}
-
-static ALWAYS_INLINE float load_one(const void *array, zfi_dtype_t dtype, uint64_t i) {
-    return dtype == ZFI_BF16 ? zfi_bf16_to_f32(((const uint16_t *)array)[i]) : ((const float *)array)[i];
 }
 
 static uint64_t count_nonfinite(const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
@@ -148,6 +150,8 @@ static ALWAYS_INLINE void add_columns_as(double *sums, int is_first, const void 
 static void add_columns(double *sums, int is_first, const void *grad, zfi_dtype_t dtype, look_t look) {
     if (dtype == ZFI_BF16)
         add_columns_as(sums, is_first, grad, ZFI_BF16, look);
+    else if (dtype == ZFI_F16)
+        add_columns_as(sums, is_first, grad, ZFI_F16, look);
     else
         add_columns_as(sums, is_first, grad, ZFI_F32, look);
 }

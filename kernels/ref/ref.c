@@ -8,45 +8,171 @@
 #include "../kernels.h"
 
 static float load(const void *array, zfi_dtype_t dtype, uint64_t i) {
-    return dtype == ZFI_F32 ? ((const float *)array)[i] : zfi_bf16_to_f32(((const uint16_t *)array)[i]);
+    switch (dtype) {
+    case ZFI_BF16:
+        return zfi_bf16_to_f32(((const uint16_t *)array)[i]);
+    case ZFI_F16:
+        return zfi_f16_to_f32(((const uint16_t *)array)[i]);
+    default:
+        return ((const float *)array)[i];
+    }
 }
 
 static void store(void *array, zfi_dtype_t dtype, uint64_t i, float x) {
-    if (dtype == ZFI_F32)
-        ((float *)array)[i] = x;
-    else
+    switch (dtype) {
+    case ZFI_BF16:
         ((uint16_t *)array)[i] = zfi_f32_to_bf16(x);
+        break;
+    case ZFI_F16:
+        ((uint16_t *)array)[i] = zfi_f32_to_f16(x);
+        break;
+    default:
+        ((float *)array)[i] = x;
+    }
 }
 
 /* Whether element i of the array has the bits of round(x). */
 static int holds(const void *array, zfi_dtype_t dtype, uint64_t i, float x) {
     if (dtype == ZFI_BF16)
         return ((const uint16_t *)array)[i] == zfi_f32_to_bf16(x);
+    if (dtype == ZFI_F16)
+        return ((const uint16_t *)array)[i] == zfi_f32_to_f16(x);
     return memcmp((const float *)array + i, &x, sizeof x) == 0;
 }
 
-static void adamw(float *w, float *m, float *v, float grad, const zfi_scalars_t *a) {
-    float g = grad * a->s;
-    float d;
+/* One element's state, and m/d of its last update. */
+typedef struct elem {
+    float w, m, v, ratio;
+} elem_t;
 
-    *m = fmaf(a->b1, *m, a->one_minus_b1 * g);
-    *v = fmaf(a->b2, *v, (a->one_minus_b2 * g) * g);
-    d = fmaf(sqrtf(*v), a->inv_sqrt_bc2, a->eps);
-    *w = fmaf(a->neg_step, *m / d, *w * a->decay);
+/* m/d from the new m and v. */
+static float ratio_of(const elem_t *e, const zfi_scalars_t *a) {
+    return e->m / fmaf(sqrtf(e->v), a->inv_sqrt_bc2, a->eps);
 }
 
-static uint64_t replay_adamw(const zfi_replay_t *job) {
-    uint64_t first_bad = UINT64_MAX;
+static void adam_moments(elem_t *e, float g, const zfi_scalars_t *a) {
+    e->m = fmaf(a->b1, e->m, a->one_minus_b1 * g);
+    e->v = fmaf(a->b2, e->v, (a->one_minus_b2 * g) * g);
+    e->ratio = ratio_of(e, a);
+}
 
+static void adamw(elem_t *e, float grad, const zfi_scalars_t *a) {
+    adam_moments(e, grad * a->s, a);
+    e->w = fmaf(a->neg_step, e->ratio, e->w * a->decay);
+}
+
+static void adam(elem_t *e, float grad, const zfi_scalars_t *a) {
+    adam_moments(e, fmaf(a->l2, e->w, grad * a->s), a);
+    e->w = fmaf(a->neg_step, e->ratio, e->w);
+}
+
+static void sgd(elem_t *e, float grad, const zfi_scalars_t *a) {
+    float g = fmaf(a->l2, e->w, grad * a->s);
+
+    e->m = fmaf(a->b1, e->m, g);
+    e->w = fmaf(a->neg_step, e->m, e->w);
+}
+
+static void sgd_nesterov(elem_t *e, float grad, const zfi_scalars_t *a) {
+    float g = fmaf(a->l2, e->w, grad * a->s);
+
+    e->m = fmaf(a->b1, e->m, g);
+    e->w = fmaf(a->neg_step, fmaf(a->b1, e->m, g), e->w);
+}
+
+static void lion(elem_t *e, float grad, const zfi_scalars_t *a) {
+    float g = grad * a->s, c = fmaf(a->b1, e->m, a->one_minus_b1 * g);
+
+    e->w = fmaf(a->neg_step, c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c, e->w * a->decay);
+    e->m = fmaf(a->b2, e->m, a->one_minus_b2 * g);
+}
+
+static void (*const rules[ZFI_N_RULES])(elem_t *, float, const zfi_scalars_t *) = {
+    [ZFI_RULE_ADAMW] = adamw, [ZFI_RULE_ADAM] = adam, [ZFI_RULE_SGD] = sgd, [ZFI_RULE_SGD_NESTEROV] = sgd_nesterov,
+    [ZFI_RULE_LION] = lion,
+};
+
+static float load_moment(const void *array, zfi_moments_t moments, uint64_t i) {
+    return load(array, moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, i);
+}
+
+static float round_moment(float x, zfi_moments_t moments, uint32_t random) {
+    if (moments == ZFI_MOMENTS_F32)
+        return x;
+    return zfi_bf16_to_f32(moments == ZFI_MOMENTS_BF16 ? zfi_f32_to_bf16(x) : zfi_f32_to_bf16_stochastic(x, random));
+}
+
+static void store_moment(void *array, zfi_moments_t moments, uint64_t i, float x, uint32_t random) {
+    store(array, moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, i, round_moment(x, moments, random));
+}
+
+static elem_t load_elem(const zfi_replay_t *job, int has_v, uint64_t i) {
+    return (elem_t){.w = job->w[i],
+                    .m = load_moment(job->m, job->moments, i),
+                    .v = has_v ? load_moment(job->v, job->moments, i) : 0.0f};
+}
+
+static void store_elem(const zfi_replay_t *job, int has_v, uint64_t i, const elem_t *e) {
+    uint32_t random = zfi_random32(job->key, job->first_index + i);
+    int predicts = has_v && job->has_predict && job->n_slots > 0;
+
+    job->w[i] = e->w;
+    store_moment(job->m, job->moments, i, e->m, random);
+    if (has_v)
+        store_moment(job->v, job->moments, i, e->v, random >> 16);
+    if (job->visible)
+        store(job->visible, job->visible_dtype, i, predicts ? fmaf(job->predict, e->ratio, e->w) : e->w);
+}
+
+static uint64_t first_nonfinite(const zfi_replay_t *job) {
+    for (uint64_t i = 0; i < job->n_elems; i++)
+        if (!isfinite(job->w[i]))
+            return i;
+    return UINT64_MAX;
+}
+
+static uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
     for (uint64_t i = 0; i < job->n_elems; i++) {
+        elem_t e = load_elem(job, zfi_rule_has_v(rule), i);
+
         for (uint32_t k = 0; k < job->n_slots; k++)
-            adamw(&job->w[i], &job->m[i], &job->v[i], load(job->grads[k], job->grad_dtype, i), &job->scalars[k]);
-        if (job->visible)
-            store(job->visible, job->visible_dtype, i, job->w[i]);
-        if (first_bad == UINT64_MAX && !isfinite(job->w[i]))
-            first_bad = i;
+            rules[rule](&e, load(job->grads[k], job->grad_dtype, i), &job->scalars[k]);
+        store_elem(job, zfi_rule_has_v(rule), i, &e);
     }
-    return first_bad;
+    return first_nonfinite(job);
+}
+
+static uint64_t replay_adamw(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAMW, job); }
+static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_ADAM, job); }
+static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
+static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
+static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
+
+static void accumulate_sums(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s, uint64_t n_elems,
+                            int is_first) {
+    for (uint64_t i = 0; i < n_elems; i++) {
+        float p = load(grad, dtype, i) * s;
+
+        sum1[i] = is_first ? p : sum1[i] + p;
+        sum2[i] = is_first ? p * p : fmaf(p, p, sum2[i]);
+    }
+}
+
+static uint64_t replay_moments(const zfi_replay_t *job) {
+    for (uint64_t i = 0; i < job->n_elems; i++) {
+        elem_t e = load_elem(job, 1, i);
+
+        for (uint32_t k = 0; k < job->n_slots; k++) {
+            const zfi_scalars_t *a = &job->scalars[k];
+
+            e.m = fmaf(a->b1, e.m, a->one_minus_b1 * (load(job->grads[0], job->grad_dtype, i) / (float)job->n_slots));
+            e.v = fmaf(a->b2, e.v, a->one_minus_b2 * (load(job->grads[1], job->grad_dtype, i) / (float)job->n_slots));
+            e.ratio = ratio_of(&e, a);
+            e.w = fmaf(a->neg_step, e.ratio, e.w * a->decay);
+        }
+        store_elem(job, 1, i, &e);
+    }
+    return first_nonfinite(job);
 }
 
 static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
@@ -130,21 +256,45 @@ static void gather(void *out, const void *matrix, uint64_t cols, size_t elem_nby
                    (const char *)matrix + (row_of(sub, i) * cols + col_of(sub, j)) * elem_nbytes, elem_nbytes);
 }
 
-static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) {
+static void round_moments(const zfi_round_moments_t *job) {
+    for (uint64_t i = 0; i < job->sub.n_rows; i++)
+        for (uint64_t j = 0; j < job->sub.n_cols; j++) {
+            uint64_t e = i * job->sub.n_cols + j;
+            uint64_t index = job->state_base + row_of(&job->sub, i) * job->cols + col_of(&job->sub, j);
+            uint32_t random = zfi_random32(job->key, index);
+
+            job->m[e] = round_moment(job->m[e], job->moments, random);
+            if (job->v)
+                job->v[e] = round_moment(job->v[e], job->moments, random >> 16);
+        }
+}
+
+static uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     uint64_t n_differ = 0;
 
     for (uint64_t i = 0; i < job->sub.n_rows; i++)
         for (uint64_t j = 0; j < job->sub.n_cols; j++) {
-            uint64_t e = i * job->sub.n_cols + j;
-            uint64_t at = place_of(&job->place, row_of(&job->sub, i), col_of(&job->sub, j));
+            uint64_t at = i * job->sub.n_cols + j;
+            uint64_t place = place_of(&job->place, row_of(&job->sub, i), col_of(&job->sub, j));
             const zfi_scalars_t *a = &job->scalars[i * job->scalars_row_stride + j * job->scalars_col_stride];
+            elem_t e = {.w = job->w[at], .m = job->m[at], .v = zfi_rule_has_v(rule) ? job->v[at] : 0.0f};
 
-            n_differ += !holds(job->place.visible, job->place.dtype, at, job->w[e]);
-            adamw(&job->w[e], &job->m[e], &job->v[e], load(job->grad, job->grad_dtype, e), a);
-            store(job->place.visible, job->place.dtype, at, job->w[e]);
+            n_differ += !holds(job->place.visible, job->place.dtype, place, e.w);
+            rules[rule](&e, load(job->grad, job->grad_dtype, at), a);
+            job->w[at] = e.w;
+            job->m[at] = e.m;
+            if (zfi_rule_has_v(rule))
+                job->v[at] = e.v;
+            store(job->place.visible, job->place.dtype, place, e.w);
         }
     return n_differ;
 }
+
+static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
+static uint64_t run_ahead_adam(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAM, job); }
+static uint64_t run_ahead_sgd(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD, job); }
+static uint64_t run_ahead_sgd_nesterov(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_SGD_NESTEROV, job); }
+static uint64_t run_ahead_lion(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_LION, job); }
 
 static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w) {
     for (uint64_t i = 0; i < sub->n_rows; i++)
@@ -182,11 +332,28 @@ static void narrow(void *dst, zfi_dtype_t dtype, const float *src, uint64_t n_el
 
 static const zfi_kernels_t ref = {
     .name = "ref",
-    .replay = {[ZFI_RULE_ADAMW] = replay_adamw},
+    .replay =
+        {
+            [ZFI_RULE_ADAMW] = replay_adamw,
+            [ZFI_RULE_ADAM] = replay_adam,
+            [ZFI_RULE_SGD] = replay_sgd,
+            [ZFI_RULE_SGD_NESTEROV] = replay_sgd_nesterov,
+            [ZFI_RULE_LION] = replay_lion,
+        },
+    .accumulate_sums = accumulate_sums,
+    .replay_moments = replay_moments,
+    .round_moments = round_moments,
     .mean_grad = mean_grad,
     .stats = stats,
     .gather = gather,
-    .run_ahead = {[ZFI_RULE_ADAMW] = run_ahead_adamw},
+    .run_ahead =
+        {
+            [ZFI_RULE_ADAMW] = run_ahead_adamw,
+            [ZFI_RULE_ADAM] = run_ahead_adam,
+            [ZFI_RULE_SGD] = run_ahead_sgd,
+            [ZFI_RULE_SGD_NESTEROV] = run_ahead_sgd_nesterov,
+            [ZFI_RULE_LION] = run_ahead_lion,
+        },
     .scatter = scatter,
     .publish = publish,
     .accumulate = accumulate,

@@ -66,11 +66,11 @@ START_TEST(three_updates_by_exact_arithmetic) {
     uint16_t visible[3];
     const void *grads[] = {g1, g2, g3};
     const zfi_scalars_t a[] = {{0x1.000000p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.f9f6e4p+4f, 0x1.5798eep-27f, -0x1.47ae14p-7f, 0x1.fffeb0p-1f},
+                                0x1.f9f6e4p+4f, 0x1.5798eep-27f, -0x1.47ae14p-7f, 0x1.fffeb0p-1f, 0.0f},
                                {0x1.555556p-2f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.65dc40p+4f, 0x1.5798eep-27f, -0x1.58ed24p-8f, 0x1.fffeb0p-1f},
+                                0x1.65dc40p+4f, 0x1.5798eep-27f, -0x1.58ed24p-8f, 0x1.fffeb0p-1f, 0.0f},
                                {0x1.000000p+0f, 0x1.ccccccp-1f, 0x1.99999ap-4f, 0x1.ff7ceep-1f, 0x1.0624dep-10f,
-                                0x1.2443ccp+4f, 0x1.5798eep-27f, -0x1.e3a918p-9f, 0x1.fffeb0p-1f}};
+                                0x1.2443ccp+4f, 0x1.5798eep-27f, -0x1.e3a918p-9f, 0x1.fffeb0p-1f, 0.0f}};
     const zfi_replay_t job = {.w = w,
                               .m = m,
                               .v = v,
