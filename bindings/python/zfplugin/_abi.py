@@ -63,6 +63,8 @@ ERR_POISONED = -14
 ERR_FORKED = -15
 ERR_BUSY = -16
 ERR_INTERNAL = -17
+ERR_STORAGE = -18
+ERR_CHECKPOINT = -19
 DTYPE_CODE_INT = 0
 DTYPE_CODE_UINT = 1
 DTYPE_CODE_FLOAT = 2
@@ -178,6 +180,12 @@ STEP_DISCARD = 2
 STEP_EPOCH_END = 4
 SKIP_NONE = 0
 SKIP_NONFINITE = 1
+RULE_ADAMW = 0
+RULE_ADAM = 1
+RULE_SGD = 2
+RULE_SGD_NESTEROV = 3
+RULE_LION = 4
+RULE_CALLBACK = 5
 QUIESCE_DRAIN = 1
 QUIESCE_FLUSH = 2
 
@@ -195,6 +203,34 @@ class Description(C.Structure):
     ]
 
 
+class RuleUpdate(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("group", C.c_uint32),
+        ("n", C.c_uint64),
+        ("n_elems", C.c_uint64),
+        ("w", C.c_void_p),
+        ("m", C.c_void_p),
+        ("v", C.c_void_p),
+        ("g", C.c_void_p),
+        ("lr", C.c_double),
+        ("beta1", C.c_double),
+        ("beta2", C.c_double),
+        ("eps", C.c_double),
+        ("weight_decay", C.c_double),
+    ]
+
+
+class RuleCallback(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_moments", C.c_uint32),
+        ("name", C.c_char_p),
+        ("ctx", C.c_void_p),
+        ("update", C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)),
+    ]
+
+
 class CreateArgs(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
@@ -208,6 +244,9 @@ class CreateArgs(C.Structure):
         ("device_type", C.c_int32),
         ("device_id", C.c_int32),
         ("norm_group", C.c_uint32),
+        ("rule", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("rule_callback", C.c_void_p),
     ]
 
 
@@ -451,7 +490,9 @@ LAYOUT = {
     "Fence": (32, [("struct_size", 0, 4), ("kind", 4, 4), ("counter", 8, 8), ("value", 16, 8), ("event", 24, 8)]),
     "Host": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("name", 16, 8), ("version", 24, 8), ("get_extension", 32, 8), ("log", 40, 8)]),
     "Description": (56, [("struct_size", 0, 4), ("abi", 4, 4), ("name", 8, 8), ("version", 16, 8), ("build", 24, 8), ("required_extensions", 32, 8), ("optional_extensions", 40, 8), ("provided_extensions", 48, 8)]),
-    "CreateArgs": (64, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4)]),
+    "RuleUpdate": (96, [("struct_size", 0, 4), ("group", 4, 4), ("n", 8, 8), ("n_elems", 16, 8), ("w", 24, 8), ("m", 32, 8), ("v", 40, 8), ("g", 48, 8), ("lr", 56, 8), ("beta1", 64, 8), ("beta2", 72, 8), ("eps", 80, 8), ("weight_decay", 88, 8)]),
+    "RuleCallback": (32, [("struct_size", 0, 4), ("n_moments", 4, 4), ("name", 8, 8), ("ctx", 16, 8), ("update", 24, 8)]),
+    "CreateArgs": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4), ("rule", 64, 4), ("reserved0", 68, 4), ("rule_callback", 72, 8)]),
     "ParamDecl": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4)]),
     "Layout": (96, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("host_nbytes", 8, 8), ("host_state_nbytes", 16, 8), ("host_slots_nbytes", 24, 8), ("host_publish_nbytes", 32, 8), ("device_nbytes", 40, 8), ("n_elems", 48, 8), ("n_matrices", 56, 8), ("n_channels", 64, 8), ("n_selected_elems", 72, 8), ("slots_peak_milli", 80, 8), ("slots_mean_milli", 88, 8)]),
     "GradItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8)]),
