@@ -1,6 +1,7 @@
 # Packages, all found by pkg-config, none copied into the tree. Targets:
 #   PkgConfig::INIH      configuration (the only one that the product itself needs)
 #   PkgConfig::OPENBLAS  reference host            PkgConfig::FFI  conformance area "abi"
+#   PkgConfig::JANSSON   reference host: JSON of pretrained encoders
 #   PkgConfig::CHECK     tests                     Threads::Threads
 # Everything missing is named at once, with the Debian packages and the command that installs them.
 
@@ -29,6 +30,7 @@ endmacro()
 zf_find_package(INIH inih libinih-dev)
 if(ZF_TESTS)
     zf_find_package(OPENBLAS openblas libopenblas-dev)
+    zf_find_package(JANSSON jansson libjansson-dev)
     zf_find_package(FFI libffi libffi-dev)
     zf_find_package(CHECK check check)
 endif()

@@ -19,7 +19,7 @@ typedef struct parse {
     size_t line_number; /* from 1 */
     int n_columns;      /* fixed by the first line; 0 before it */
     glue_row_t *rows;
-    size_t n_rows, n_rows_allocated;
+    size_t n_rows, n_rows_allocated, n_skipped;
     glue_error_t *err;
 } parse_t;
 
@@ -166,8 +166,14 @@ static int parse_line(parse_t *p, char *line) {
     char *fields[MAX_COLUMNS];
     glue_row_t row;
     const char *label;
+    int n_fields;
 
-    if (check_n_columns(p, cut_fields(line, fields)) != 0)
+    n_fields = cut_fields(line, fields);
+    if (task->has_broken_rows && p->line_number > 1 && n_fields < task->min_columns) {
+        p->n_skipped++;
+        return 0;
+    }
+    if (check_n_columns(p, n_fields) != 0)
         return -1;
     if (p->line_number == 1 && task->has_header)
         return 0;
@@ -202,6 +208,10 @@ static int parse_lines(parse_t *p, char *text, char *end) {
     if (p->n_rows == 0)
         return glue_fail(p->err, "%s:%zu: found no row%s; at least one is needed", p->path, p->line_number,
                          p->task->has_header ? " after the header" : "");
+    if (p->n_skipped > p->n_rows)
+        return glue_fail(p->err,
+                         "%s: found %zu lines with fewer than %d columns beside %zu whole ones; a %s file is needed",
+                         p->path, p->n_skipped, p->task->min_columns, p->n_rows, p->task->folder);
     return 0;
 }
 
@@ -219,7 +229,8 @@ int glue_read_file(const glue_task_t *task, const char *path, glue_dataset_t *ou
         free(buffer);
         return -1;
     }
-    *out = (glue_dataset_t){.task = task, .rows = p.rows, .n_rows = p.n_rows, .buffer = buffer};
+    *out =
+        (glue_dataset_t){.task = task, .rows = p.rows, .n_rows = p.n_rows, .n_skipped = p.n_skipped, .buffer = buffer};
     return 0;
 }
 
@@ -231,7 +242,7 @@ static int exists(const char *path) {
 
 int glue_find_split(const glue_task_t *task, const char *data_dir, glue_split_t split, char *out_path,
                     size_t out_path_nbytes, glue_error_t *err) {
-    const char *file = split == GLUE_TRAIN ? "train.tsv" : task->dev_file;
+    const char *file = split == GLUE_TRAIN ? "train.tsv" : split == GLUE_DEV ? task->dev_file : task->second_dev_file;
     int n = snprintf(out_path, out_path_nbytes, "%s/%s/%s", data_dir, task->folder, file);
 
     if (n >= 0 && (size_t)n < out_path_nbytes && exists(out_path))

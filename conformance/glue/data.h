@@ -4,7 +4,8 @@
  * A UTF-8 byte order mark at the start is skipped; the last line may lack its LF. The first line (header or row) fixes
  * the number of columns and every other line must have as many. Stray control characters stay in the text (the
  * tokenizer drops them); a NUL byte, an overlong line, a missing column or an unknown label is an error that names
- * file and line. Files are read whole; a row's texts are zero-terminated pieces of that one buffer. */
+ * file and line. Only where the task is known for it (QQP, whose questions hold line ends) is a line that lacks columns
+ * skipped and counted. Files are read whole; a row's texts are zero-terminated pieces of that one buffer. */
 #ifndef ZF_CONFORMANCE_GLUE_DATA_H
 #define ZF_CONFORMANCE_GLUE_DATA_H
 
@@ -28,10 +29,11 @@ typedef struct glue_dataset {
     const glue_task_t *task;
     glue_row_t *rows;
     size_t n_rows;
-    char *buffer; /* owns the texts */
+    size_t n_skipped; /* lines that lack columns, of a task with has_broken_rows */
+    char *buffer;     /* owns the texts */
 } glue_dataset_t;
 
-typedef enum glue_split { GLUE_TRAIN, GLUE_DEV } glue_split_t;
+typedef enum glue_split { GLUE_TRAIN, GLUE_DEV, GLUE_SECOND_DEV } glue_split_t;
 
 /* Reads one file. *out is written on success only; release with glue_dataset_free. */
 int glue_read_file(const glue_task_t *task, const char *path, glue_dataset_t *out, glue_error_t *err);

@@ -16,6 +16,8 @@ const char *glue_metric_name(glue_metric_kind_t kind) {
         return "pearson";
     case GLUE_SPEARMAN:
         return "spearman";
+    case GLUE_NO_METRIC:
+        return "none";
     }
     return "unknown";
 }

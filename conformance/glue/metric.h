@@ -13,7 +13,8 @@ typedef enum glue_metric_kind {
     GLUE_MATTHEWS,
     GLUE_F1, /* of class 1 */
     GLUE_PEARSON,
-    GLUE_SPEARMAN
+    GLUE_SPEARMAN,
+    GLUE_NO_METRIC
 } glue_metric_kind_t;
 
 const char *glue_metric_name(glue_metric_kind_t kind);

@@ -21,7 +21,7 @@ static size_t upper_bound(const glue_row_t *row, size_t max_tokens) {
 
 int host_corpus_encode(const host_tokenizer_t *tokenizer, const glue_dataset_t *dataset, size_t max_tokens,
                        host_corpus_t *out, glue_error_t *err) {
-    host_corpus_t c = {.task = dataset->task, .n_rows = dataset->n_rows};
+    host_corpus_t c = {.task = dataset->task, .n_rows = dataset->n_rows, .n_skipped = dataset->n_skipped};
     size_t n_bound = 0, n = 0;
 
     for (size_t i = 0; i < dataset->n_rows; i++)
@@ -54,8 +54,8 @@ static void mark_piece(const host_tokenizer_t *tokenizer, const char *piece, hos
     map->new_of_old[host_tokenizer_id(tokenizer, piece)] = (int32_t)map->n_new++;
 }
 
-int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *corpus, host_piece_map_t *out,
-                        glue_error_t *err) {
+int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *const *corpora, size_t n,
+                        host_piece_map_t *out, glue_error_t *err) {
     host_piece_map_t map = {.n_old = host_tokenizer_n_pieces(tokenizer), .unknown = 1};
     enum { ABSENT = -1, SEEN = -2 };
 
@@ -64,8 +64,9 @@ int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *
         return glue_fail(err, "corpus: out of memory for a map of %zu pieces", map.n_old);
     for (size_t i = 0; i < map.n_old; i++)
         map.new_of_old[i] = ABSENT;
-    for (size_t i = 0; i < corpus->starts[corpus->n_rows]; i++)
-        map.new_of_old[corpus->ids[i]] = SEEN;
+    for (size_t c = 0; c < n; c++)
+        for (size_t i = 0; i < corpora[c]->starts[corpora[c]->n_rows]; i++)
+            map.new_of_old[corpora[c]->ids[i]] = SEEN;
     mark_piece(tokenizer, "[PAD]", &map);
     mark_piece(tokenizer, "[UNK]", &map);
     mark_piece(tokenizer, "[CLS]", &map);

@@ -1,8 +1,9 @@
 /* corpus.h - a tokenized data set, and batches of it.
  *
- * Rows lie back to back in one array of piece ids. A small model from scratch wastes most of a 30,522-row table on
- * pieces that never occur: host_piece_map renumbers the pieces of the training file densely, and any other piece
- * becomes [UNK]. */
+ * Rows lie back to back in one array of piece ids. Most of a 30,522-row table is spent on pieces that never occur:
+ * host_piece_map renumbers those of some corpora densely, and any other piece becomes [UNK]. A model from scratch maps
+ * its training file's pieces; one that is pretrained those of every file, so that nothing changes but the table's size.
+ */
 #ifndef ZF_CONFORMANCE_HOST_CORPUS_H
 #define ZF_CONFORMANCE_HOST_CORPUS_H
 
@@ -12,11 +13,11 @@
 
 typedef struct host_corpus {
     const glue_task_t *task;
-    int32_t *ids;    /* [starts[n_rows]] */
-    int32_t *types;  /* [starts[n_rows]] 0 first text, 1 second */
-    size_t *starts;  /* [n_rows + 1] */
-    double *targets; /* [n_rows] class number or score */
-    size_t n_rows;
+    int32_t *ids;             /* [starts[n_rows]] */
+    int32_t *types;           /* [starts[n_rows]] 0 first text, 1 second */
+    size_t *starts;           /* [n_rows + 1] */
+    double *targets;          /* [n_rows] class number or score */
+    size_t n_rows, n_skipped; /* lines of the file that were no rows: glue/data.h */
 } host_corpus_t;
 
 /* Tokenizes every row to at most max_tokens pieces. Release with host_corpus_free. */
@@ -30,9 +31,9 @@ typedef struct host_piece_map {
     int32_t unknown; /* [UNK] in the new numbering */
 } host_piece_map_t;
 
-/* Numbers [PAD], [UNK], [CLS], [SEP] and then the pieces of corpus in ascending order. */
-int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *corpus, host_piece_map_t *out,
-                        glue_error_t *err);
+/* Numbers [PAD], [UNK], [CLS], [SEP] and then the pieces of n corpora in ascending order. */
+int host_piece_map_init(const host_tokenizer_t *tokenizer, const host_corpus_t *const *corpora, size_t n,
+                        host_piece_map_t *out, glue_error_t *err);
 void host_piece_map_free(host_piece_map_t *map);
 
 /* Renumbers a corpus in place; returns how many of its pieces became [UNK]. */

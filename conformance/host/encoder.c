@@ -8,7 +8,6 @@
 #include <string.h>
 
 int host_encoder_init(host_encoder_t *e, host_model_t *model, glue_error_t *err) {
-    host_matmul_init();
     *e = (host_encoder_t){.model = model};
     e->layers = calloc(model->config.n_layers, sizeof *e->layers);
     return e->layers != NULL ? 0 : glue_fail(err, "encoder: out of memory");

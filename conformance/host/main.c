@@ -1,4 +1,5 @@
 /* main.c - zf-host: trains the reference model once and writes a JSON report. --help lists the options. */
+#include "matmul.h"
 #include "report.h"
 
 #include <stdio.h>
@@ -13,9 +14,18 @@ static int complain(const glue_error_t *err, int status) {
 static void announce(const host_command_t *c, const host_workload_t *w) {
     if (c->is_quiet)
         return;
-    (void)fprintf(stderr, "%s%s: %zu train and %zu dev rows; %zu of %zu vocabulary rows occur in train and are kept\n",
-                  w->task->folder, w->is_synthetic ? " layout, SYNTHETIC corpus" : "", w->train.n_rows, w->dev.n_rows,
-                  w->n_pieces, w->n_vocabulary_pieces);
+    (void)fprintf(stderr, "%s%s: %zu train and %zu dev rows; %zu of %zu vocabulary rows occur in %s and are kept\n",
+                  w->task->folder, w->is_synthetic ? " layout, SYNTHETIC corpus" : "", w->train.n_rows,
+                  w->dev.n_rows + w->second_dev.n_rows, w->n_pieces, w->n_vocabulary_pieces,
+                  c->run.keeps_vocabulary ? "the file"
+                  : w->is_pretrained      ? "train or dev"
+                                          : "train");
+    if (w->train.n_skipped + w->dev.n_skipped > 0)
+        (void)fprintf(stderr, "%s: SKIPPED %zu lines of train and %zu of dev that lack columns\n", w->task->folder,
+                      w->train.n_skipped, w->dev.n_skipped);
+    if (w->is_pretrained)
+        (void)fprintf(stderr, "encoder from %s, %s; the classifier is new\n", c->run.model_dir,
+                      w->pretrained.has_pooler ? "with its pooler" : "which has no pooler: it is new too");
 }
 
 static void summarise(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r) {
@@ -50,6 +60,7 @@ int main(int argc, char **argv) {
         host_options_print_help(stdout);
         return EXIT_DONE;
     }
+    host_matmul_set_threads(command.n_threads);
     if (host_workload_load(&command.run, &workload, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     announce(&command, &workload);

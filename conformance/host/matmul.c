@@ -3,7 +3,12 @@
 
 #include <cblas.h>
 
-void host_matmul_init(void) { openblas_set_num_threads(1); }
+static size_t n_threads; /* 0: not set yet */
+
+void host_matmul_set_threads(size_t n) {
+    n_threads = n;
+    openblas_set_num_threads((int)n);
+}
 
 void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, host_matrix_t b, double keep,
                  host_real_t *out, size_t out_stride) {
@@ -13,6 +18,8 @@ void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, ho
 
     if (m == 0 || n == 0)
         return;
+    if (n_threads == 0)
+        host_matmul_set_threads(1);
 #ifdef HOST_COMPUTE_IN_DOUBLE
     cblas_dgemm(CblasRowMajor, op_a, op_b, rows, columns, inner, scale, a.data, (blasint)a.stride, b.data,
                 (blasint)b.stride, keep, out, (blasint)out_stride);

@@ -1,6 +1,7 @@
 /* matmul.h - matrix products, the one place that knows the BLAS.
  *
- * Matrices are row-major with a stated row stride. One thread is used, so that a run gives the same bits every time. */
+ * Matrices are row-major with a stated row stride. One thread is used unless more are asked for: several runs side by
+ * side are faster than one run on several threads, and a run gives the same bits every time. */
 #ifndef ZF_CONFORMANCE_HOST_MATMUL_H
 #define ZF_CONFORMANCE_HOST_MATMUL_H
 
@@ -18,7 +19,7 @@ typedef struct host_matrix {
 void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, host_matrix_t b, double keep,
                  host_real_t *out, size_t out_stride);
 
-/* Called once before the first product: one BLAS thread. */
-void host_matmul_init(void);
+/* Threads of every later product; 1 where it is not called. */
+void host_matmul_set_threads(size_t n);
 
 #endif

@@ -18,23 +18,25 @@ typedef struct option {
 #define AT(member) offsetof(host_command_t, member)
 
 static const option_t options[] = {
-    {"task", TASK, AT(run.task), "NAME", "GLUE task: sst2, cola, mrpc"},
+    {"task", TASK, AT(run.task), "NAME", "GLUE task: sst2, cola, mrpc, rte, qnli, wnli, stsb, qqp, mnli"},
     {"data", TEXT, AT(run.data_dir), "DIR",
      "folder of the official GLUE files (DIR/SST-2/train.tsv ... and vocab.txt)"},
     {"synthetic", TEXT, AT(run.synthetic_dir), "DIR", "instead: generated corpus, written into DIR when missing"},
-    {"vocab", TEXT, AT(run.vocab_path), "FILE", "WordPiece vocabulary (default DIR/vocab.txt)"},
-    {"full-vocab", SWITCH, AT(run.keeps_vocabulary), NULL, "keep vocabulary rows that the training file never uses"},
-    {"max-tokens", COUNT, AT(run.max_tokens), "N", "cut longer texts; number of positions"},
+    {"model", TEXT, AT(run.model_dir), "DIR",
+     "fine-tune this BERT encoder: config.json, model.safetensors, vocab.txt (Hugging Face's layout)"},
+    {"vocab", TEXT, AT(run.vocab_path), "FILE", "WordPiece vocabulary (default: the model's, else DIR/vocab.txt)"},
+    {"full-vocab", SWITCH, AT(run.keeps_vocabulary), NULL, "keep vocabulary rows that no file uses"},
+    {"max-tokens", COUNT, AT(run.max_tokens), "N", "cut longer texts; number of positions (128; --model: the task's)"},
     {"optimizer", OPTIMIZER, AT(run.optimizer), "KIND", "adamw (the host's own) or plugin"},
     {"plugin", TEXT, AT(run.plugin.plugin_path), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH, then the system's)"},
     {"config", TEXT, AT(run.plugin.config_path), "FILE", "the plugin's INI file"},
     {"set", OVERRIDE, 0, "S.KEY=VALUE", "override a key of the INI file; may be repeated"},
     {"seed", SEED, AT(run.train.seed), "N", "initial weights and data order"},
-    {"steps", COUNT, AT(run.train.n_steps), "N", "optimizer steps"},
+    {"steps", COUNT, AT(run.train.n_steps), "N", "optimizer steps (2000; --model: the task's)"},
     {"batch", COUNT, AT(run.train.batch), "N", "rows of a micro-batch"},
     {"accumulation", COUNT, AT(run.train.accumulation), "N", "micro-batches of a step"},
     {"parts", SWITCH, AT(run.train.deliver_parts), NULL, "deliver each micro-batch's share, not the total"},
-    {"lr", REAL, AT(run.train.hyper.lr), "X", "peak learning rate"},
+    {"lr", REAL, AT(run.train.hyper.lr), "X", "peak learning rate (1e-3; --model: 1e-4)"},
     {"weight-decay", REAL, AT(run.train.hyper.weight_decay), "X", "of matrices; biases and LayerNorm have none"},
     {"clip", REAL, AT(run.train.clip_norm), "X", "global gradient norm; 0 = off"},
     {"warmup", REAL, AT(run.train.warmup_share), "X", "share of the steps"},
@@ -43,8 +45,9 @@ static const option_t options[] = {
     {"hidden", COUNT, AT(run.model.hidden), "N", "width"},
     {"heads", COUNT, AT(run.model.n_heads), "N", "attention heads"},
     {"ffn", COUNT, AT(run.model.ffn), "N", "width of the feed-forward layer (default 4 * hidden)"},
-    {"dropout", REAL, AT(run.model.dropout), "X", "probability"},
+    {"dropout", REAL, AT(run.model.dropout), "X", "probability, default 0"},
     {"init-std", REAL, AT(run.model.init_std), "X", "of initial matrices"},
+    {"threads", COUNT, AT(n_threads), "N", "of matrix products (1); results differ in the last digits"},
     {"out", TEXT, AT(out_path), "FILE", "JSON report (default: standard output)"},
     {"quiet", SWITCH, AT(is_quiet), NULL, "no progress on standard error"},
     {"help", SWITCH, AT(wants_help), NULL, "this text"},
@@ -142,10 +145,18 @@ static void finish_defaults(host_command_t *c) {
     run->train.progress = c->is_quiet ? NULL : stderr;
 }
 
-int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t *err) {
-    *out = (host_command_t){.out_path = NULL};
-    host_run_defaults(&out->run);
-    out->run.model.ffn = 0;
+/* What a pretrained encoder decides. */
+static int is_shape(const option_t *option) {
+    static const size_t places[] = {AT(run.model.n_layers), AT(run.model.hidden), AT(run.model.n_heads),
+                                    AT(run.model.ffn), AT(run.model.init_std)};
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (option->offset == places[i])
+            return 1;
+    return 0;
+}
+
+static int parse_all(int argc, char **argv, host_command_t *out, glue_error_t *err) {
     for (int i = 1; i < argc; i++) {
         const option_t *option = find_option(argv[i]);
         const char *text = NULL, *needed;
@@ -157,9 +168,31 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
                 return glue_fail(err, "--%s: nothing follows; %s is needed", option->name, option->argument);
             text = argv[++i];
         }
+        if (is_shape(option) && out->run.model_dir != NULL)
+            return glue_fail(err, "--%s: --model decides it; leave one of them out", option->name);
         needed = store(out, option, text, (char *)out + option->offset);
         if (needed != NULL)
             return glue_fail(err, "--%s: found \"%.60s\"; %s is needed", option->name, text, needed);
+    }
+    return 0;
+}
+
+/* Twice with --model: defaults follow from it and the task, and what is said beside it comes on top. */
+int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t *err) {
+    host_command_t defaults = {.n_threads = 1};
+
+    host_run_defaults(&defaults.run);
+    defaults.run.model.ffn = 0;
+    *out = defaults;
+    if (parse_all(argc, argv, out, err) != 0)
+        return -1;
+    if (out->run.model_dir != NULL) {
+        defaults.run.task = out->run.task;
+        defaults.run.model_dir = out->run.model_dir;
+        host_run_fine_tune_defaults(&defaults.run);
+        *out = defaults;
+        if (parse_all(argc, argv, out, err) != 0)
+            return -1;
     }
     finish_defaults(out);
     return 0;

@@ -8,6 +8,7 @@ typedef struct host_command {
     host_run_options_t run;
     const char *out_path; /* JSON report; NULL = stdout */
     int wants_help, is_quiet;
+    size_t n_threads; /* of matrix products */
 } host_command_t;
 
 /* argv is borrowed for the life of *out. */

@@ -54,7 +54,7 @@ host_param_t *host_params_add(host_params_t *params, const char *name, size_t ro
     p->group = columns == 0 ? HOST_GROUP_NO_DECAY : HOST_GROUP_DECAY;
     p->is_table = is_table;
     params->n++; /* counted before it is checked, so that host_params_free releases what there is */
-    return allocate(p) == 0 ? p : NULL;
+    return params->is_outline || allocate(p) == 0 ? p : NULL;
 }
 
 void host_params_free(host_params_t *params) {

@@ -25,15 +25,20 @@ static void put_source(FILE *file, const host_run_options_t *o, const host_workl
     (void)fprintf(file, "  \"task\": \"%s\",\n  \"data\": ", w->task->name);
     put_text(file, w->is_synthetic ? o->synthetic_dir : o->data_dir);
     (void)fprintf(file, ",\n  \"is_synthetic\": %s,\n", w->is_synthetic ? "true" : "false");
-    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu},\n", w->train.n_rows, w->dev.n_rows);
+    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu, \"second_dev\": %zu, \"skipped\": %zu},\n",
+                  w->train.n_rows, w->dev.n_rows, w->second_dev.n_rows, w->train.n_skipped + w->dev.n_skipped);
+    (void)fputs("  \"pretrained\": ", file);
+    put_text(file, o->model_dir != NULL ? o->model_dir : "");
+    (void)fputs(",\n", file);
     (void)fprintf(file, "  \"vocabulary\": {\"file\": %zu, \"used\": %zu, \"dev_pieces_made_unknown\": %zu},\n",
                   w->n_vocabulary_pieces, w->n_pieces, w->n_unknown_dev);
 }
 
 static void put_settings(FILE *file, const host_run_options_t *o, const host_run_result_t *r) {
-    const host_model_config_t *m = &o->model;
+    const host_model_config_t *m = &r->model;
     const host_train_options_t *t = &o->train;
 
+    (void)fprintf(file, "  \"max_tokens\": %zu,\n", o->max_tokens);
     (void)fprintf(file,
                   "  \"model\": {\"layers\": %zu, \"hidden\": %zu, \"heads\": %zu, \"ffn\": %zu, \"dropout\": %.9g, "
                   "\"dtype\": \"%s\", \"parameters\": %zu},\n",
@@ -62,12 +67,20 @@ static void put_optimizer(FILE *file, const host_run_options_t *o, const host_ru
     (void)fputs(",\n", file);
 }
 
-static void put_scores(FILE *file, const host_workload_t *w, const host_scores_t *s) {
+static void put_scores(FILE *file, const host_workload_t *w, const host_run_result_t *r) {
+    const host_scores_t *s = &r->scores;
+    double second;
+    const char *name = host_run_second_score(w, r, &second);
+
     (void)fprintf(file, "  \"metric\": {\"name\": \"%s\", \"value\": %.9g},\n", glue_metric_name(w->task->metric),
                   s->main);
+    if (name != NULL)
+        (void)fprintf(file, "  \"second\": {\"name\": \"%s\", \"value\": %.9g},\n", name, second);
     if (w->task->n_labels == 0)
         (void)fprintf(file, "  \"scores\": {\"pearson\": %.9g, \"spearman\": %.9g, \"loss\": %.9g},\n", s->pearson,
                       s->spearman, s->loss);
+    else if (w->task->n_labels > 2)
+        (void)fprintf(file, "  \"scores\": {\"accuracy\": %.9g, \"loss\": %.9g},\n", s->accuracy, s->loss);
     else
         (void)fprintf(file, "  \"scores\": {\"accuracy\": %.9g, \"f1\": %.9g, \"matthews\": %.9g, \"loss\": %.9g},\n",
                       s->accuracy, s->f1, s->matthews, s->loss);
@@ -92,7 +105,7 @@ static void put_report(FILE *file, const host_command_t *c, const host_workload_
     put_source(file, &c->run, w);
     put_settings(file, &c->run, r);
     put_optimizer(file, &c->run, r);
-    put_scores(file, w, &r->scores);
+    put_scores(file, w, r);
     (void)fprintf(file, "  \"seconds\": %.3f,\n", r->train.seconds);
     put_counters(file, r);
     put_losses(file, &r->train);

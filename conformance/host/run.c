@@ -5,6 +5,7 @@
 #include "glue/synthetic.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -28,6 +29,12 @@ void host_run_defaults(host_run_options_t *out) {
                   .clip_norm = 1.0,
                   .warmup_share = 0.1},
     };
+}
+
+void host_run_fine_tune_defaults(host_run_options_t *o) {
+    o->max_tokens = o->task->max_tokens;
+    o->train.n_steps = o->task->fine_tune_steps;
+    o->train.hyper.lr = 1e-4;
 }
 
 /* The vocabulary: the given file, else vocab.txt in the data directory or in the task's folder there. */
@@ -55,16 +62,33 @@ static int load_corpus(const host_run_options_t *o, const char *data_dir, glue_s
     return st;
 }
 
+/* The inverse of the map: which row of the vocabulary each kept piece was. */
+static int32_t *list_kept(const host_piece_map_t *map) {
+    int32_t *kept = malloc(map->n_new * sizeof *kept);
+
+    for (size_t i = 0; kept != NULL && i < map->n_old; i++)
+        if (map->new_of_old[i] >= 0)
+            kept[map->new_of_old[i]] = (int32_t)i;
+    return kept;
+}
+
+/* A pretrained table knows pieces that the training file lacks, so the dev files' pieces are kept as well: rows that no
+ * file asks for are never read, and nothing but the table's size changes. */
 static int renumber(const host_tokenizer_t *tokenizer, host_workload_t *w, glue_error_t *err) {
+    const host_corpus_t *corpora[] = {&w->train, &w->dev, &w->second_dev};
+    size_t n = !w->is_pretrained ? 1 : w->second_dev.n_rows > 0 ? 3 : 2;
     host_piece_map_t map;
 
-    if (host_piece_map_init(tokenizer, &w->train, &map, err) != 0)
+    if (host_piece_map_init(tokenizer, corpora, n, &map, err) != 0)
         return -1;
     (void)host_piece_map_apply(&map, &w->train);
     w->n_unknown_dev = host_piece_map_apply(&map, &w->dev);
+    if (w->second_dev.n_rows > 0)
+        w->n_unknown_dev += host_piece_map_apply(&map, &w->second_dev);
     w->n_pieces = map.n_new;
+    w->kept_pieces = list_kept(&map);
     host_piece_map_free(&map);
-    return 0;
+    return w->kept_pieces != NULL ? 0 : glue_fail(err, "corpus: out of memory for %zu pieces", w->n_pieces);
 }
 
 static int check_source(const host_run_options_t *o, glue_error_t *err) {
@@ -72,8 +96,6 @@ static int check_source(const host_run_options_t *o, glue_error_t *err) {
 
     if ((o->data_dir != NULL) == (o->synthetic_dir != NULL))
         return glue_fail(err, "exactly one of --data DIR (GLUE files) and --synthetic DIR (generated) is needed");
-    if (!o->task->is_enabled)
-        return glue_fail(err, "task %s is not enabled in this version", o->task->name);
     if (o->synthetic_dir != NULL && strcmp(o->task->name, "sst2") != 0)
         return glue_fail(err, "the generated corpus has the layout of sst2; task %s needs --data", o->task->name);
     if (o->max_tokens < MIN_TOKENS || o->max_tokens > MAX_TOKENS)
@@ -82,23 +104,63 @@ static int check_source(const host_run_options_t *o, glue_error_t *err) {
     return o->synthetic_dir != NULL ? glue_synthetic_ensure(o->synthetic_dir, err) : 0;
 }
 
+static int open_pretrained(const host_run_options_t *o, host_workload_t *w, glue_error_t *err) {
+    if (o->model_dir == NULL)
+        return 0;
+    if (host_pretrained_open(o->model_dir, &w->pretrained, err) != 0)
+        return -1;
+    w->is_pretrained = 1;
+    if (o->max_tokens > w->pretrained.config.max_positions)
+        return glue_fail(err, "max-tokens %zu; %s has %zu positions", o->max_tokens, o->model_dir,
+                         w->pretrained.config.max_positions);
+    return 0;
+}
+
+static int load_tokenizer(const host_run_options_t *o, const char *data_dir, host_workload_t *w, host_tokenizer_t **out,
+                          glue_error_t *err) {
+    char vocab[HOST_PRETRAINED_PATH_NBYTES];
+
+    if (w->is_pretrained && o->vocab_path == NULL)
+        (void)snprintf(vocab, sizeof vocab, "%s", w->pretrained.vocab_path);
+    else
+        find_vocab(o, data_dir, vocab, sizeof vocab);
+    if (host_tokenizer_load(vocab, out, err) != 0)
+        return -1;
+    w->n_pieces = w->n_vocabulary_pieces = host_tokenizer_n_pieces(*out);
+    if (!w->is_pretrained)
+        return 0;
+    if (w->n_pieces > w->pretrained.config.n_pieces) {
+        host_tokenizer_free(*out);
+        return glue_fail(err, "%s: has %zu pieces; the encoder of %s knows %zu", vocab, w->n_vocabulary_pieces,
+                         o->model_dir, w->pretrained.config.n_pieces);
+    }
+    if (w->pretrained.keeps_case)
+        host_tokenizer_keep_case(*out);
+    return 0;
+}
+
+static int load_files(const host_run_options_t *o, const char *data_dir, const host_tokenizer_t *tokenizer,
+                      host_workload_t *w, glue_error_t *err) {
+    if (load_corpus(o, data_dir, GLUE_TRAIN, tokenizer, &w->train, err) != 0 ||
+        load_corpus(o, data_dir, GLUE_DEV, tokenizer, &w->dev, err) != 0)
+        return -1;
+    if (o->task->second_dev_file != NULL &&
+        load_corpus(o, data_dir, GLUE_SECOND_DEV, tokenizer, &w->second_dev, err) != 0)
+        return -1;
+    return o->keeps_vocabulary ? 0 : renumber(tokenizer, w, err);
+}
+
 int host_workload_load(const host_run_options_t *o, host_workload_t *out, glue_error_t *err) {
     const char *data_dir = o->synthetic_dir != NULL ? o->synthetic_dir : o->data_dir;
     host_workload_t w = {.task = o->task, .is_synthetic = o->synthetic_dir != NULL};
     host_tokenizer_t *tokenizer = NULL;
-    char vocab[4096];
     int st = -1;
 
-    if (check_source(o, err) != 0)
-        return -1;
-    find_vocab(o, data_dir, vocab, sizeof vocab);
-    if (host_tokenizer_load(vocab, &tokenizer, err) != 0)
-        return -1;
-    w.n_pieces = w.n_vocabulary_pieces = host_tokenizer_n_pieces(tokenizer);
-    if (load_corpus(o, data_dir, GLUE_TRAIN, tokenizer, &w.train, err) == 0 &&
-        load_corpus(o, data_dir, GLUE_DEV, tokenizer, &w.dev, err) == 0)
-        st = o->keeps_vocabulary ? 0 : renumber(tokenizer, &w, err);
-    host_tokenizer_free(tokenizer);
+    if (check_source(o, err) == 0 && open_pretrained(o, &w, err) == 0 &&
+        load_tokenizer(o, data_dir, &w, &tokenizer, err) == 0) {
+        st = load_files(o, data_dir, tokenizer, &w, err);
+        host_tokenizer_free(tokenizer);
+    }
     if (st != 0)
         host_workload_free(&w);
     else
@@ -109,11 +171,20 @@ int host_workload_load(const host_run_options_t *o, host_workload_t *out, glue_e
 void host_workload_free(host_workload_t *w) {
     host_corpus_free(&w->train);
     host_corpus_free(&w->dev);
+    host_corpus_free(&w->second_dev);
+    host_pretrained_free(&w->pretrained);
+    free(w->kept_pieces);
+    w->kept_pieces = NULL;
 }
 
 static int make_model(const host_workload_t *w, const host_run_options_t *o, host_model_t *out, glue_error_t *err) {
     host_model_config_t config = o->model;
 
+    if (w->is_pretrained) {
+        config = w->pretrained.config;
+        config.dropout = o->model.dropout;
+        config.dtype = o->model.dtype;
+    }
     config.n_pieces = w->n_pieces;
     config.max_positions = o->max_tokens;
     config.is_regression = w->task->n_labels == 0;
@@ -121,6 +192,10 @@ static int make_model(const host_workload_t *w, const host_run_options_t *o, hos
     if (host_model_init(out, &config, err) != 0)
         return -1;
     host_model_randomise(out, o->train.seed);
+    if (w->is_pretrained && host_pretrained_fill(&w->pretrained, w->kept_pieces, out, err) != 0) {
+        host_model_free(out);
+        return -1;
+    }
     return 0;
 }
 
@@ -145,12 +220,15 @@ int host_run(const host_workload_t *w, const host_run_options_t *o, host_run_res
 
     if (make_model(w, o, &model, err) != 0)
         return -1;
+    result.model = model.config;
     result.n_param_elems = host_params_n_elems(&model.params);
     if (make_optimizer(o, &model, &optimizer, err) != 0)
         goto err_model;
     if (host_train(&model, optimizer, &w->train, &o->train, &result.train, err) != 0)
         goto err_optimizer;
     st = host_evaluate(&model, optimizer, &w->dev, &result.scores, err);
+    if (st == 0 && w->second_dev.n_rows > 0)
+        st = host_evaluate(&model, optimizer, &w->second_dev, &result.second_scores, err);
     describe_optimizer(optimizer, &result);
     if (st == 0)
         *out = result;
@@ -164,3 +242,12 @@ err_model:
 }
 
 void host_run_result_free(host_run_result_t *result) { host_train_result_free(&result->train); }
+
+const char *host_run_second_score(const host_workload_t *w, const host_run_result_t *r, double *out_value) {
+    if (w->second_dev.n_rows > 0) {
+        *out_value = r->second_scores.main;
+        return w->task->second_dev_file;
+    }
+    *out_value = r->scores.second;
+    return w->task->second_metric != GLUE_NO_METRIC ? glue_metric_name(w->task->second_metric) : NULL;
+}

@@ -21,6 +21,7 @@ struct host_tokenizer {
     int32_t *index; /* [n_index] piece id or -1 */
     size_t n_index; /* a power of two */
     int32_t pad, unk, cls, sep;
+    int keeps_case;
 };
 
 static size_t hash_bytes(const char *bytes, size_t nbytes) {
@@ -98,7 +99,7 @@ static int find_special(const host_tokenizer_t *t, const char *path, const char 
                         glue_error_t *err) {
     *out_id = host_tokenizer_id(t, piece);
     if (*out_id < 0)
-        return glue_fail(err, "%s: found no line %s among %zu; an uncased WordPiece vocabulary is needed", path, piece,
+        return glue_fail(err, "%s: found no line %s among %zu; a WordPiece vocabulary is needed", path, piece,
                          t->n_pieces);
     return 0;
 }
@@ -142,6 +143,8 @@ void host_tokenizer_free(host_tokenizer_t *t) {
     free(t->index);
     free(t);
 }
+
+void host_tokenizer_keep_case(host_tokenizer_t *t) { t->keeps_case = 1; }
 
 size_t host_tokenizer_n_pieces(const host_tokenizer_t *t) { return t->n_pieces; }
 
@@ -229,7 +232,7 @@ size_t host_tokenize(const host_tokenizer_t *tokenizer, const char *text, int32_
             finish_word(&w);
             continue;
         }
-        c = host_fold(c);
+        c = tokenizer->keeps_case ? c : host_fold(c);
         if (c == 0)
             continue;
         if (!host_is_punctuation(c) && !host_is_cjk(c)) {

@@ -1,7 +1,8 @@
-/* tokenizer.h - BERT's uncased WordPiece: text to piece ids.
+/* tokenizer.h - BERT's WordPiece: text to piece ids.
  *
- * Text is cleaned (controls dropped, any space a blank), folded (unicode.h), split at spaces, punctuation and CJK
- * characters, and each word is cut into the longest pieces that the vocabulary has, continuations being written
+ * Text is cleaned (controls dropped, any space a blank), folded (unicode.h; not for a cased vocabulary), split at
+ * spaces, punctuation and CJK characters, and each word is cut into the longest pieces that the vocabulary has,
+ * continuations being written
  * "##piece"; a word that cannot be cut, or of more than 100 characters, is [UNK].
  * The vocabulary is one piece per line, its line number from 0 its id; [PAD], [UNK], [CLS] and [SEP] must be there.
  * A loaded tokenizer is read-only: any thread may encode with it. */
@@ -17,6 +18,9 @@ typedef struct host_tokenizer host_tokenizer_t;
 
 /* Release with host_tokenizer_free. *out is written on success only. */
 int host_tokenizer_load(const char *vocab_path, host_tokenizer_t **out, glue_error_t *err);
+
+/* For a cased vocabulary (do_lower_case = false): letters stay as they are. Before the first encoding. */
+void host_tokenizer_keep_case(host_tokenizer_t *tokenizer);
 void host_tokenizer_free(host_tokenizer_t *tokenizer);
 
 size_t host_tokenizer_n_pieces(const host_tokenizer_t *tokenizer);

@@ -239,12 +239,9 @@ static int predict(loop_t *l, const host_corpus_t *corpus, predictions_t *p, glu
     return 0;
 }
 
-static double main_metric(const host_scores_t *s, glue_metric_kind_t kind) {
-    const double values[] = {[GLUE_ACCURACY] = s->accuracy,
-                             [GLUE_MATTHEWS] = s->matthews,
-                             [GLUE_F1] = s->f1,
-                             [GLUE_PEARSON] = s->pearson,
-                             [GLUE_SPEARMAN] = s->spearman};
+static double metric_of(const host_scores_t *s, glue_metric_kind_t kind) {
+    const double values[] = {[GLUE_ACCURACY] = s->accuracy, [GLUE_MATTHEWS] = s->matthews, [GLUE_F1] = s->f1,
+                             [GLUE_PEARSON] = s->pearson,   [GLUE_SPEARMAN] = s->spearman, [GLUE_NO_METRIC] = NAN};
 
     return 100.0 * values[kind];
 }
@@ -258,10 +255,13 @@ static void score(const host_corpus_t *corpus, const predictions_t *p, host_scor
         out->spearman = glue_spearman(p->scores, corpus->targets, n);
     } else {
         out->accuracy = glue_accuracy(p->classes, p->expected_classes, n);
+    }
+    if (corpus->task->n_labels == 2) {
         out->f1 = glue_f1(p->classes, p->expected_classes, n);
         out->matthews = glue_matthews(p->classes, p->expected_classes, n);
     }
-    out->main = main_metric(out, corpus->task->metric);
+    out->main = metric_of(out, corpus->task->metric);
+    out->second = metric_of(out, corpus->task->second_metric);
 }
 
 int host_evaluate(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus, host_scores_t *out,

@@ -42,7 +42,7 @@ typedef struct host_scores {
     double accuracy, f1, matthews; /* classification; f1 and matthews for two classes */
     double pearson, spearman;      /* regression */
     double loss;                   /* mean */
-    double main;                   /* the task's metric x 100 */
+    double main, second;           /* the task's metric and second_metric x 100; NAN where there is none */
 } host_scores_t;
 
 /* Scores the model as it is on a corpus. optimizer may be NULL; else it is told before a parameter is read. */

@@ -1,0 +1,45 @@
+/* safetensors.h - reads tensors from a safetensors file.
+ *
+ * The format: 8 bytes, the header's length as a little-endian number; a JSON object, name -> {"dtype", "shape",
+ * "data_offsets": [begin, end]}; the tensors' bytes, row-major and little-endian, without gap or overlap. Opening
+ * checks all of that against the file's length, so that a read of an opened file can only fail for input or output.
+ * Nothing is mapped: a file that is cut short while it is read is an error, not a signal. */
+#ifndef ZF_CONFORMANCE_HOST_SAFETENSORS_H
+#define ZF_CONFORMANCE_HOST_SAFETENSORS_H
+
+#include "glue/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HOST_TENSOR_MAX_DIMS = 8 };
+
+typedef struct host_tensor {
+    const char *name;  /* owned by the file */
+    const char *dtype; /* as in the header: "F32", "BF16", "I64", ... */
+    int n_dims;
+    uint64_t shape[HOST_TENSOR_MAX_DIMS];
+    uint64_t n_elems;
+    uint64_t offset, nbytes; /* offset from the file's start */
+} host_tensor_t;
+
+typedef struct host_safetensors host_safetensors_t;
+
+/* *out is written on success only; release with host_safetensors_close. path is copied. */
+int host_safetensors_open(const char *path, host_safetensors_t **out, glue_error_t *err);
+void host_safetensors_close(host_safetensors_t *file);
+
+size_t host_safetensors_n(const host_safetensors_t *file);
+const char *host_safetensors_path(const host_safetensors_t *file);
+
+/* The tensor of a name, or NULL. */
+const host_tensor_t *host_safetensors_find(const host_safetensors_t *file, const char *name);
+
+/* Whether host_safetensors_read can convert it: F32, F16 or BF16. */
+int host_tensor_is_float(const host_tensor_t *tensor);
+
+/* Elements first .. first+n-1 as float, exactly. */
+int host_safetensors_read(const host_safetensors_t *file, const host_tensor_t *tensor, uint64_t first, size_t n,
+                          float *out, glue_error_t *err);
+
+#endif
