@@ -49,25 +49,11 @@ void host_attention_forward(const host_attention_shape_t *shape, const host_real
 
             host_matmul(b.length, b.length, b.width, scale_of(shape), rows_of(&b, q), columns_of(&b, k), 0.0, probs,
                         b.length);
-            host_softmax(probs, b.length, b.length, b.length);
+            host_softmax_forward(probs, b.length, b.length);
             host_matmul(b.length, b.width, b.length, 1.0, (host_matrix_t){.data = probs, .stride = b.length},
                         rows_of(&b, v), 0.0, context + b.offset, b.stride);
             probs += b.length * b.length;
         }
-}
-
-/* d_scores = probs * (d_probs - sum over the row of d_probs * probs), in place of d_probs. */
-static void softmax_backward(const host_real_t *probs, size_t length, host_real_t *d_probs) {
-    for (size_t i = 0; i < length; i++) {
-        const host_real_t *p = probs + i * length;
-        host_real_t *d = d_probs + i * length;
-        host_real_t sum = 0;
-
-        for (size_t j = 0; j < length; j++)
-            sum += d[j] * p[j];
-        for (size_t j = 0; j < length; j++)
-            d[j] = p[j] * (d[j] - sum);
-    }
 }
 
 void host_attention_backward(const host_attention_shape_t *shape, const host_real_t *q, const host_real_t *k,
@@ -84,7 +70,7 @@ void host_attention_backward(const host_attention_shape_t *shape, const host_rea
                         b.stride);
             host_matmul(b.length, b.length, b.width, 1.0, rows_of(&b, d_context), columns_of(&b, v), 0.0, d_probs,
                         b.length);
-            softmax_backward(probs, b.length, d_probs);
+            host_softmax_backward(probs, b.length, b.length, d_probs);
             host_matmul(b.length, b.width, b.length, scale_of(shape), d_scores, rows_of(&b, k), 0.0, dq + b.offset,
                         b.stride);
             host_matmul(b.length, b.width, b.length, scale_of(shape), d_scores_transposed, rows_of(&b, q), 0.0,

@@ -17,7 +17,7 @@ static void linear_back(const host_affine_t *pair, const host_real_t *x, const h
 
 static void norm_back(const host_encoder_t *e, const host_affine_t *pair, const host_norm_kept_t *kept,
                       host_real_t *d) {
-    host_layer_norm_backward(d, pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
+    host_layer_norm_backward(pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
                              e->model->config.hidden, d, pair->weight->grad_sum, pair->bias->grad_sum);
 }
 
@@ -61,7 +61,7 @@ static void feed_forward_back(host_encoder_t *e, size_t i) {
     memcpy(b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i + 1, b->d_branch, n_elems);
     linear_back(&layer->down, kept->act, b->d_branch, n, 0, b->d_ffn);
-    host_gelu_backward(b->d_ffn, kept->up, kept->cdf, n * e->model->config.ffn, b->d_ffn);
+    host_gelu_backward(kept->up, kept->cdf, n * e->model->config.ffn, b->d_ffn);
     linear_back(&layer->up, kept->middle, b->d_ffn, n, 1, b->d);
 }
 

@@ -22,20 +22,20 @@ void host_linear_backward(const host_real_t *x, const host_real_t *weight, const
 void host_layer_norm_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
                              size_t width, double eps, host_real_t *y, host_real_t *normal,
                              host_real_t *inverse_deviation);
-/* dx may be dy. */
-void host_layer_norm_backward(const host_real_t *dy, const host_real_t *weight, const host_real_t *normal,
-                              const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *dx,
+/* In place: d is dy before and dx after. */
+void host_layer_norm_backward(const host_real_t *weight, const host_real_t *normal,
+                              const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *d,
                               host_real_t *d_weight, host_real_t *d_bias);
 
 /* GELU by the error function (Hendrycks and Gimpel, arXiv 1606.08415): y = x * cdf, cdf = (1 + erf(x / sqrt 2)) / 2,
  * kept for backward. */
 void host_gelu_forward(const host_real_t *x, size_t n_elems, host_real_t *y, host_real_t *cdf);
-/* dx may be dy. */
-void host_gelu_backward(const host_real_t *dy, const host_real_t *x, const host_real_t *cdf, size_t n_elems,
-                        host_real_t *dx);
+/* In place: d is dy before and dx after. */
+void host_gelu_backward(const host_real_t *x, const host_real_t *cdf, size_t n_elems, host_real_t *d);
 
-/* Each row of x [n, width] (row stride given) becomes its softmax, in place. */
-void host_softmax(host_real_t *x, size_t n, size_t width, size_t stride);
+/* Each row of x [n, width] becomes its softmax, in place; and d, its derivative, that of what went in. */
+void host_softmax_forward(host_real_t *x, size_t n, size_t width);
+void host_softmax_backward(const host_real_t *softmax, size_t n, size_t width, host_real_t *d);
 
 void host_add(host_real_t *x, const host_real_t *y, size_t n_elems);
 

@@ -9,14 +9,10 @@
 
 #ifdef HOST_COMPUTE_IN_DOUBLE
 typedef double host_real_t;
-#define host_real_exp exp
-#define host_real_erf erf
 #define host_real_sqrt sqrt
 #define host_real_tanh tanh
 #else
 typedef float host_real_t;
-#define host_real_exp expf
-#define host_real_erf erff
 #define host_real_sqrt sqrtf
 #define host_real_tanh tanhf
 #endif
