@@ -23,15 +23,21 @@ static const option_t options[] = {
     {"task", NULL, TASK, AT(task), "NAME", "GLUE task, default sst2"},
     {"data", NULL, TEXT, AT(data), "DIR",
      "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"},
+    {"model", NULL, TEXT, AT(model), "DIR",
+     "fine-tune this BERT encoder (config.json, model.safetensors, vocab.txt); without: from scratch"},
     {"seeds", NULL, COUNT, AT(n_seeds), "N", "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12)"},
     {"sync-seeds", "glue", COUNT, AT(n_sync_seeds), "N", "seeds of the synchronous mode (4, --full 8)"},
     {"config", NULL, TEXT, AT(config), "FILE", "the plugin's INI file"},
     {"set", NULL, SET, 0, "S.KEY=VALUE", "override a key of the INI file; may be repeated"},
     {"margin", "glue", REAL, AT(margin), "X", "how much worse is still as good, points (default: the task's, 1.0)"},
     {"full", NULL, SWITCH, AT(is_full), NULL, "more seeds and longer runs"},
-    {"steps", NULL, COUNT, AT(n_steps), "N", "optimizer steps of a run, default 2000, --full 4000"},
+    {"steps", NULL, COUNT, AT(n_steps), "N",
+     "optimizer steps of a run, default 2000, --model the task's; --full doubles it"},
     {"batch", NULL, COUNT, AT(batch), "N", "rows of a step, default 32"},
-    {"lr", NULL, NUMBER_TEXT, AT(lr), "X", "peak learning rate, default 1e-3"},
+    {"lr", NULL, NUMBER_TEXT, AT(lr), "X", "peak learning rate, default 1e-3, --model 1e-4"},
+    {"warmup", NULL, NUMBER_TEXT, AT(warmup), "X", "share of the steps in which the rate rises, default 0.1"},
+    {"dropout", NULL, NUMBER_TEXT, AT(dropout), "X", "probability, default none"},
+    {"max-tokens", NULL, NUMBER_TEXT, AT(max_tokens), "N", "cut longer texts, default 128, --model the task's"},
     {"dtype", NULL, TEXT, AT(dtype), "TYPE", "parameters and gradients: fp32 (default) or bf16"},
     {"jobs", NULL, COUNT, AT(n_jobs), "N", "runs at the same time, default 2"},
     {"out", NULL, TEXT, AT(out), "DIR", "results, plot and kept runs, default zf-conform-glue"},
@@ -141,6 +147,12 @@ void zg_options_print_help(const char *area) {
     (void)puts("exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive");
 }
 
+static size_t default_steps(const zg_options_t *o) {
+    size_t n = o->model != NULL ? o->task->fine_tune_steps : 2000;
+
+    return o->is_full ? 2 * n : n;
+}
+
 int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *out, glue_error_t *err) {
     *out = (zg_campaign_t){.task = o->task,
                            .data_dir = o->data,
@@ -148,12 +160,16 @@ int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *o
                            .config_path = o->config,
                            .host_path = host_path,
                            .out_dir = o->out != NULL ? o->out : "zf-conform-glue",
-                           .n_steps = o->n_steps != 0 ? o->n_steps
-                                      : o->is_full    ? 4000
-                                                      : 2000,
+                           .model_dir = o->model,
+                           .max_tokens = o->max_tokens,
+                           .warmup = o->warmup,
+                           .dropout = o->dropout,
+                           .n_steps = o->n_steps != 0 ? o->n_steps : default_steps(o),
                            .batch = o->batch != 0 ? o->batch : 32,
                            .n_jobs = o->n_jobs != 0 ? o->n_jobs : 2,
-                           .lr = o->lr != NULL ? o->lr : "1e-3",
+                           .lr = o->lr != NULL      ? o->lr
+                                 : o->model != NULL ? "1e-4"
+                                                    : "1e-3",
                            .dtype = o->dtype != NULL ? o->dtype : "fp32"};
     return zg_find_host(o->host, host_path, ZG_MAX_PATH, err);
 }

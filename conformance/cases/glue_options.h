@@ -5,13 +5,13 @@
 #include "glue_run.h"
 
 typedef struct zg_options {
-    const char *plugin, *config, *host, *data, *out, *readme, *svg;
+    const char *plugin, *config, *host, *data, *model, *out, *readme, *svg;
     const glue_task_t *task;
     const char *sets[ZG_MAX_SETS];
     size_t n_sets;
-    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs; /* 0 = the area's default */
-    const char *lr, *dtype;
-    double margin; /* points; 0 = the task's */
+    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;   /* 0 = the area's default */
+    const char *lr, *dtype, *max_tokens, *warmup, *dropout; /* NULL = the default */
+    double margin;                                          /* points; 0 = the task's */
     int is_full, wants_help;
 } zg_options_t;
 

@@ -12,13 +12,29 @@ static const char *source_name(const zg_campaign_t *c) {
     return c->data_dir == NULL ? "SYNTHETIC corpus (generated; says nothing about GLUE)" : "official files";
 }
 
+const char *zg_encoder_name(const zg_campaign_t *c, char *out, size_t nbytes) {
+    if (c->model_dir == NULL)
+        (void)snprintf(out, nbytes, "encoder from scratch");
+    else
+        (void)snprintf(out, nbytes, "pretrained encoder (sha256 %.8s)", c->model_hash[1]);
+    return out;
+}
+
 void zg_print_source(FILE *file, const zg_campaign_t *c, const zg_result_t *results, const char *plugin_version) {
+    char encoder[80];
+
     (void)fprintf(file, "task %s, %s: %zu train rows (sha256 %.8s), %zu dev rows (%.8s)\n", c->task->name,
                   source_name(c), c->n_train, c->train_hash, c->n_dev, c->dev_hash);
+    if (c->n_second_dev > 0)
+        (void)fprintf(file, "second dev set %s: %zu rows (%.8s)\n", c->task->second_dev_file, c->n_second_dev,
+                      c->second_dev_hash);
+    if (c->n_skipped > 0)
+        (void)fprintf(file, "SKIPPED %zu lines that lack columns\n", c->n_skipped);
     (void)fprintf(file,
-                  "reference host: encoder from scratch, %.0f parameters in %s; %zu steps of %zu rows, peak rate %s, "
+                  "reference host: %s, %.0f parameters in %s; %zu steps of %zu rows, peak rate %s, "
                   "AdamW\nplugin %s\n",
-                  zg_result_of(c, results, 0, 1)->n_params, c->dtype, c->n_steps, c->batch, c->lr, plugin_version);
+                  zg_encoder_name(c, encoder, sizeof encoder), zg_result_of(c, results, 0, 1)->n_params, c->dtype,
+                  c->n_steps, c->batch, c->lr, plugin_version);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -28,6 +44,22 @@ static void print_cell(const zg_campaign_t *c, const zg_result_t *results, size_
         (void)printf("  %12.2f", zg_result_of(c, results, arm, seed)->metric);
     else
         (void)printf("  %12s", "-");
+}
+
+/* The score that GLUE reports beside the metric; it is not judged. */
+static void print_second(const zg_report_t *r) {
+    const zg_campaign_t *c = r->campaign;
+    const glue_task_t *task = c->task;
+    size_t second = offsetof(zg_result_t, second);
+
+    if (task->second_dev_file == NULL && task->second_metric == GLUE_NO_METRIC)
+        return;
+    (void)printf("  mean of %s x 100:",
+                 task->second_dev_file != NULL ? task->second_dev_file : glue_metric_name(task->second_metric));
+    for (size_t arm = 0; arm < ZG_N_ARMS; arm++)
+        (void)printf("%s %s %.2f", arm > 0 ? "," : "", c->arms[arm].title,
+                     zg_mean(c, r->results, arm, c->arms[arm].n_seeds, second));
+    (void)printf("\n");
 }
 
 static void print_seeds(const zg_report_t *r) {
@@ -47,6 +79,7 @@ static void print_seeds(const zg_report_t *r) {
     for (size_t arm = 0; arm < ZG_N_ARMS; arm++)
         (void)printf("  %12.2f", zg_mean(c, r->results, arm, c->arms[arm].n_seeds, metric));
     (void)printf("  %+12.2f\n", r->judgements[ZG_ZENFLOW].verdict.mean_difference);
+    print_second(r);
     if (c->arms[ZG_SYNCHRONOUS].n_seeds < n_both)
         (void)printf("  (the synchronous mode ran %zu seeds only; its differences below are over those)\n",
                      c->arms[ZG_SYNCHRONOUS].n_seeds);
@@ -131,7 +164,9 @@ void zg_put_number(FILE *file, const char *name, double value, const char *end) 
 void zg_put_source(FILE *file, const zg_campaign_t *c, const zg_result_t *results, const char *plugin_version) {
     (void)fprintf(file, "  \"task\": \"%s\",\n  \"metric\": \"%s\",\n  \"is_synthetic\": %s,\n", c->task->name,
                   glue_metric_name(c->task->metric), c->data_dir == NULL ? "true" : "false");
-    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu},\n", c->n_train, c->n_dev);
+    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu, \"second_dev\": %zu, \"skipped\": %zu},\n",
+                  c->n_train, c->n_dev, c->n_second_dev, c->n_skipped);
+    (void)fprintf(file, "  \"encoder_sha256\": \"%s\",\n", c->model_hash[1]);
     (void)fprintf(file, "  \"sha256\": {\"train\": \"%s\", \"dev\": \"%s\", \"vocabulary\": \"%s\"},\n", c->train_hash,
                   c->dev_hash, c->vocab_hash);
     (void)fprintf(file, "  \"plugin\": \"%s\",\n  \"dtype\": \"%s\",\n", plugin_version, c->dtype);
@@ -199,6 +234,10 @@ static void put_arm(FILE *file, const zg_report_t *r, size_t arm) {
         (void)fprintf(file, "%s\"%s\"", i > 0 ? ", " : "", a->sets[i]);
     (void)fputs("],\n    ", file);
     put_list(file, r, arm, offsetof(zg_result_t, metric), "metric");
+    if (isfinite(zg_result_of(r->campaign, r->results, arm, 1)->second)) {
+        (void)fputs(",\n    ", file);
+        put_list(file, r, arm, offsetof(zg_result_t, second), "second_metric");
+    }
     (void)fputs(",\n    ", file);
     put_list(file, r, arm, offsetof(zg_result_t, last_quarter), "last_quarter_loss");
     (void)fputs(",\n    ", file);
@@ -256,8 +295,8 @@ int zg_write_plot(const zg_campaign_t *c, const zg_result_t *results, const int 
 
     (void)snprintf(subtitle, sizeof subtitle, "%s, %s, %.0f parameters, %zu rows per step, peak rate %s", c->task->name,
                    source_name(c), zg_result_of(c, results, 0, 1)->n_params, c->batch, c->lr);
-    (void)snprintf(y_label, sizeof y_label, "cross entropy, nats per row (seed mean, %zu-step running mean)",
-                   2 * half + 1);
+    (void)snprintf(y_label, sizeof y_label, "%s (seed mean, %zu-step running mean)",
+                   c->task->n_labels == 0 ? "squared error per row" : "cross entropy, nats per row", 2 * half + 1);
     if (mean == NULL || curves == NULL || lines == NULL) {
         (void)glue_fail(err, "out of memory");
     } else {

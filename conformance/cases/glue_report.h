@@ -23,6 +23,9 @@ void zg_print_source(FILE *file, const zg_campaign_t *campaign, const zg_result_
 
 void zg_print_glue(const zg_report_t *report);
 
+/* What the encoder starts from, as part of a sentence. Returns out. */
+const char *zg_encoder_name(const zg_campaign_t *campaign, char *out, size_t out_nbytes);
+
 /* Members "task" ... "seeds" of a JSON object: what was run on what. No path but the arms' settings. */
 void zg_put_source(FILE *file, const zg_campaign_t *campaign, const zg_result_t *results, const char *plugin_version);
 /* A number, or null where it is not finite. */

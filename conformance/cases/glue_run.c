@@ -99,15 +99,32 @@ static int hash_file(const char *path, char *out, glue_error_t *err) {
     return zg_sha256_file(path, out) == 0 ? 0 : glue_fail(err, "%s: cannot read: %s", path, strerror(errno));
 }
 
-/* The vocabulary where zf-host looks for it: beside the task's files, else in the data folder. */
+/* The vocabulary where zf-host looks for it: the encoder's, or beside the task's files, else in the data folder. */
 static int hash_vocabulary(zg_campaign_t *c, const char *data_dir, glue_error_t *err) {
     char path[ZG_MAX_PATH];
 
+    if (c->model_dir != NULL)
+        return join(path, c->model_dir, "vocab.txt", err) != 0 ? -1 : hash_file(path, c->vocab_hash, err);
     if (snprintf(path, sizeof path, "%s/%s/vocab.txt", data_dir, c->task->folder) >= (int)sizeof path)
         return glue_fail(err, "%s: the path is too long", data_dir);
     if (access(path, F_OK) != 0 && join(path, data_dir, "vocab.txt", err) != 0)
         return -1;
     return hash_file(path, c->vocab_hash, err);
+}
+
+static int hash_model(zg_campaign_t *c, glue_error_t *err) {
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer_config.json"};
+    char path[ZG_MAX_PATH];
+
+    for (size_t i = 0; c->model_dir != NULL && i < sizeof names / sizeof names[0]; i++) {
+        int is_optional = i == 2;
+
+        if (join(path, c->model_dir, names[i], err) != 0)
+            return -1;
+        if ((!is_optional || access(path, F_OK) == 0) && hash_file(path, c->model_hash[i], err) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int hash_split(const zg_campaign_t *c, const char *data_dir, glue_split_t split, char *out, glue_error_t *err) {
@@ -118,34 +135,54 @@ static int hash_split(const zg_campaign_t *c, const char *data_dir, glue_split_t
     return hash_file(path, out, err);
 }
 
-int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
-    const char *data_dir = c->data_dir;
+/* Reads everything that zf-host will read, so that a bad file is found before hours of training. */
+static int check_workload(zg_campaign_t *c, glue_error_t *err) {
     host_run_options_t options;
     host_workload_t workload;
 
-    if (zg_make_folder(c->out_dir, err) != 0 || join(c->synthetic_dir, c->out_dir, "synthetic", err) != 0)
-        return -1;
     host_run_defaults(&options);
     options.task = c->task;
-    options.data_dir = data_dir;
-    options.synthetic_dir = data_dir == NULL ? c->synthetic_dir : NULL;
+    options.data_dir = c->data_dir;
+    options.synthetic_dir = c->data_dir == NULL ? c->synthetic_dir : NULL;
+    options.model_dir = c->model_dir;
+    if (c->model_dir != NULL)
+        host_run_fine_tune_defaults(&options);
+    if (c->max_tokens != NULL)
+        options.max_tokens = strtoul(c->max_tokens, NULL, 10);
     if (host_workload_load(&options, &workload, err) != 0)
         return -1;
     c->n_train = workload.train.n_rows;
     c->n_dev = workload.dev.n_rows;
+    c->n_second_dev = workload.second_dev.n_rows;
+    c->n_skipped = workload.train.n_skipped + workload.dev.n_skipped;
     host_workload_free(&workload);
-    data_dir = data_dir != NULL ? data_dir : c->synthetic_dir;
+    return 0;
+}
+
+static int hash_data(zg_campaign_t *c, glue_error_t *err) {
+    const char *data_dir = c->data_dir != NULL ? c->data_dir : c->synthetic_dir;
+
     if (hash_split(c, data_dir, GLUE_TRAIN, c->train_hash, err) != 0 ||
-        hash_split(c, data_dir, GLUE_DEV, c->dev_hash, err) != 0 || hash_vocabulary(c, data_dir, err) != 0 ||
+        hash_split(c, data_dir, GLUE_DEV, c->dev_hash, err) != 0 || hash_vocabulary(c, data_dir, err) != 0)
+        return -1;
+    return c->task->second_dev_file == NULL ? 0 : hash_split(c, data_dir, GLUE_SECOND_DEV, c->second_dev_hash, err);
+}
+
+int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
+    if (zg_make_folder(c->out_dir, err) != 0 || join(c->synthetic_dir, c->out_dir, "synthetic", err) != 0 ||
+        check_workload(c, err) != 0 || hash_data(c, err) != 0 || hash_model(c, err) != 0 ||
         hash_file(c->plugin_path, c->plugin_hash, err) != 0 || hash_file(c->host_path, c->host_hash, err) != 0)
         return -1;
     c->config_hash[0] = '\0';
     return c->config_path == NULL ? 0 : hash_file(c->config_path, c->config_hash, err);
 }
 
-/* The processor's name: sums of matrix products are ordered by it. */
+static void hash_text(zg_sha256_t *hash, const char *text) { zg_sha256_update(hash, text, strlen(text) + 1); }
+
+/* The processor's name, and what OpenBLAS is told to take it for: sums of matrix products are ordered by it. */
 static void hash_machine(zg_sha256_t *hash) {
     char line[256];
+    const char *core = getenv("OPENBLAS_CORETYPE");
     FILE *file = fopen("/proc/cpuinfo", "r");
 
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
@@ -155,9 +192,8 @@ static void hash_machine(zg_sha256_t *hash) {
         }
     if (file != NULL)
         (void)fclose(file);
+    hash_text(hash, core != NULL ? core : "");
 }
-
-static void hash_text(zg_sha256_t *hash, const char *text) { zg_sha256_update(hash, text, strlen(text) + 1); }
 
 /* Where the run is kept. arguments: those that decide it. */
 static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, const char *const *arguments,
@@ -170,7 +206,10 @@ static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, co
         hash_text(&hash, arguments[i]);
     hash_text(&hash, c->train_hash);
     hash_text(&hash, c->dev_hash);
+    hash_text(&hash, c->second_dev_hash);
     hash_text(&hash, c->vocab_hash);
+    for (size_t i = 0; i < sizeof c->model_hash / sizeof c->model_hash[0]; i++)
+        hash_text(&hash, c->model_hash[i]);
     hash_text(&hash, c->host_hash);
     hash_text(&hash, arm->is_plugin ? c->plugin_hash : "");
     hash_text(&hash, arm->is_plugin ? c->config_hash : "");
@@ -191,6 +230,12 @@ static size_t list_arguments(const zg_campaign_t *c, const zg_arm_t *arm, const 
     ADD("--batch", p->batch_text);
     ADD("--lr", c->lr);
     ADD("--dtype", c->dtype);
+    if (c->max_tokens != NULL)
+        ADD("--max-tokens", c->max_tokens);
+    if (c->warmup != NULL)
+        ADD("--warmup", c->warmup);
+    if (c->dropout != NULL)
+        ADD("--dropout", c->dropout);
     ADD("--optimizer", arm->is_plugin ? "plugin" : "adamw");
     for (size_t i = 0; arm->is_plugin && i < arm->n_sets; i++)
         ADD("--set", arm->sets[i]);
@@ -203,6 +248,8 @@ static void add_places(const zg_campaign_t *c, const zg_arm_t *arm, const pendin
         ADD("--data", c->data_dir);
     else
         ADD("--synthetic", c->synthetic_dir);
+    if (c->model_dir != NULL)
+        ADD("--model", c->model_dir);
     if (arm->is_plugin)
         ADD("--plugin", c->plugin_path);
     if (arm->is_plugin && c->config_path != NULL)
@@ -228,6 +275,7 @@ static int parse_result(const zg_campaign_t *c, char *text, zg_result_t *out) {
     size_t n = c->n_steps, quarter = n / 4 > 0 ? n / 4 : 1;
     zg_result_t r = {.text = text,
                      .metric = zg_json_number(text, "report.metric.value", NAN),
+                     .second = zg_json_number(text, "report.second.value", NAN),
                      .dev_loss = zg_json_number(text, "report.scores.loss", NAN),
                      .seconds = zg_json_number(text, "report.seconds", NAN),
                      .n_params = zg_json_number(text, "report.model.parameters", NAN),

@@ -5,8 +5,8 @@
  * one seed are pairs. Every run is a process of zf-host of its own, with one thread of matrix products.
  *
  * A finished run is kept in OUT/runs under a name that holds the SHA-256 of everything that decides its result: the
- * arguments, the contents of the data files, the host's program, the plugin, its INI file, and the machine's processor
- * (matrix products round differently on another). What is kept is not run again. */
+ * arguments, the contents of the data files and of a pretrained encoder's, the host's program, the plugin, its INI
+ * file, and the machine's processor (matrix products round differently on another). What is kept is not run again. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_RUN_H
 #define ZF_CONFORMANCE_CASES_GLUE_RUN_H
 
@@ -29,18 +29,23 @@ typedef struct zg_arm {
 
 typedef struct zg_campaign {
     const glue_task_t *task;
-    const char *data_dir; /* official files; NULL = the generated corpus */
+    const char *data_dir;  /* official files; NULL = the generated corpus */
+    const char *model_dir; /* pretrained encoder; NULL = from scratch */
     const char *plugin_path, *config_path, *host_path;
     const char *out_dir;
     char synthetic_dir[ZG_MAX_PATH];
     size_t n_steps, batch, n_jobs;
-    const char *lr, *dtype; /* as on zf-host's command line */
+    const char *lr, *dtype;                    /* as on zf-host's command line */
+    const char *max_tokens, *warmup, *dropout; /* the same, NULL = its default */
     const zg_arm_t *arms;
     size_t n_arms;
     /* Filled by zg_campaign_prepare. */
-    size_t n_train, n_dev;
+    size_t n_train, n_dev, n_second_dev, n_skipped;
     char train_hash[ZG_SHA256_HEX_NBYTES], dev_hash[ZG_SHA256_HEX_NBYTES], vocab_hash[ZG_SHA256_HEX_NBYTES];
     char plugin_hash[ZG_SHA256_HEX_NBYTES], host_hash[ZG_SHA256_HEX_NBYTES], config_hash[ZG_SHA256_HEX_NBYTES];
+    char second_dev_hash[ZG_SHA256_HEX_NBYTES];
+    /* Of the encoder: config.json, model.safetensors, tokenizer_config.json; empty where there is none. */
+    char model_hash[3][ZG_SHA256_HEX_NBYTES];
 } zg_campaign_t;
 
 /* One finished run. */
@@ -48,6 +53,7 @@ typedef struct zg_result {
     int is_kept;   /* it was there already */
     char *text;    /* {"peak_rss_bytes": N, "report": what zf-host wrote}; owned */
     double metric; /* the task's, x 100 */
+    double second; /* the score that GLUE reports beside it, x 100; NAN where the task has one */
     double dev_loss;
     double last_quarter; /* mean training loss of the last quarter of the steps */
     double seconds, peak_rss_nbytes, n_params;
