@@ -99,6 +99,14 @@ class InternalError(ZfError):
     status = _abi.ERR_INTERNAL
 
 
+class StorageError(ZfError, OSError):
+    status = _abi.ERR_STORAGE
+
+
+class CheckpointError(ZfError, ValueError):
+    status = _abi.ERR_CHECKPOINT
+
+
 class GradientError(ParamError):
     """A step that cannot be right: no gradient at all, or one for a frozen parameter."""
 
@@ -106,7 +114,7 @@ class GradientError(ParamError):
 CLASSES = {cls.status: cls for cls in (
     ArgumentError, AbiError, UnsupportedFieldError, StateError, ConfigError, ParamError, DtypeError, ShapeError,
     DeviceError, OutOfMemoryError, OverwrittenError, NonfiniteError, DeadlineError, PoisonedError, ForkedError,
-    BusyError, InternalError)}
+    BusyError, InternalError, StorageError, CheckpointError)}
 
 
 def new_record():

@@ -26,6 +26,8 @@ from . import _abi, errors, library, tensors
 _LEVELS = {_abi.LOG_ERROR: logging.ERROR, _abi.LOG_WARN: logging.WARNING, _abi.LOG_INFO: logging.INFO,
            _abi.LOG_DEBUG: logging.DEBUG}
 FENCE_TIMEOUT_NS = 600 * 10**9
+RULES = {"adamw": _abi.RULE_ADAMW, "adam": _abi.RULE_ADAM, "sgd": _abi.RULE_SGD,
+         "sgd_nesterov": _abi.RULE_SGD_NESTEROV, "lion": _abi.RULE_LION}
 
 
 @dataclasses.dataclass
@@ -120,9 +122,12 @@ def _make_host(logger, ctx_name):
 class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
-    before it reads parameters. log: a logging.Logger."""
+    before it reads parameters. rule: a key of RULES. log: a logging.Logger."""
 
-    def __init__(self, config=None, overrides=None, *, fetch=False, lib=None, log=None, name="python"):
+    def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", lib=None, log=None,
+                 name="python"):
+        if rule not in RULES:
+            raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         self.lib = lib if isinstance(lib, library.Library) else library.load(lib)
         self.table = self.lib.table
         self.lock = threading.RLock()
@@ -134,10 +139,10 @@ class Instance:
                                   device_type=_abi.DEVICE_CPU)
         self._host = _make_host(self.log, name)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
-        self.handle = self._create(config, overrides, fetch)
+        self.handle = self._create(config, overrides, fetch, RULES[rule])
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, self._host, self.lib)
 
-    def _create(self, config, overrides, fetch):
+    def _create(self, config, overrides, fetch, rule):
         text, path, lines = _split_config(config)
         lines += _config_lines(overrides)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
@@ -146,7 +151,8 @@ class Instance:
             struct_size=C.sizeof(_abi.CreateArgs), flags=_abi.CREATE_CAP_FETCH if fetch else 0,
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
-            overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU)
+            overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU,
+            rule=rule)
         self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
         return out.value
 

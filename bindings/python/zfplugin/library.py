@@ -7,6 +7,7 @@ depends on); a common ABI; a table with every slot of it.
 Where the library is looked for: the path given; $ZFPLUGIN_LIBRARY; $ZFPLUGIN_PATH (what C hosts use); the file inside
 this package; the dynamic linker's own places. A path that is given but wrong is an error, never passed over.
 """
+import contextlib
 import ctypes
 import os
 import platform
@@ -16,6 +17,7 @@ from pathlib import Path
 from . import _abi, errors
 
 SONAME = "libzfplugin.so.1"
+_INSIDE = Path(__file__).resolve().parent / "lib"
 VARIABLES = ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH")
 SERVED_ABIS = (_abi.ABI_0_1,)  # one per major, newest first
 
@@ -41,7 +43,7 @@ def find(path=None):
     for variable in VARIABLES:
         if os.environ.get(variable):
             return os.environ[variable]
-    inside = Path(__file__).parent / "lib" / SONAME
+    inside = _INSIDE / SONAME
     return str(inside) if inside.exists() else SONAME
 
 
@@ -52,7 +54,7 @@ def _check_elf(path, header):
     if header[4] != bits // 32:
         raise errors.LoadError(f"{path} is a {32 * header[4]}-bit library, this Python is {bits}-bit; install the "
                                "matching one")
-    if len(header) < 20:
+    if len(header) < 64:
         raise errors.LoadError(f"{path} is cut short: {len(header)} bytes; copy it again")
     kind, machine = struct.unpack_from("<HH" if header[5] == 1 else ">HH", header, 16)
     own = _MACHINES.get(platform.machine())
@@ -63,21 +65,45 @@ def _check_elf(path, header):
         raise errors.LoadError(f"{path} is an ELF file but not a shared library (type {kind}); {_HINT}")
 
 
+def _check_whole(path, file):
+    """A file that ends before its segments do would kill the process with SIGBUS in dlopen."""
+    file.seek(0)
+    header = file.read(64)
+    if header[4] != 2 or header[5] != 1:  # 64-bit, little-endian: what the plugin is built for today
+        return
+    table, entry_nbytes, n_entries = (struct.unpack_from("<Q", header, 32)[0], *struct.unpack_from("<HH", header, 54))
+    file.seek(table)
+    segments = file.read(entry_nbytes * n_entries)
+    need = table + entry_nbytes * n_entries
+    for at in range(0, len(segments) - 55, max(entry_nbytes, 56)):
+        kind, offset, nbytes = (struct.unpack_from("<I", segments, at)[0], struct.unpack_from("<Q", segments, at + 8)[0],
+                                struct.unpack_from("<Q", segments, at + 32)[0])
+        if kind == 1:  # PT_LOAD
+            need = max(need, offset + nbytes)
+    have = file.seek(0, os.SEEK_END)
+    if have < need:
+        raise errors.LoadError(f"{path} is cut short: it has {have} bytes and needs {need}; copy it again")
+
+
 def _check_file(path):
     """path has a slash. The dynamic linker's words for the same cases mislead."""
     try:
         if os.path.isdir(path):
             raise errors.LoadError(f"{path} is a directory; name the library itself, e.g. {path}/{SONAME}")
         with open(path, "rb") as file:
-            header = file.read(64)
+            _check_elf(path, file.read(64))
+            _check_whole(path, file)
     except OSError as problem:
+        if isinstance(problem, errors.ZfError):
+            raise
         raise errors.LoadError(f"{path}: {problem.strerror}; {_HINT}", native_code=problem.errno or 0) from None
-    _check_elf(path, header)
 
 
 def _open(path):
     if "/" in path:
         _check_file(path)
+    with contextlib.suppress(OSError):  # the package's own copy; a library that is loaded is found by its name
+        ctypes.CDLL(str(_INSIDE / "libinih.so.1"))
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:

@@ -114,8 +114,21 @@ def _of_dlpack(array, name):
                       _Capsule(array, capsule), (dl.device_type, dl.device_id))
 
 
+def _of_buffer(array, name):
+    buffer = memoryview(array)
+    if buffer.format not in ("f", "d", "i", "q", "l") or not buffer.c_contiguous:
+        raise errors.DtypeError(f'"{name}" is a buffer of format {buffer.format!r}; supported: contiguous "f" (float32)')
+    code = _abi.DTYPE_CODE_FLOAT if buffer.format in "fd" else _abi.DTYPE_CODE_INT
+    data = 0
+    if buffer.nbytes and not buffer.readonly:
+        data = C.addressof(C.c_char.from_buffer(buffer))
+    elif buffer.nbytes:
+        raise errors.ArgumentError(f'"{name}" is read-only memory')
+    return TensorView(data, (code, 8 * buffer.itemsize), buffer.shape, None, buffer)
+
+
 def view(array, name="tensor"):
-    """A TensorView of a torch tensor, a numpy array or anything with __dlpack__."""
+    """A TensorView of a torch tensor, a numpy array, anything with __dlpack__, or a float buffer (array.array)."""
     if isinstance(array, TensorView):
         return array
     module = type(array).__module__.partition(".")[0]
@@ -125,5 +138,11 @@ def view(array, name="tensor"):
         return _of_numpy(array, name)
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, name)
+    try:
+        memoryview(array)
+    except TypeError:
+        pass
+    else:
+        return _of_buffer(array, name)
     raise errors.ArgumentError(f'"{name}" is a {type(array).__name__}: need a torch tensor, a numpy array or an object '
                                "with __dlpack__")

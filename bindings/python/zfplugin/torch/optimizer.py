@@ -32,6 +32,7 @@ class ZenFlow(torch.optim.Optimizer):
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; per group too; read at every step.
     config: path of an INI file, INI text, or {"section.key": value}; None = the plugin's defaults.
     overrides: list of "section.key=value", or a dict; applied after config.
+    rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion".
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
     fetch: let updates go on after step() returns and wait in forward pre-hooks of the model's modules instead. Whoever
@@ -46,7 +47,7 @@ class ZenFlow(torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
-                 clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None, accumulation_steps=None,
+                 rule="adamw", clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None, accumulation_steps=None,
                  overlap=True, unscale_in_plugin=False, library=None, log=None):
         self._feed = self._table = self._instance = None
         if fetch and model is None:
@@ -68,7 +69,7 @@ class ZenFlow(torch.optim.Optimizer):
             for name, param in model.named_parameters():
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self._instance = Instance(config, overrides, fetch=fetch, lib=library, log=self.log, name="torch")
+        self._instance = Instance(config, overrides, fetch=fetch, rule=rule, lib=library, log=self.log, name="torch")
         self._finalizer = weakref.finalize(self, _close, self._instance, [])
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------

@@ -1,0 +1,114 @@
+"""What the tests share: the package of this checkout, small models, and torch's AdamW as the reference.
+
+The plugin's exact mode is update_interval = 1 with publish_lag = 0, or topk_ratio = 1: the weights are AdamW's at every
+step. torch rounds in another order, so the two agree within BOUND, not bit for bit.
+"""
+import copy
+import logging
+import os
+import sys
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+if not os.environ.get("ZF_TEST_INSTALLED"):  # else the package that pip installed
+    sys.path.insert(0, str(HERE.parent))
+
+SYNCHRONOUS = {"zenflow.update_interval": 1, "zenflow.publish_lag": 0}
+ALL_SELECTED = {"zenflow.topk_ratio": 1}
+QUIET = {"log.level": "warn"}
+BOUND = 2e-5  # of |plugin - torch|, absolute, for weights of about 1 after 1000 steps at lr 1e-3
+
+
+def library_path():
+    for variable in ("ZFPLUGIN_LIBRARY", "ZFPLUGIN_PATH"):
+        if os.environ.get(variable):
+            return os.environ[variable]
+    return None
+
+
+def config(*parts):
+    out = dict(QUIET)
+    for part in parts or (SYNCHRONOUS,):
+        out.update(part)
+    return out
+
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    torch = None
+else:
+    torch.set_num_threads(1)
+
+    def mlp(seed=0, width=24, dtype=torch.float32, n_hidden=2):
+        torch.manual_seed(seed)
+        layers = [nn.Linear(8, width), nn.GELU()]
+        for _ in range(n_hidden):
+            layers += [nn.Linear(width, width), nn.LayerNorm(width), nn.GELU()]
+        return nn.Sequential(*layers, nn.Linear(width, 4)).to(dtype)
+
+    def batch(step, dtype=torch.float32, n=16):
+        generator = torch.Generator().manual_seed(1000 + step)
+        x = torch.randn(n, 8, generator=generator)
+        y = torch.stack([x[:, :4].sum(1), x[:, 4:].sum(1).sin(), x.prod(1), x[:, 0] * x[:, 1]], 1)
+        return x.to(dtype), y.to(dtype)
+
+    def loss_of(model, step, dtype=torch.float32):
+        x, y = batch(step, dtype)
+        return nn.functional.mse_loss(model(x).float(), y.float())
+
+    def twins(make=mlp, **kwargs):
+        """Two models of the same weights: for the plugin and for torch's AdamW."""
+        ours = make(**kwargs)
+        return ours, copy.deepcopy(ours)
+
+    def worst(ours, theirs):
+        """Largest difference of the weights, and the name of the parameter it is in."""
+        pairs = zip(ours.named_parameters(), theirs.parameters())
+        return max(((a.detach().double() - b.detach().double()).abs().max().item(), name)
+                   for (name, a), b in pairs if a.numel())
+
+    def zenflow(model, **kwargs):
+        import zfplugin.torch
+
+        kwargs.setdefault("config", config())
+        return zfplugin.torch.ZenFlow(model.named_parameters(), **kwargs)
+
+
+class TorchTest(unittest.TestCase):
+    """Base of tests that need torch: skipped without; optimizers made with self.zenflow() are closed."""
+
+    def setUp(self):
+        if torch is None:
+            self.skipTest("torch is not installed")
+        self.made = []
+
+    def tearDown(self):
+        for opt in self.made:
+            opt.close()
+
+    def zenflow(self, model, **kwargs):
+        self.made.append(zenflow(model, **kwargs))
+        return self.made[-1]
+
+    def assert_same(self, ours, theirs, bound=BOUND):
+        difference, name = worst(ours, theirs)
+        self.assertLessEqual(difference, bound, f"worst in {name}")
+
+    def train_both(self, ours, theirs, opt, reference, n_steps, one_step):
+        """one_step(model, optimizer, step) on both; compares at the end."""
+        for step in range(n_steps):
+            one_step(theirs, reference, step)
+            one_step(ours, opt, step)
+
+    def messages(self, level=logging.WARNING):
+        return self.assertLogs("zfplugin", level)
+
+
+def plain_step(model, opt, step):
+    opt.zero_grad()
+    loss_of(model, step).backward()
+    opt.step()

@@ -1,0 +1,34 @@
+"""The ctypes structs are the golden layout's, member by member; the generated file is up to date."""
+import ctypes
+import subprocess
+import sys
+import unittest
+
+import support
+from zfplugin import _abi, errors
+
+
+class Layout(unittest.TestCase):
+    def test_every_struct_has_the_golden_sizes_and_offsets(self):
+        self.assertGreaterEqual(len(_abi.LAYOUT), 25)
+        for name, (size, members) in _abi.LAYOUT.items():
+            struct = getattr(_abi, name)
+            self.assertEqual(ctypes.sizeof(struct), size, name)
+            self.assertEqual([m for m, _, _ in members], [m for m, *_ in struct._fields_], name)
+            for member, offset, nbytes in members:
+                field = getattr(struct, member)
+                self.assertEqual((field.offset, field.size), (offset, nbytes), f"{name}.{member}")
+
+    def test_the_generated_file_is_what_the_layout_says(self):
+        done = subprocess.run([sys.executable, str(support.HERE.parent / "generate_abi.py"), "--check"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_every_error_status_has_its_own_class(self):
+        statuses = {value for name, value in vars(_abi).items() if name.startswith("ERR_")}
+        self.assertEqual(statuses, set(errors.CLASSES))
+        self.assertTrue(all(issubclass(cls, errors.ZfError) for cls in errors.CLASSES.values()))
+
+
+if __name__ == "__main__":
+    unittest.main()

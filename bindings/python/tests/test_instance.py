@@ -1,0 +1,202 @@
+"""The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
+import array
+import gc
+import logging
+import math
+import os
+import pickle
+import unittest
+
+import support
+import zfplugin
+from zfplugin import _abi, tensors
+
+
+def floats(*values):
+    return array.array("f", values)
+
+
+def adamw(w, grads, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
+    """Weights after these gradients, in double."""
+    m = v = 0.0
+    for n, g in enumerate(grads, 1):
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g * g
+        w = w * (1 - lr * decay) - lr / (1 - betas[0] ** n) * m / (math.sqrt(v / (1 - betas[1] ** n)) + eps)
+    return w
+
+
+class Training(unittest.TestCase):
+    def make(self, *parts, **kwargs):
+        instance = zfplugin.Instance(support.config(*parts), **kwargs)
+        self.addCleanup(instance.close)
+        return instance
+
+    def test_two_groups_follow_adamw(self):
+        opt = self.make(support.SYNCHRONOUS)
+        a, b = floats(1, 2, 3, 4), floats(-1)
+        self.assertEqual(opt.bind([zfplugin.Param("a", a), zfplugin.Param("b", b, group=1)]), [0, 1])
+        grads = [0.5, -0.25, 2.0, 0.125, -1.5]
+        for g in grads:
+            opt.grads_ready([(0, floats(g, -g, 2 * g, g)), (1, floats(g))])
+            report = opt.step([zfplugin.Hyper(1e-2), zfplugin.Hyper(1e-1, (0.8, 0.9), 1e-6, 0.1)])
+            self.assertTrue(report.applied)
+        for start, factor, now in zip((1, 2, 3, 4), (1, -1, 2, 1), a):
+            self.assertAlmostEqual(now, adamw(start, [factor * g for g in grads], 1e-2), places=5)
+        self.assertAlmostEqual(b[0], adamw(-1, grads, 1e-1, (0.8, 0.9), 1e-6, 0.1), places=5)
+        self.assertEqual(report.n_present, 2)
+        self.assertEqual(opt.stats()["steps_applied"], 5)
+
+    def test_export_is_what_flush_gives(self):
+        opt = self.make({"zenflow.full_warm_up_rounds": 1, "zenflow.topk_ratio": 0.25})
+        w = floats(*range(1, 17))
+        opt.bind([zfplugin.Param("w", memoryview(w).cast("B").cast("f", (4, 4)))])
+        for step in range(7):
+            opt.grads_ready([(0, memoryview(floats(*[step - i for i in range(16)])).cast("B").cast("f", (4, 4)))])
+            opt.step([zfplugin.Hyper(1e-2)])
+        out, before = floats(*[0] * 16), w[:]
+        opt.export({0: memoryview(out).cast("B").cast("f", (4, 4))})
+        self.assertEqual(w, before)
+        opt.flush()
+        self.assertEqual(w, out)
+        self.assertNotEqual(w, before)
+
+    def test_params_changed_moves_the_master(self):
+        opt = self.make(support.SYNCHRONOUS)
+        w = floats(1, 1)
+        opt.bind([zfplugin.Param("w", w)])
+        w[0] = w[1] = 5
+        opt.params_changed([0])
+        opt.grads_ready([(0, floats(1, 1))])
+        opt.step([zfplugin.Hyper(0.1, weight_decay=0)])
+        self.assertAlmostEqual(w[0], 4.9, places=5)
+
+    def test_clip_unscale_discard(self):
+        opt = self.make(support.SYNCHRONOUS)
+        w = floats(0, 0)
+        opt.bind([zfplugin.Param("w", w)])
+        opt.grads_ready([(0, floats(300, 400))])
+        report = opt.step([zfplugin.Hyper(0.1)], unscale=0.01, clip_norm=1)
+        self.assertAlmostEqual(report.grad_norm, 5, places=6)
+        self.assertAlmostEqual(report.clip_factor, 0.2, places=5)
+        opt.grads_ready([(0, floats(9, 9))])
+        after = opt.step([], discard=True)
+        self.assertEqual(after.submitted_step, 1)
+
+    def test_a_gradient_that_is_not_finite_is_skipped_and_named(self):
+        opt = self.make(support.SYNCHRONOUS)
+        w = floats(1, 1)
+        opt.bind([zfplugin.Param("w", w)])
+        opt.grads_ready([(0, floats(1, math.inf))])
+        report = opt.step([zfplugin.Hyper(0.1)], wait=True)
+        self.assertFalse(report.applied)
+        self.assertEqual((report.skip_reason, report.nonfinite_param), ("nonfinite", 0))
+        self.assertEqual(list(w), [1, 1])
+
+    def test_errors_have_the_class_and_the_text_of_the_plugin(self):
+        opt = self.make()
+        with self.assertRaises(zfplugin.StateError):
+            opt.step([zfplugin.Hyper(0.1)])
+        opt.bind([zfplugin.Param("weight", floats(1, 2))])
+        with self.assertRaises(zfplugin.ShapeError) as caught:
+            opt.grads_ready([(0, floats(1, 2, 3))])
+        self.assertIn("weight", str(caught.exception))
+        self.assertEqual((caught.exception.status, caught.exception.scope), (_abi.ERR_SHAPE, "call"))
+        with self.assertRaises(zfplugin.ParamError):
+            opt.grads_ready([(7, floats(1, 2))])
+        with self.assertRaises(zfplugin.ArgumentError):
+            opt.step([zfplugin.Hyper(float("nan"))])
+
+    def test_read_only_memory_is_refused(self):
+        with self.assertRaises(zfplugin.ArgumentError):
+            self.make().bind([zfplugin.Param("w", memoryview(bytes(8)).cast("f"))])
+
+    def test_closed_and_pickled(self):
+        opt = self.make()
+        with self.assertRaises(TypeError):
+            pickle.dumps(opt)
+        opt.close()
+        opt.close()
+        with self.assertRaises(zfplugin.StateError) as caught:
+            opt.poll()
+        self.assertIn("closed", str(caught.exception))
+
+    def test_messages_reach_logging(self):
+        log = logging.getLogger("zf-test")
+        with self.assertLogs(log, logging.INFO) as caught:
+            opt = zfplugin.Instance(log=log)
+            opt.bind([zfplugin.Param("w", floats(1, 2))])
+            opt.close()
+        self.assertTrue(any("2 elements" in line for line in caught.output), caught.output)
+
+    def test_fetch_waits_for_the_values(self):
+        opt = self.make(support.SYNCHRONOUS, fetch=True)
+        w = floats(1)
+        opt.bind([zfplugin.Param("w", w)])
+        for _ in range(10):
+            opt.grads_ready([(0, floats(1))])
+            opt.step([zfplugin.Hyper(0.1)])
+            opt.fetch([0])
+        self.assertAlmostEqual(w[0], adamw(1, [1.0] * 10, 0.1), places=5)
+
+    def test_dropping_the_object_ends_its_threads(self):
+        before = len(os.listdir("/proc/self/task"))
+        opt = zfplugin.Instance(support.config())
+        opt.bind([zfplugin.Param("w", floats(1))])
+        self.assertGreater(len(os.listdir("/proc/self/task")), before)
+        del opt
+        gc.collect()
+        self.assertEqual(len(os.listdir("/proc/self/task")), before)
+
+    def test_a_forked_child_gets_an_error_and_the_parent_goes_on(self):
+        opt = self.make(support.SYNCHRONOUS)
+        w = floats(1)
+        opt.bind([zfplugin.Param("w", w)])
+        opt.grads_ready([(0, floats(1))])
+        child = os.fork()
+        if child == 0:
+            try:
+                opt.step([zfplugin.Hyper(0.1)])
+            except zfplugin.ForkedError:
+                os._exit(42)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
+        self.assertTrue(opt.step([zfplugin.Hyper(0.1)]).applied)
+
+
+class Descriptors(unittest.TestCase):
+    def test_a_dlpack_producer(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+
+        class Producer:
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **kwargs):
+                return self.array.__dlpack__(**kwargs)
+
+        array = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)[:, ::2]
+        view = tensors.view(Producer(array))
+        dl = view.struct.dl
+        self.assertEqual((view.shape, dl.dtype.code, dl.dtype.bits), ((3, 2), _abi.DTYPE_CODE_FLOAT, 32))
+        self.assertEqual(dl.data, array.ctypes.data)
+        self.assertEqual(list(view._strides), [4, 2])
+        self.assertEqual(view.struct.nbytes, 4 * 11)
+
+    def test_what_is_no_tensor(self):
+        with self.assertRaises(zfplugin.ArgumentError) as caught:
+            tensors.view([1.0, 2.0], "weights")
+        self.assertIn("weights", str(caught.exception))
+
+    def test_other_types_are_refused_by_the_plugin(self):
+        with zfplugin.Instance(support.config()) as opt:
+            with self.assertRaises(zfplugin.DtypeError) as caught:
+                opt.bind([zfplugin.Param("wide", array.array("d", [1.0]))])
+            self.assertIn("wide", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
