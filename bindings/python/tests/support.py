@@ -71,11 +71,11 @@ else:
         return max(((a.detach().double() - b.detach().double()).abs().max().item(), name)
                    for (name, a), b in pairs if a.numel())
 
-    def zenflow(model, **kwargs):
+    def zenflow(trained, **kwargs):
         import zfplugin.torch
 
         kwargs.setdefault("config", config())
-        return zfplugin.torch.ZenFlow(model.named_parameters(), **kwargs)
+        return zfplugin.torch.ZenFlow(trained.named_parameters(), **kwargs)
 
 
 class TorchTest(unittest.TestCase):
@@ -90,8 +90,8 @@ class TorchTest(unittest.TestCase):
         for opt in self.made:
             opt.close()
 
-    def zenflow(self, model, **kwargs):
-        self.made.append(zenflow(model, **kwargs))
+    def zenflow(self, trained, **kwargs):
+        self.made.append(zenflow(trained, **kwargs))
         return self.made[-1]
 
     def assert_same(self, ours, theirs, bound=BOUND):

@@ -27,7 +27,10 @@ BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
 SAMPLED_PARAMS = 32         # gradients of which a word is compared at step
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
-AT_ONCE_STEPS = 3           # steps in which all gradients came in one burst
+BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
+WATCHED_STEPS = 30          # steps in which bursts are looked for
+BURST_GAP_S = 10e-6         # autograd goes from one parameter to the next without an operation between
+BURST_NBYTES = 1 << 20      # of all gradients: below, overlap does not matter
 NEVER = 1 << 30
 
 _TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
@@ -70,8 +73,10 @@ class GradientFeed:
         self.sample_at, self.sample = self._choose_samples(n), [0] * n
         self.released = []              # no longer the gradient, but perhaps still being read
         instance.keepalive = (self.held, self.held_storage, self.released, table)
-        self.first_time = self.last_time = self.step_time = 0.0
-        self.n_bursts = self.n_changed_steps = 0
+        self.is_timing = overlap and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
+        self.hook_end = 0.0
+        self.n_gaps = self.n_long_gaps = 0
+        self.n_steps = self.n_bursts = self.n_changed_steps = 0
         self.is_suspect = False         # gradients were changed in a way that leaves no trace
         self.problem = None             # of a hook; step() meets it again and raises
         self.handles = []
@@ -149,15 +154,14 @@ class GradientFeed:
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
         if self.is_accumulating:
             return
-        now = time.perf_counter()
         with self.lock:
-            if not self.first_time:
-                self.first_time = now
-            self.last_time = now
+            if self.is_timing:
+                self.n_gaps += 1
+                self.n_long_gaps += time.perf_counter() - self.hook_end > BURST_GAP_S
             self.fired[i] += 1
-            if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
-                return
             try:
+                if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
+                    return
                 if param.data_ptr() != self.table.addresses[i]:
                     return  # moved: step() refuses it
                 self._collect(i, param.grad, _WHOLE)
@@ -165,6 +169,9 @@ class GradientFeed:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
                 self.problem = problem
+            finally:
+                if self.is_timing:
+                    self.hook_end = time.perf_counter()
 
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
@@ -334,19 +341,18 @@ class GradientFeed:
             self.released.clear()
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
-            self._judge_burst()
+            if self.is_timing:
+                self._judge_burst()
             self.fired = [0] * n
-            self.first_time = 0.0
-            self.step_time = time.perf_counter()
 
     def _judge_burst(self):
-        """Says once that all gradients came at the very end of backward (a whole-model torch.compile)."""
-        n = sum(1 for fired in self.fired if fired)
-        if not self.is_shipping or not self.step_time or n < 8 or self.n_bursts >= AT_ONCE_STEPS:
-            return
-        span, before = self.last_time - self.first_time, self.first_time - self.step_time
-        self.n_bursts = self.n_bursts + 1 if span < 15e-6 * n and span < 0.2 * before else 0
-        if self.n_bursts == AT_ONCE_STEPS:
+        """Says once that all gradients came at the very end of backward (a whole-model torch.compile): then autograd
+        computes nothing between two hooks."""
+        n, n_long, self.n_gaps, self.n_long_gaps = self.n_gaps, self.n_long_gaps, 0, 0
+        self.n_steps += 1
+        self.n_bursts += n >= 8 and n_long <= 1 + n // 20
+        if self.n_bursts == BURST_STEPS:
             self.log.warning("all %d gradients arrived at once, at the end of backward (whole-model torch.compile?): "
                              "results are right, but their transfer does not overlap with backward; compile layer by "
                              "layer to keep the overlap", n)
+        self.is_timing = self.is_shipping and self.n_bursts < BURST_STEPS and self.n_steps < WATCHED_STEPS

@@ -1,0 +1,268 @@
+"""ZenFlow as a torch.optim.Optimizer, each behaviour beside torch.optim.AdamW on the same model and data."""
+import copy
+import io
+import pickle
+import unittest
+
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins, worst
+import zfplugin
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+
+
+class AgainstAdamW(TorchTest):
+    def run_pair(self, n_steps, one_step=plain_step, config_=None, groups=None, schedule=None, make=mlp, bound=2e-5,
+                 **kwargs):
+        ours, theirs = twins(make)
+        split = groups or (lambda model: list(model.named_parameters()))
+        opt = self.zenflow(ours, **HYPER, config=config_ or config(), **kwargs) if groups is None else None
+        if opt is None:
+            opt = zfplugin.torch.ZenFlow(split(ours), **HYPER, config=config_ or config(), **kwargs)
+            self.made.append(opt)
+        plain = split(theirs)
+        if plain and isinstance(plain[0], tuple):
+            plain = [p for _, p in plain]
+        else:
+            plain = [{**g, "params": [p for _, p in g["params"]]} for g in plain]
+        reference = torch.optim.AdamW(plain, **HYPER)
+        schedules = [schedule(o) for o in (opt, reference)] if schedule else []
+
+        def step(model, optimizer, i):
+            one_step(model, optimizer, i)
+            if schedules:
+                schedules[0 if optimizer is opt else 1].step()
+
+        self.train_both(ours, theirs, opt, reference, n_steps, step)
+        self.assert_same(ours, theirs, bound)
+        return ours, theirs, opt
+
+    def test_1000_steps_synchronous(self):
+        self.run_pair(1000, config_=config(SYNCHRONOUS))
+
+    def test_1000_steps_all_selected_with_windows(self):
+        self.run_pair(1000, config_=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 5}))
+
+    def test_the_bound_sees_a_wrong_learning_rate(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **{**HYPER, "lr": 1.001e-3})
+        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), 200, plain_step)
+        self.assertGreater(worst(ours, theirs)[0], 2e-5)
+
+    def test_decay_groups_and_an_empty_one(self):
+        def groups(model):
+            named = list(model.named_parameters())
+            return [{"params": [(n, p) for n, p in named if p.dim() > 1], "weight_decay": 0.1},
+                    {"params": [], "lr": 5.0},
+                    {"params": [(n, p) for n, p in named if p.dim() <= 1], "weight_decay": 0.0, "lr": 3e-3,
+                     "betas": (0.8, 0.95), "eps": 1e-6}]
+
+        _, _, opt = self.run_pair(200, groups=groups)
+        self.assertEqual(len(opt.param_groups), 3)
+
+    def test_schedulers_move_the_plugin(self):
+        def warm_up_and_cosine(opt):
+            lr = torch.optim.lr_scheduler
+            return lr.SequentialLR(opt, [lr.LinearLR(opt, 0.1, total_iters=20), lr.CosineAnnealingLR(opt, 180)], [20])
+
+        self.run_pair(200, schedule=warm_up_and_cosine)
+
+    def test_one_cycle_moves_the_betas_too(self):
+        self.run_pair(100, schedule=lambda opt: torch.optim.lr_scheduler.OneCycleLR(opt, 3e-3, total_steps=101))
+
+    def test_param_groups_written_by_hand(self):
+        def step(model, opt, i):
+            opt.param_groups[0]["lr"] = 1e-3 / (1 + i)
+            opt.param_groups[0]["weight_decay"] = 0.01 * (i % 3)
+            plain_step(model, opt, i)
+
+        self.run_pair(50, step)
+
+    def test_learning_rate_as_a_tensor(self):
+        def step(model, opt, i):
+            opt.param_groups[0]["lr"] = torch.tensor(1e-3 * (i % 5))
+            plain_step(model, opt, i)
+
+        self.run_pair(30, step)
+
+    def test_closure(self):
+        def step(model, opt, i):
+            def closure():
+                opt.zero_grad()
+                loss = loss_of(model, i)
+                loss.backward()
+                return loss
+
+            self.assertIsInstance(opt.step(closure).item(), float)
+
+        self.run_pair(50, step)
+
+    def test_zero_grad_both_ways(self):
+        def step(model, opt, i):
+            opt.zero_grad(set_to_none=i % 2 == 0)
+            loss_of(model, i).backward()
+            opt.step()
+            if i % 3 == 0:
+                opt.zero_grad(set_to_none=False)
+
+        self.run_pair(100, step)
+
+    def test_model_zero_grad(self):
+        def step(model, opt, i):
+            model.zero_grad()
+            loss_of(model, i).backward()
+            opt.step()
+
+        self.run_pair(50, step)
+
+    def test_bfloat16_weights_follow_a_float32_master(self):
+        """torch rounds its bf16 weights at every step; the plugin keeps fp32 masters, so the reference is AdamW on
+        fp32 weights that sees the gradients of the rounded ones."""
+        ours = mlp(dtype=torch.bfloat16)
+        masters = [p.detach().float() for p in ours.parameters()]
+        opt = self.zenflow(ours, **HYPER)
+        reference = torch.optim.AdamW(masters, **HYPER)
+        for i in range(200):
+            opt.zero_grad()
+            loss_of(ours, i, torch.bfloat16).backward()
+            for master, p in zip(masters, ours.parameters()):
+                master.grad = p.grad.float()
+            opt.step()
+            reference.step()
+        for (name, p), master in zip(ours.named_parameters(), masters):
+            exported = opt.export()[name]
+            self.assertLess((exported - master).abs().max().item(), 2e-5, name)
+            self.assertTrue(torch.equal(p.detach(), exported.to(torch.bfloat16)), name)
+
+    def test_deferred_channels_arrive_after_flush(self):
+        """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        torch.manual_seed(3)
+        for _ in range(60):
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                p.grad = torch.randn_like(p)
+                q.grad = p.grad.clone()
+            opt.step()
+            reference.step()
+        exported = opt.export()
+        self.assertGreater(worst(ours, theirs)[0], 1e-4)
+        opt.flush()
+        self.assert_same(ours, theirs)
+        for name, p in ours.named_parameters():
+            self.assertTrue(torch.equal(exported[name], p.detach()), name)
+
+
+class AsAnOptimizer(TorchTest):
+    def test_it_is_one(self):
+        opt = self.zenflow(mlp(), lr=0.5)
+        self.assertIsInstance(opt, torch.optim.Optimizer)
+        self.assertEqual(opt.defaults["lr"], 0.5)
+        self.assertIn("lr: 0.5", repr(opt))
+
+    def test_add_param_group_before_the_first_step(self):
+        ours, theirs = twins()
+        opt = zfplugin.torch.ZenFlow([("first", ours[0].weight)], **HYPER, config=config())
+        self.made.append(opt)
+        reference = torch.optim.AdamW([theirs[0].weight], **HYPER)
+        opt.add_param_group({"params": [(n, p) for n, p in ours.named_parameters() if n != "0.weight"], "lr": 1e-2})
+        reference.add_param_group({"params": [p for n, p in theirs.named_parameters() if n != "0.weight"], "lr": 1e-2})
+        self.train_both(ours, theirs, opt, reference, 50, plain_step)
+        self.assert_same(ours, theirs)
+        with self.assertRaises(zfplugin.StateError) as caught:
+            opt.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
+        self.assertIn("first step", str(caught.exception))
+        self.assertEqual(len(opt.param_groups), 2)
+        plain_step(ours, opt, 0)
+
+    def test_copies_and_pickles_explain_themselves(self):
+        opt = self.zenflow(mlp())
+        for attempt in (lambda: copy.deepcopy(opt), lambda: pickle.dumps(opt), lambda: torch.save(opt, io.BytesIO())):
+            with self.assertRaises(TypeError) as caught:
+                attempt()
+            self.assertIn("state_dict", str(caught.exception))
+
+    def test_report_and_norm(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        self.assertIsNone(opt.grad_norm)
+        plain_step(model, opt, 0)
+        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in model.parameters()]))
+        self.assertAlmostEqual(opt.grad_norm, norm.item(), places=5)
+        self.assertTrue(opt.last_report.applied)
+        self.assertEqual(opt.stats()["steps"], 1)
+        self.assertEqual(opt.config()["zenflow.update_interval"], "1")
+        self.assertEqual(opt.layout["n_elems"], sum(p.numel() for p in model.parameters()))
+
+    def test_names(self):
+        model = mlp()
+        import zfplugin.torch.optimizer as module
+        module._has_warned_of_names = False
+        opt = zfplugin.torch.ZenFlow(model.parameters(), config=config())
+        self.made.append(opt)
+        with self.messages() as caught:
+            plain_step(model, opt, 0)
+        self.assertIn("param0", caught.output[0])
+        self.assertIn("param0", opt.export())
+        other = mlp()
+        opt = zfplugin.torch.ZenFlow(other.parameters(), model=other, config=config())
+        self.made.append(opt)
+        plain_step(other, opt, 0)
+        self.assertIn("0.weight", opt.export())
+
+    def test_options_that_are_not_there_are_refused(self):
+        with self.assertRaises(ValueError):
+            zfplugin.torch.ZenFlow([{"params": list(mlp().parameters()), "amsgrad": True}], config=config())
+        with self.assertRaises(TypeError):
+            self.zenflow(mlp(), amsgrad=True)
+
+    def test_closing_takes_the_hooks_away(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        self.assertTrue(model[0].weight._post_accumulate_grad_hooks)
+        opt.close()
+        opt.close()
+        self.assertFalse(model[0].weight._post_accumulate_grad_hooks)
+        loss_of(model, 1).backward()
+        with self.assertRaises(zfplugin.StateError):
+            opt.step()
+
+    def test_dropping_the_optimizer_takes_the_hooks_away(self):
+        model = mlp()
+        opt = zfplugin.torch.ZenFlow(model.named_parameters(), config=config())
+        plain_step(model, opt, 0)
+        del opt
+        import gc
+        gc.collect()
+        self.assertFalse(model[0].weight._post_accumulate_grad_hooks)
+
+    def test_fetch_waits_in_forward(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, model=ours, fetch=True,
+                           config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 2}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        self.train_both(ours, theirs, opt, reference, 200, plain_step)
+        opt.synchronize()
+        self.assert_same(ours, theirs)
+        with self.assertRaises(zfplugin.ArgumentError):
+            self.zenflow(mlp(), fetch=True)
+
+    def test_two_optimizers_in_one_process(self):
+        ours, theirs = twins()
+        half = len(list(ours.parameters())) // 2
+        mine = [zfplugin.torch.ZenFlow(list(ours.named_parameters())[part], **HYPER, config=config())
+                for part in (slice(half), slice(half, None))]
+        self.made += mine
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(50):
+            plain_step(theirs, reference, i)
+            ours.zero_grad()
+            loss_of(ours, i).backward()
+            for opt in mine:
+                opt.step()
+        self.assert_same(ours, theirs)
+
+
+if __name__ == "__main__":
+    unittest.main()
