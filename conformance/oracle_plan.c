@@ -36,7 +36,11 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
 
     if (d->is_never_selected)
         return 0;
-    if (d->is_always_selected || d->ndim - d->n_batch_axes <= 1 || k > channels)
+    if (d->is_always_selected)
+        return channels;
+    if (config->topk_ratio == 0.0)
+        return 0;
+    if (d->ndim - d->n_batch_axes <= 1 || k > channels)
         return channels;
     return k;
 }

@@ -16,7 +16,7 @@ enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    double topk_ratio;            /* (0, 1], default 0.1: share of channels that run ahead on the device */
+    double topk_ratio;            /* [0, 1], default 0.1: share of channels that run ahead on the device */
     int32_t select_strategy;      /* step */
     uint32_t select_interval;     /* 1..1000000, default 16: steps between choices of a cohort */
     uint32_t update_interval;     /* 1..64, default 4: S, steps per window */

@@ -25,8 +25,9 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 1, NULL, "auto 0", "(0, 1]", "0.1",
-     "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW."},
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "auto", "[0, 1]", "0.1",
+     "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
+     "nothing runs ahead, neither do vectors."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "epoch auto", "step",
      "step", "When the selected channels are chosen anew: every select_interval steps."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, NULL, "auto", "1..1000000", "16",
@@ -243,13 +244,10 @@ static zfi_value_result_t set_real(const zfi_key_t *key, const char *text, void 
     double x;
     if (!read_real(text, &x))
         return ZFI_VALUE_MALFORMED;
-    if (!(x == 0.0) || !is_listed(key->planned, "0")) {
-        if (x < key->min || x > key->max || (key->is_min_open && x <= key->min))
-            return ZFI_VALUE_RANGE;
-        memcpy(member, &x, sizeof x);
-        return ZFI_VALUE_OK;
-    }
-    return ZFI_VALUE_PLANNED;
+    if (x < key->min || x > key->max || (key->is_min_open && x <= key->min))
+        return ZFI_VALUE_RANGE;
+    memcpy(member, &x, sizeof x);
+    return ZFI_VALUE_OK;
 }
 
 /* Digits only, with an optional sign; what does not fit 64 bits is out of every range. */

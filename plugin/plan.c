@@ -40,7 +40,11 @@ static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double
     double k = floor(topk_ratio * (double)n_channels + 0.5);
     if (param->flags & ZF_PARAM_NEVER_SELECTED)
         return 0;
-    if ((param->flags & ZF_PARAM_ALWAYS_SELECTED) || param->ndim - param->n_batch_axes <= 1)
+    if (param->flags & ZF_PARAM_ALWAYS_SELECTED)
+        return n_channels;
+    if (topk_ratio <= 0)
+        return 0;
+    if (param->ndim - param->n_batch_axes <= 1)
         return n_channels;
     if (k < 1)
         return 1;

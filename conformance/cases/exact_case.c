@@ -31,12 +31,18 @@ const char *zx_mode_name(zx_mode_t mode) {
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
 
+static double draw_topk_ratio(zx_rng_t *r) {
+    if (zx_chance(r, 15))
+        return 1.0;
+    return zx_chance(r, 12) ? 0.0 : zx_uniform(r, 0.01, 0.7);
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11};
     zx_rng_t *r = &c->rng;
 
-    c->config = (zo_config_t){.topk_ratio = zx_chance(r, 15) ? 1.0 : zx_uniform(r, 0.01, 0.7),
+    c->config = (zo_config_t){.topk_ratio = draw_topk_ratio(r),
                               .select_interval = select[zx_below(r, 7)],
                               .update_interval = intervals[zx_below(r, 11)],
                               .warm_up = zx_between(r, 1, 4),

@@ -214,6 +214,8 @@ START_TEST(how_many_are_selected) {
     ck_assert_uint_eq(n_selected(d, 0.29), 1);
     ck_assert_uint_eq(n_selected(d, 0.01), 1);
     ck_assert_uint_eq(n_selected(d, 1.0), 5);
+    ck_assert_uint_eq(n_selected(d, 0.0), 0);
+    ck_assert_uint_eq(n_selected(vector, 0.0), 0);
     d.channels_are_rows = 1;
     ck_assert_uint_eq(n_selected(d, 0.5), 2);
     ck_assert_uint_eq(n_selected(vector, 0.1), 1); /* one column: all */
@@ -221,6 +223,7 @@ START_TEST(how_many_are_selected) {
     ck_assert_uint_eq(n_selected(vector, 0.1), 7);
     d.is_always_selected = 1;
     ck_assert_uint_eq(n_selected(d, 0.1), 3);
+    ck_assert_uint_eq(n_selected(d, 0.0), 3);
     d.is_never_selected = 1;
     ck_assert_uint_eq(n_selected(d, 1.0), 0);
 }

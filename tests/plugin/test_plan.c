@@ -102,7 +102,7 @@ static void check_selection(void) {
             k = 1;
         if (k > (double)channels || (flags & ZF_PARAM_ALWAYS_SELECTED))
             k = (double)channels;
-        if (flags & ZF_PARAM_NEVER_SELECTED)
+        if ((flags & ZF_PARAM_NEVER_SELECTED) || (config.topk_ratio == 0 && !(flags & ZF_PARAM_ALWAYS_SELECTED)))
             k = 0;
         ck_assert_uint_eq(matrix->n_channels, channels);
         ck_assert_uint_eq(matrix->k, (uint32_t)k);
@@ -256,7 +256,7 @@ START_TEST(random_models) {
     static const uint32_t intervals[] = {1, 2, 3, 4, 8, 16};
     for (uint64_t seed = 0; seed < 100; seed++) {
         uint64_t r = zt_hash(seed);
-        start(intervals[r % 6], (r >> 8) % 4 != 0, (double)((r >> 16) % 100 + 1) / 100);
+        start(intervals[r % 6], (r >> 8) % 4 != 0, (double)((r >> 16) % 101) / 100);
         for (uint64_t i = 0; i < 1 + (r >> 24) % MOST; i++) {
             uint64_t x = zt_hash(seed * 64 + i + 1);
             add((int64_t)(1 + x % 3 * (x >> 8) % 4), (int64_t)(1 + (x >> 16) % 90), (int64_t)(1 + (x >> 24) % 70),
