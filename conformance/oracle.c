@@ -253,34 +253,100 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
 static int is_choice_due(const zo_t *o, uint32_t cohort) {
     if (o->t <= o->config.warm_up)
         return o->t == o->config.warm_up;
+    if (o->config.strategy == ZO_SELECT_EPOCH)
+        return is_closing(o, cohort) && o->epoch_end > o->last_choice[cohort];
     return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= o->config.select_interval;
 }
 
-/* The k channels with the largest importance, ties by lower index. */
-static void choose(zo_matrix_t *x) {
-    uint8_t *is_chosen = zo_zeros(x->channels, 1);
+/* The k channels with the largest importance, ties by lower index. The caller frees it. */
+static uint8_t *best_of(const zo_matrix_t *x) {
+    uint8_t *is_best = zo_zeros(x->channels, 1);
 
     for (uint64_t i = 0; i < x->k; i++) {
         uint64_t best = x->channels;
 
         for (uint64_t c = 0; c < x->channels; c++)
-            if (!is_chosen[c] && (best == x->channels || x->importance[c] > x->importance[best]))
+            if (!is_best[c] && (best == x->channels || x->importance[c] > x->importance[best]))
                 best = c;
-        is_chosen[best] = 1;
-        x->is_entering[best] = !x->is_selected[best];
+        is_best[best] = 1;
     }
-    memcpy(x->is_selected, is_chosen, x->channels);
-    memset(x->importance, 0, x->channels * sizeof *x->importance);
-    free(is_chosen);
+    return is_best;
+}
+
+/* One exchange: the most important of the best that is out comes in for the least important that is in and not among
+ * the best. 0: there is none left. */
+static int exchange(zo_matrix_t *x, const uint8_t *is_best) {
+    uint64_t in = x->channels, out = x->channels;
+
+    for (uint64_t c = 0; c < x->channels; c++) {
+        if (is_best[c] && !x->is_selected[c] && (in == x->channels || x->importance[c] > x->importance[in]))
+            in = c;
+        if (!is_best[c] && x->is_selected[c] && (out == x->channels || x->importance[c] <= x->importance[out]))
+            out = c;
+    }
+    if (in == x->channels || out == x->channels)
+        return 0;
+    x->is_selected[in] = x->is_entering[in] = 1;
+    x->is_selected[out] = 0;
+    return 1;
+}
+
+static void choose(const zo_t *o, zo_matrix_t *x) {
+    uint8_t *is_best = best_of(x);
+    double swaps = floor(o->config.max_swap_ratio * (double)x->k + 0.5);
+
+    if (o->t == o->config.warm_up)
+        for (uint64_t c = 0; c < x->channels; c++)
+            x->is_selected[c] = x->is_entering[c] = is_best[c];
+    for (double i = 0; i < (swaps < 1 ? 1 : swaps); i++)
+        exchange(x, is_best);
+    free(is_best);
+}
+
+/* Strategy auto: whether the cohort's channels still hold enough of what the best ones would. */
+static int is_kept(const zo_t *o, uint32_t cohort) {
+    double held = 0.0, best = 0.0;
+
+    if (o->config.strategy != ZO_SELECT_AUTO || o->t == o->config.warm_up)
+        return 0;
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        const zo_matrix_t *x = &o->matrices[i];
+        double of_selected = 0.0, of_best = 0.0;
+        uint8_t *is_best;
+
+        if (x->cohort != cohort || x->k == 0 || x->k == x->channels)
+            continue;
+        is_best = best_of(x);
+        for (uint64_t c = 0; c < x->channels; c++) {
+            of_selected += x->is_selected[c] ? x->importance[c] * x->importance[c] : 0.0;
+            of_best += is_best[c] ? x->importance[c] * x->importance[c] : 0.0;
+        }
+        free(is_best);
+        held += of_selected;
+        best += of_best;
+    }
+    return held >= o->config.reselect_below * best;
+}
+
+static void choose_cohort(zo_t *o, uint32_t cohort) {
+    int keeps = is_kept(o, cohort);
+
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        if (x->cohort != cohort)
+            continue;
+        if (!keeps)
+            choose(o, x);
+        memset(x->importance, 0, x->channels * sizeof *x->importance);
+    }
+    o->last_choice[cohort] = o->t;
 }
 
 static void choose_due(zo_t *o) {
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        if (is_choice_due(o, o->matrices[i].cohort))
-            choose(&o->matrices[i]);
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         if (is_choice_due(o, j))
-            o->last_choice[j] = o->t;
+            choose_cohort(o, j);
 }
 
 static void count_records(zo_t *o, const zo_report_t *r) {
@@ -296,6 +362,8 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
 
     o->t++;
+    if (args->is_epoch_end)
+        o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
     for (uint32_t i = 0; i < o->n_matrices; i++) {
@@ -320,7 +388,9 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         count_records(o, r); /* 9 */
 }
 
-void zo_discard(zo_t *o) {
+void zo_discard(zo_t *o, int is_epoch_end) {
+    if (is_epoch_end)
+        o->epoch_end = o->t + 1;
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_delivered = 0;
 }

@@ -18,8 +18,13 @@
 
 typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16 } zo_dtype_t;
 
+typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO } zo_strategy_t;
+
 typedef struct zo_config {
     double topk_ratio;
+    zo_strategy_t strategy;
+    double reselect_below; /* strategy auto */
+    double max_swap_ratio;
     uint32_t select_interval;
     uint32_t update_interval; /* S */
     uint32_t warm_up;         /* W = full_warm_up_rounds */
@@ -50,6 +55,7 @@ typedef struct zo_step {
     double unscale;          /* 1 where the host gave 0 */
     double clip_norm;        /* 0 = off */
     const double *host_norm; /* or NULL */
+    int is_epoch_end;
 } zo_step_t;
 
 typedef struct zo_report {
@@ -82,7 +88,7 @@ void zo_destroy(zo_t *o);
 /* One delivery of a parameter's gradient, [elements] of its grad_dtype. */
 void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_replace);
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
-void zo_discard(zo_t *o);
+void zo_discard(zo_t *o, int is_epoch_end);
 /* The host wrote visible ([elements] of dtype) itself. */
 void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
 void zo_flush(zo_t *o);

@@ -40,7 +40,7 @@ struct zo {
     zo_param_t *params;
     zo_matrix_t *matrices;
     uint32_t n_params, n_matrices, n_cohorts;
-    uint64_t t, base;
+    uint64_t t, base, epoch_end;
     uint64_t last_choice[ZO_MAX_SLOTS];
 };
 

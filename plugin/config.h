@@ -11,13 +11,15 @@
 #include "zf/plugin.h"
 
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
-enum { ZFI_SELECT_STEP = 0 };
+enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
     double topk_ratio;            /* [0, 1], default 0.1: share of channels that run ahead on the device */
-    int32_t select_strategy;      /* step */
+    int32_t select_strategy;      /* step | epoch | auto, default step: when channels are chosen anew */
+    double reselect_below;        /* (0, 1], default 0.8: strategy auto only */
+    double max_swap_ratio;        /* (0, 1], default 1: share of the selected that one choice exchanges */
     uint32_t select_interval;     /* 1..1000000, default 16: steps between choices of a cohort */
     uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */

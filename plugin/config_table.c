@@ -14,7 +14,8 @@
 
 enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 
-static const zfi_choice_t strategies[] = {{"step", ZFI_SELECT_STEP}, {NULL, 0}};
+static const zfi_choice_t strategies[] = {
+    {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t levels[] = {
@@ -28,8 +29,17 @@ static const zfi_key_t keys[] = {
     {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "auto", "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
      "nothing runs ahead, neither do vectors."},
-    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "epoch auto", "step",
-     "step", "When the selected channels are chosen anew: every select_interval steps."},
+    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, NULL,
+     "step | epoch | auto", "step",
+     "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
+     "trainer "
+     "tells it; or every select_interval steps where the current ones hold too little (reselect_below)."},
+    {"zenflow", "reselect_below", ZFI_KEY_REAL, MEMBER(reselect_below), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.8",
+     "select_strategy = auto only: a cohort keeps its channels while they hold this share of the squared importance "
+     "that "
+     "the best ones would."},
+    {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "1",
+     "Largest share of a matrix's selected channels that one choice exchanges, at least one channel."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, NULL, "auto", "1..1000000", "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(update_interval), 1, 64, 0, NULL, "auto", "1..64", "4",
@@ -74,7 +84,6 @@ static const struct planned {
     {"zenflow", "predict"},
     {"zenflow", "energy"},
     {"zenflow", "max_topk_ratio"},
-    {"zenflow", "max_swap_ratio"},
     {"zenflow", "accumulate_on"},
     {"zenflow", "min_update_interval"},
     {"zenflow", "max_update_interval"},

@@ -259,6 +259,7 @@ struct zf_instance {
     /* the host thread's clocks */
     uint64_t t;          /* submitted steps */
     uint64_t clock_base; /* SCHEDULE.md: b */
+    uint64_t epoch_end;  /* newest step that ended an epoch; 0 = none */
     uint64_t next_job;
     uint64_t *window_first, *last_choice; /* [n_cohorts] */
     uint32_t *window_table;               /* [n_cohorts] */

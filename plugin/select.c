@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "choose.h"
 #include "fault.h"
 
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
@@ -62,109 +63,7 @@ int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_block_t *out) {
     return 0;
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------------------------- */
-
-typedef struct ranked {
-    double importance;
-    uint64_t channel;
-} ranked_t;
-
-static int more_important_first(const ranked_t *x, const ranked_t *y) {
-    if (x->importance != y->importance)
-        return x->importance > y->importance ? -1 : 1;
-    return x->channel < y->channel ? -1 : x->channel > y->channel;
-}
-
-static int by_channel(const ranked_t *x, const ranked_t *y) {
-    return x->channel < y->channel ? -1 : x->channel > y->channel;
-}
-
-typedef int (*order_fn)(const ranked_t *x, const ranked_t *y);
-
-/* Lets list[root] sink in the heap list[0, n), whose root is the last in order. */
-static void sink(ranked_t *list, uint64_t root, uint64_t n, order_fn order) {
-    ranked_t moving = list[root];
-    for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && order(&list[child], &list[child + 1]) < 0)
-            child++;
-        if (order(&moving, &list[child]) >= 0)
-            break;
-        list[root] = list[child];
-    }
-    list[root] = moving;
-}
-
-/* Heap sort: in place, where qsort() allocates. No two elements are equal, so the result is the same. */
-static void sort(ranked_t *list, uint64_t n, order_fn order) {
-    for (uint64_t i = n / 2; i > 0; i--)
-        sink(list, i - 1, n, order);
-    for (uint64_t end = n; end > 1; end--) {
-        ranked_t last = list[0];
-        list[0] = list[end - 1];
-        list[end - 1] = last;
-        sink(list, 0, end - 1, order);
-    }
-}
-
-/* The k most important channels, rising; where every channel is selected there is nothing to rank. */
-static ranked_t *rank(zf_instance_t *inst, const zfi_matrix_t *matrix) {
-    ranked_t *order = (ranked_t *)(void *)inst->sel.order;
-    for (uint32_t c = 0; c < matrix->n_channels; c++) {
-        order[c].channel = c;
-        order[c].importance = matrix->is_choosable ? inst->sel.importance[matrix->sum_base + c] : 0;
-    }
-    if (!matrix->is_choosable)
-        return order;
-    sort(order, matrix->n_channels, more_important_first);
-    sort(order, matrix->k, by_channel);
-    memset(inst->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
-    return order;
-}
-
-/* Entering channels take the positions of leaving ones, both in rising order (at the first choice: 0, 1, 2 ...). */
-static void list_entering(zf_instance_t *inst, uint32_t number, const ranked_t *chosen) {
-    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
-    zfi_selection_t *sel = &inst->sel;
-    const uint8_t *mask = sel->mask + matrix->channel_base;
-    uint8_t *stays = (uint8_t *)(void *)((ranked_t *)(void *)sel->order + matrix->k); /* behind the chosen ones */
-    uint32_t *pos = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
-    uint32_t n = 0, n_left = 0;
-    int is_first = sel->last_choice == 0;
-    for (uint32_t i = 0; i < matrix->k; i++)
-        if (!mask[chosen[i].channel])
-            channel[n++] = (uint32_t)chosen[i].channel;
-    sel->n_enter[number] = n;
-    atomic_fetch_add(&inst->count.channels_entered, n);
-    if (is_first) {
-        for (uint32_t i = 0; i < matrix->k; i++)
-            pos[i] = i;
-        return;
-    }
-    if (n == 0)
-        return;
-    memset(stays, 0, matrix->n_channels);
-    for (uint32_t i = 0; i < matrix->k; i++)
-        stays[chosen[i].channel] = 1;
-    for (uint32_t i = 0; i < matrix->k; i++)
-        if (!stays[sel->index[matrix->index_base + i]])
-            pos[n_left++] = i;
-    atomic_fetch_add(&inst->count.channels_left, n_left);
-}
-
-static void choose(zf_instance_t *inst, zfi_step_row_t *row) {
-    const zfi_plan_t *plan = &inst->plan;
-    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        if (!row->chooses[c])
-            continue;
-        atomic_fetch_add(&inst->count.reselects, 1);
-        for (uint32_t i = 0; i < plan->cohorts[c].n_matrices; i++) {
-            uint32_t number = plan->cohort_matrices[plan->cohorts[c].first_matrix + i];
-            inst->sel.n_enter[number] = 0;
-            if (plan->matrices[number].k)
-                list_entering(inst, number, rank(inst, &plan->matrices[number]));
-        }
-    }
-}
+/* ---- maps ------------------------------------------------------------------------------------------------------- */
 
 /* The host's own maps follow once the closing windows, which were selected by the old ones, are replayed. */
 static void update_maps(zf_instance_t *inst, const zfi_step_row_t *row) {
@@ -256,7 +155,7 @@ static zf_status_t run_choice(zf_instance_t *inst, zfi_step_row_t *row) {
     zf_status_t st = inst->sel.last_choice ? zfi_wait(inst, &inst->entered, inst->sel.last_choice + 1, NULL) : ZF_OK;
     if (st)
         return st;
-    choose(inst, row);
+    zfi_choose(inst, row);
     zfi_timeline_signal(&inst->chosen, row->t);
     st = zfi_wait(inst, &inst->jobs, row->end_job, NULL);
     if (st)

@@ -222,6 +222,12 @@ static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
+/* An epoch whose last step was discarded ends with the next one that is submitted. */
+static void note_epoch(zf_instance_t *inst, const zf_step_args_t *args) {
+    if (args->flags & ZF_STEP_EPOCH_END)
+        inst->epoch_end = inst->t + 1;
+}
+
 static zf_status_t discard(zf_instance_t *inst) {
     zf_status_t st = zfi_deliver_flush(inst);
     zfi_deliver_reset(inst);
@@ -270,6 +276,7 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
         st = zfi_stream_use(inst, args.stream, &is_host_thread, err);
     if (!st) {
         inst->state = ZFI_STATE_ACTIVE;
+        note_epoch(inst, &args);
         st = (args.flags & ZF_STEP_DISCARD) ? discard(inst) : submit(inst, &args, is_host_thread, err);
     }
     if (!st) {

@@ -71,6 +71,8 @@ int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t) {
     uint64_t warm_up = inst->config.full_warm_up_rounds;
     if (t <= warm_up)
         return t == warm_up;
+    if (inst->config.select_strategy == ZFI_SELECT_EPOCH)
+        return inst->epoch_end > inst->last_choice[cohort];
     return t - inst->last_choice[cohort] >= inst->config.select_interval;
 }
 

@@ -54,12 +54,13 @@ static double draw_host_norm(zx_case_t *c) {
     return zx_chance(&c->rng, 8) ? (zx_chance(&c->rng, 50) ? NAN : INFINITY) : zx_log_uniform(&c->rng, 1e-3, 1e3);
 }
 
-static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm) {
+static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *host_norm, uint32_t flags) {
     zx_case_t *c = run->c;
     zo_step_t args = {.groups = groups,
                       .unscale = c->unscale == 0.0 ? 1.0 : c->unscale,
                       .clip_norm = c->clip_norm,
-                      .host_norm = host_norm};
+                      .host_norm = host_norm,
+                      .is_epoch_end = (flags & ZF_STEP_EPOCH_END) != 0};
     const float *grads[ZX_MAX_PARAMS];
     zo_report_t *r = &run->reports[zo_n_steps(run->oracle) + 1];
 
@@ -72,14 +73,15 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
 }
 
 static void discard(zx_run_t *run) {
+    uint32_t flags = ZF_STEP_DISCARD | (zx_chance(&run->c->rng, 50) ? ZF_STEP_EPOCH_END : 0);
     zf_step_report_t report;
     zo_hyper_t groups[ZX_MAX_GROUPS];
 
     zx_case_hyper(run->c, groups);
     zx_run_gradients(run);
-    zx_host_step(&run->host, groups, ZF_STEP_DISCARD, NULL, &report);
+    zx_host_step(&run->host, groups, flags, NULL, &report);
     zx_host_settle(&run->host, 0);
-    zo_discard(run->oracle);
+    zo_discard(run->oracle, (flags & ZF_STEP_EPOCH_END) != 0);
 }
 
 static void step(zx_run_t *run) {
@@ -92,7 +94,7 @@ static void step(zx_run_t *run) {
     zf_status_t st;
 
     zx_case_hyper(c, groups);
-    step_oracle(run, groups, c->norm_kind ? &norm : NULL);
+    step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
         zx_run_check_report(run, st, is_wait, &report);

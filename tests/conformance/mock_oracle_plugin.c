@@ -95,8 +95,15 @@ static const char *setting(const char *text, const char *key) {
     return at ? strchr(at, '=') + 2 : "";
 }
 
+static zo_strategy_t strategy_of(const char *value) {
+    return *value == 'e' ? ZO_SELECT_EPOCH : (*value == 'a' ? ZO_SELECT_AUTO : ZO_SELECT_STEP);
+}
+
 static zo_config_t parse(const char *text) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
+                         .strategy = strategy_of(setting(text, "\nselect_strategy")),
+                         .reselect_below = atof(setting(text, "\nreselect_below")),
+                         .max_swap_ratio = atof(setting(text, "\nmax_swap_ratio")),
                          .select_interval = (uint32_t)atoi(setting(text, "\nselect_interval")),
                          .update_interval = (uint32_t)atoi(setting(text, "\nupdate_interval")),
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
@@ -269,13 +276,14 @@ static void step_now(void *arg) {
     zo_step_t args = {.groups = s->groups,
                       .unscale = s->args.unscale == 0.0 ? 1.0 : s->args.unscale,
                       .clip_norm = s->args.clip_norm,
-                      .host_norm = s->args.host_norm};
+                      .host_norm = s->args.host_norm,
+                      .is_epoch_end = (s->args.flags & ZF_STEP_EPOCH_END) != 0};
     zo_report_t r;
 
     misbehave(x, s->number);
     break_gradients(x);
     if (s->args.flags & ZF_STEP_DISCARD) {
-        zo_discard(x->oracle);
+        zo_discard(x->oracle, args.is_epoch_end);
     } else {
         if (is_broken(x, "late_visible"))
             show(x);

@@ -18,6 +18,7 @@ static zo_decl_t matrix(int64_t rows, int64_t cols, const float *visible) {
 
 static zo_config_t config(uint32_t interval, int lag, int is_staggered) {
     return (zo_config_t){.topk_ratio = 0.25,
+                         .max_swap_ratio = 1.0,
                          .select_interval = 1,
                          .update_interval = interval,
                          .warm_up = 1,
@@ -138,7 +139,7 @@ START_TEST(parts_totals_and_replace) {
     step(o, &half);
     ck_assert_ptr_null(zo_step_grad(o, 0));
     zo_deliver(o, 0, &g5, 0, 0);
-    zo_discard(o);
+    zo_discard(o, 0);
     ck_assert_uint_eq(zo_n_steps(o), 4);
     step(o, &half);
     ck_assert_ptr_null(zo_step_grad(o, 0));
@@ -412,6 +413,7 @@ int main(void) {
     tcase_add_test(tc, params_changed_drops_slots);
     tcase_add_test(tc, flush_restarts_the_windows);
     suite_add_tcase(suite, tc);
+    suite_add_tcase(suite, oracle_select_tcase());
     suite_add_tcase(suite, oracle_laws_tcase());
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

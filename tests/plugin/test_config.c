@@ -52,6 +52,8 @@ static void refused_override(const char *override, const char *part) {
 START_TEST(defaults) {
     ck_assert_int_eq(zfi_config_parse(NULL, 0, NULL, NULL, 0, &config, NULL), ZF_OK);
     ck_assert(config.topk_ratio == 0.1);
+    ck_assert_int_eq(config.select_strategy, ZFI_SELECT_STEP);
+    ck_assert(config.reselect_below == 0.8 && config.max_swap_ratio == 1.0);
     ck_assert_uint_eq(config.select_interval, 16);
     ck_assert_uint_eq(config.update_interval, 4);
     ck_assert_uint_eq(config.full_warm_up_rounds, 50);
@@ -201,15 +203,12 @@ START_TEST(numbers) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\nselect_strategy = epoch\n",
-                                        "[zenflow]\nselect_strategy = auto\n",
-                                        "[zenflow]\nupdate_interval = auto\n",
+    static const char *const texts[] = {"[zenflow]\nupdate_interval = auto\n",
                                         "[zenflow]\ntopk_ratio = auto\n",
                                         "[zenflow]\ndeferred = moments\n",
                                         "[zenflow]\nauto_ratio = 0.9\n",
                                         "[zenflow]\noffload = true\n",
                                         "[zenflow]\npredict = auto\n",
-                                        "[zenflow]\nmax_swap_ratio = 0.1\n",
                                         "[shard]\nstage = 3\n",
                                         "[device]\n",
                                         "[trace]\nfile = x\n"};

@@ -196,4 +196,24 @@ START_TEST(first_windows) { /* in numbers: W = 2, S = 3 */
 }
 END_TEST
 
-ZT_MAIN("window", clocks_and_pool, first_windows)
+/* W = 1, one cohort that closes at every step: a flag is used up by one choice. */
+START_TEST(epochs) {
+    static const int ends[9] = {0, 1, 0, 1, 0, 0, 1, 1, 0}, chooses[9] = {0, 1, 0, 1, 0, 0, 1, 1, 0};
+    zt_rig_start(&rig, shapes, sizeof shapes / sizeof *shapes);
+    inst = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\nfull_warm_up_rounds = 1\nselect_strategy = epoch\n");
+    inst->last_choice[0] = 1;
+    for (uint64_t t = 2; t <= 8; t++) {
+        if (ends[t])
+            inst->epoch_end = t;
+        ck_assert_int_eq(zfi_window_chooses(inst, 0, t), chooses[t]);
+        if (chooses[t])
+            inst->last_choice[0] = t;
+    }
+    inst->epoch_end = 9; /* of a later step's flag, the cohort's first close after it */
+    ck_assert_int_eq(zfi_window_chooses(inst, 0, 12), 1);
+    zt_bare_destroy(inst);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("window", clocks_and_pool, first_windows, epochs)
