@@ -251,11 +251,15 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
 }
 
 static int is_choice_due(const zo_t *o, uint32_t cohort) {
+    uint64_t interval = o->config.select_interval;
+
     if (o->t <= o->config.warm_up)
         return o->t == o->config.warm_up;
     if (o->config.strategy == ZO_SELECT_EPOCH)
         return is_closing(o, cohort) && o->epoch_end > o->last_choice[cohort];
-    return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= o->config.select_interval;
+    if (interval == 0)
+        interval = 4 * o->config.update_interval;
+    return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= interval;
 }
 
 /* The k channels with the largest importance, ties by lower index. The caller frees it. */

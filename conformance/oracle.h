@@ -25,7 +25,7 @@ typedef struct zo_config {
     zo_strategy_t strategy;
     double reselect_below; /* strategy auto */
     double max_swap_ratio;
-    uint32_t select_interval;
+    uint32_t select_interval; /* 0 = auto */
     uint32_t update_interval; /* S */
     uint32_t warm_up;         /* W = full_warm_up_rounds */
     int publish_lag;          /* 0 or 1 */

@@ -431,6 +431,13 @@ err_close:
     return st;
 }
 
+uint32_t zfi_config_select_interval(const zfi_config_t *config) {
+    enum { AUTO_WINDOWS = 4 };
+    if (config->select_interval == ZFI_SELECT_INTERVAL_AUTO)
+        return AUTO_WINDOWS * config->update_interval;
+    return config->select_interval;
+}
+
 /* ---- the table, for zf.config/1 ---------------------------------------------------------------------------------- */
 
 uint32_t zfi_config_n_keys(void) { return ZFI_N_KEYS; }

@@ -12,6 +12,7 @@
 
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
+enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
@@ -20,7 +21,7 @@ typedef struct zfi_config {
     int32_t select_strategy;      /* step | epoch | auto, default step: when channels are chosen anew */
     double reselect_below;        /* (0, 1], default 0.8: strategy auto only */
     double max_swap_ratio;        /* (0, 1], default 1: share of the selected that one choice exchanges */
-    uint32_t select_interval;     /* 1..1000000, default 16: steps between choices of a cohort */
+    uint32_t select_interval;     /* 1..1000000 or auto, default 16: steps between choices of a cohort */
     uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
@@ -47,6 +48,9 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 /* [any-thread] The same from a file; a missing, unreadable, oversized (> 1 MiB) or binary file is ZF_ERR_CONFIG. */
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
                                   zfi_config_t *out, zf_error_t *err);
+
+/* [any-thread] Steps between choices, also where select_interval = auto. */
+uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
 /* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
 uint32_t zfi_config_n_keys(void);

@@ -17,6 +17,7 @@ enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
+static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t levels[] = {
     {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
@@ -40,8 +41,11 @@ static const zfi_key_t keys[] = {
      "the best ones would."},
     {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "1",
      "Largest share of a matrix's selected channels that one choice exchanges, at least one channel."},
-    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, NULL, "auto", "1..1000000", "16",
-     "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them."},
+    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, NULL,
+     "1..1000000 | auto", "16",
+     "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
+     "auto: "
+     "4 windows."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(update_interval), 1, 64, 0, NULL, "auto", "1..64", "4",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
@@ -296,10 +300,25 @@ static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, voi
     return ZFI_VALUE_MALFORMED;
 }
 
+/* A word in place of a number. */
+static int set_word(const zfi_key_t *key, const char *text, void *member) {
+    for (const zfi_choice_t *c = key->choices; c && c->name; c++) {
+        double real = c->value;
+        uint32_t narrow = (uint32_t)c->value;
+        if (strcmp(text, c->name) != 0)
+            continue;
+        memcpy(member, key->type == ZFI_KEY_REAL ? (const void *)&real : &narrow, key->nbytes);
+        return 1;
+    }
+    return 0;
+}
+
 zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_config_t *out) {
     void *member = (char *)out + key->offset;
     if (is_listed(key->planned, text))
         return ZFI_VALUE_PLANNED;
+    if ((key->type == ZFI_KEY_REAL || key->type == ZFI_KEY_INT) && set_word(key, text, member))
+        return ZFI_VALUE_OK;
     if (key->type == ZFI_KEY_REAL)
         return set_real(key, text, member);
     if (key->type == ZFI_KEY_INT)
@@ -330,7 +349,7 @@ static void print_real(double x, char *buf, size_t nbytes) {
 }
 
 static const char *choice_name(const zfi_key_t *key, int32_t value) {
-    for (const zfi_choice_t *c = key->choices; c->name; c++)
+    for (const zfi_choice_t *c = key->choices; c && c->name; c++)
         if (c->value == value)
             return c->name;
     return "";
@@ -343,13 +362,16 @@ void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, 
     uint32_t narrow;
     if (key->type == ZFI_KEY_REAL) {
         memcpy(&real, member, sizeof real);
-        print_real(real, buf, nbytes);
+        if (real < key->min && *choice_name(key, (int32_t)real))
+            snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)real));
+        else
+            print_real(real, buf, nbytes);
     } else if (key->type == ZFI_KEY_INT && key->nbytes == sizeof wide) {
         memcpy(&wide, member, sizeof wide);
         snprintf(buf, nbytes, "%llu", (unsigned long long)wide);
     } else {
         memcpy(&narrow, member, sizeof narrow);
-        if (key->type == ZFI_KEY_INT)
+        if (key->type == ZFI_KEY_INT && !(narrow < key->min && *choice_name(key, (int32_t)narrow)))
             snprintf(buf, nbytes, "%lu", (unsigned long)narrow);
         else
             snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)narrow));

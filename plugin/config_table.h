@@ -32,10 +32,10 @@ typedef struct zfi_key {
     size_t offset; /* of the member of zfi_config_t: double, int32_t (bool, choice), uint32_t or uint64_t */
     size_t nbytes; /* of that member */
     double min, max;
-    int is_min_open; /* min itself is outside */
-    const zfi_choice_t *choices;
-    const char *planned; /* values of later versions, space-separated, or NULL */
-    const char *range;   /* as the user reads it */
+    int is_min_open;             /* min itself is outside */
+    const zfi_choice_t *choices; /* a number may have words, too: each stands for a value outside its range */
+    const char *planned;         /* values of later versions, space-separated, or NULL */
+    const char *range;           /* as the user reads it */
     const char *deflt;
     const char *doc;
 } zfi_key_t;

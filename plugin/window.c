@@ -73,7 +73,7 @@ int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t) {
         return t == warm_up;
     if (inst->config.select_strategy == ZFI_SELECT_EPOCH)
         return inst->epoch_end > inst->last_choice[cohort];
-    return t - inst->last_choice[cohort] >= inst->config.select_interval;
+    return t - inst->last_choice[cohort] >= zfi_config_select_interval(&inst->config);
 }
 
 static void free_slots(zf_instance_t *inst, const zfi_close_t *close) {

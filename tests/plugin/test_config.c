@@ -202,6 +202,21 @@ START_TEST(numbers) {
 }
 END_TEST
 
+/* A word in place of a number is read, printed and read again. */
+START_TEST(words_for_numbers) {
+    char buf[64];
+    int key = zfi_key_find("zenflow", "select_interval");
+    ck_assert_int_eq(parse("[zenflow]\nselect_interval = auto\nupdate_interval = 6\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_select_interval(&config), 24);
+    ck_assert_int_eq(zfi_config_value(&config, (uint32_t)key, buf, sizeof buf, NULL), ZF_OK);
+    ck_assert_str_eq(buf, "auto");
+    ck_assert_int_eq(parse("[zenflow]\nselect_interval = 7\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_select_interval(&config), 7);
+    refused("[zenflow]\nselect_interval = 0\n", "select_interval = 0 is out of range; allowed: 1..1000000 | auto");
+    refused("[zenflow]\nselect_interval = aut\n", "select_interval = \"aut\" is no int");
+}
+END_TEST
+
 START_TEST(of_later_versions) {
     static const char *const texts[] = {"[zenflow]\nupdate_interval = auto\n",
                                         "[zenflow]\ntopk_ratio = auto\n",
@@ -454,6 +469,7 @@ int main(void) {
                                   malformed_lines,
                                   duplicates,
                                   numbers,
+                                  words_for_numbers,
                                   of_later_versions,
                                   long_lines,
                                   binary,
