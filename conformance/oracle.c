@@ -347,7 +347,60 @@ static void choose_cohort(zo_t *o, uint32_t cohort) {
     o->last_choice[cohort] = o->t;
 }
 
+/* The smallest k that holds the share j / 64 of the energy. energies: largest first. */
+static uint64_t k_of_share(const zo_t *o, const zo_matrix_t *x, const double *energies, int j) {
+    double norm = o->config.energy * ((double)j / 64.0), total = 0.0, held = 0.0;
+    uint64_t k = 0;
+
+    for (uint64_t c = 0; c < x->channels; c++)
+        total += energies[c];
+    do
+        held += energies[k++];
+    while (held < norm * norm * total);
+    return k;
+}
+
+static int larger_first(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* topk_ratio = auto: k of every open matrix. */
+static void decide_k(zo_t *o) {
+    double **energies = zo_zeros(o->n_matrices, sizeof *energies);
+    uint64_t n_elems = 0, n_open = 0;
+
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        energies[i] = zo_zeros(x->channels, sizeof(double));
+        for (uint64_t c = 0; c < x->channels; c++)
+            energies[i][c] = x->importance[c] * x->importance[c];
+        qsort(energies[i], x->channels, sizeof(double), larger_first);
+        n_open += x->is_open ? x->rows * x->cols : 0;
+    }
+    for (int j = 64; j >= 0; j--) {
+        n_elems = 0;
+        for (uint32_t i = 0; i < o->n_matrices; i++) {
+            zo_matrix_t *x = &o->matrices[i];
+
+            if (!x->is_open)
+                continue;
+            x->k = k_of_share(o, x, energies[i], j);
+            n_elems += x->k * zo_depth(x);
+        }
+        if ((double)n_elems <= o->config.max_topk_ratio * (double)n_open)
+            break;
+    }
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        free(energies[i]);
+    free(energies);
+}
+
 static void choose_due(zo_t *o) {
+    if (o->t == o->config.warm_up && o->config.is_topk_auto)
+        decide_k(o);
     for (uint32_t j = 0; j < o->n_cohorts; j++)
         if (is_choice_due(o, j))
             choose_cohort(o, j);

@@ -22,6 +22,8 @@ typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO }
 
 typedef struct zo_config {
     double topk_ratio;
+    int is_topk_auto; /* topk_ratio = auto: these two decide */
+    double energy, max_topk_ratio;
     zo_strategy_t strategy;
     double reselect_below; /* strategy auto */
     double max_swap_ratio;
@@ -69,7 +71,7 @@ typedef struct zo_report {
 typedef struct zo_matrix_info {
     uint32_t param, cohort;
     uint64_t first, rows, cols;    /* first element in the parameter */
-    uint64_t channels, n_selected; /* n_selected: how many a choice takes */
+    uint64_t channels, n_selected; /* n_selected: how many a choice takes; 1 until topk_ratio auto has decided */
 } zo_matrix_info_t;
 
 /* State of one parameter, per element; any array may be NULL. */

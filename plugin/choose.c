@@ -4,18 +4,24 @@
  * best set; those of them that are not selected may enter, the first in rank first, in exchange for selected ones that
  * are not in it, the last in rank first, until nothing is left to exchange or max_swap_ratio is reached.
  *
- * Cost: a sort of the channels of each matrix per choice, one more where strategy `auto` asks first; scratch for one
- * matrix. */
+ * With topk_ratio = auto the first choice also decides how many channels each matrix selects: it writes k, sel_base and
+ * grad_base, which nobody else reads before `chosen` of that step.
+ *
+ * Cost: a sort of the channels of each matrix per choice, one more where strategy `auto` asks first, two more where k
+ * is decided; scratch for one matrix. */
 #include "choose.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "memory.h"
 
 typedef struct ranked {
     double importance;
     uint64_t channel;
 } ranked_t;
 
+enum { SHARES = 64 };
 enum { MOVE_NONE = 0, MOVE_ENTERS, MOVE_LEAVES };
 
 /* ---- ranking ----------------------------------------------------------------------------------------------------- */
@@ -152,10 +158,54 @@ static int keeps_its_set(const zf_instance_t *inst, uint32_t cohort) {
         return 0;
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        if (matrix->cohort == cohort && matrix->is_choosable)
+        if (matrix->cohort == cohort && matrix->is_choosable && matrix->k < matrix->n_channels)
             weigh(inst, matrix, &held, &best);
     }
     return !(held < inst->config.reselect_below * best);
+}
+
+/* ---- topk_ratio = auto ------------------------------------------------------------------------------------------- */
+
+/* Per share j / SHARES of the configured energy, the smallest k of this matrix that holds it. */
+static void k_of_shares(const zf_instance_t *inst, const zfi_matrix_t *matrix, uint32_t k[SHARES + 1]) {
+    const ranked_t *list = rank(inst, matrix);
+    double total = 0, held = 0;
+    uint32_t share = 0;
+    for (uint32_t i = 0; i < matrix->n_channels; i++)
+        total += list[i].importance * list[i].importance;
+    for (uint32_t i = 0; i < matrix->n_channels; i++) {
+        held += list[i].importance * list[i].importance;
+        for (; share <= SHARES; share++) {
+            double norm = inst->config.energy * ((double)share / SHARES);
+            if (held < norm * norm * total)
+                break;
+            k[share] = i + 1;
+        }
+    }
+}
+
+/* The largest share whose selection fits the budget; at share 0 one channel of each matrix. */
+static void decide_k(zf_instance_t *inst) {
+    double budget = inst->config.max_topk_ratio * (double)inst->plan.n_open_elems;
+    uint64_t n_elems[SHARES + 1] = {0};
+    uint32_t k[SHARES + 1], share = SHARES;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        if (!matrix->is_choosable)
+            continue;
+        k_of_shares(inst, matrix, k);
+        for (uint32_t j = 0; j <= SHARES; j++)
+            n_elems[j] += k[j] * zfi_channel_elems(matrix);
+    }
+    while (share > 0 && (double)n_elems[share] > budget)
+        share--;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        if (!inst->plan.matrices[i].is_choosable)
+            continue;
+        k_of_shares(inst, &inst->plan.matrices[i], k);
+        inst->plan.matrices[i].k = k[share];
+    }
+    zfi_memory_place_selected(inst);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -176,6 +226,8 @@ static void choose_cohort(zf_instance_t *inst, uint32_t cohort) {
 }
 
 void zfi_choose(zf_instance_t *inst, const zfi_step_row_t *row) {
+    if (inst->sel.last_choice == 0 && zfi_config_is_topk_auto(&inst->config))
+        decide_k(inst);
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
         if (row->chooses[c])
             choose_cohort(inst, c);

@@ -12,12 +12,15 @@
 
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
+enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    double topk_ratio;            /* [0, 1], default 0.1: share of channels that run ahead on the device */
+    double topk_ratio;            /* [0, 1] or auto, default 0.1: share of channels that run ahead on the device */
+    double energy;                /* (0, 1], default 0.9: topk_ratio auto only */
+    double max_topk_ratio;        /* (0, 1], default 0.2: topk_ratio auto only */
     int32_t select_strategy;      /* step | epoch | auto, default step: when channels are chosen anew */
     double reselect_below;        /* (0, 1], default 0.8: strategy auto only */
     double max_swap_ratio;        /* (0, 1], default 1: share of the selected that one choice exchanges */
@@ -48,6 +51,8 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 /* [any-thread] The same from a file; a missing, unreadable, oversized (> 1 MiB) or binary file is ZF_ERR_CONFIG. */
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
                                   zfi_config_t *out, zf_error_t *err);
+
+static inline int zfi_config_is_topk_auto(const zfi_config_t *config) { return config->topk_ratio == ZFI_TOPK_AUTO; }
 
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);

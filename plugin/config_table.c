@@ -17,6 +17,7 @@ enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
+static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t levels[] = {
@@ -27,9 +28,16 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "auto", "[0, 1]", "0.1",
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, auto_topk, NULL, "[0, 1] | auto", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
-     "nothing runs ahead, neither do vectors."},
+     "nothing runs ahead, neither do vectors. auto: as many of each matrix as hold `energy`, decided when warm-up "
+     "ends."},
+    {"zenflow", "energy", ZFI_KEY_REAL, MEMBER(energy), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.9",
+     "topk_ratio = auto only: share of the gradient's norm, per matrix, that the selected channels shall hold."},
+    {"zenflow", "max_topk_ratio", ZFI_KEY_REAL, MEMBER(max_topk_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.2",
+     "topk_ratio = auto only: most that all matrices together may select, as a share of their elements; device memory "
+     "is "
+     "planned for it. Where it is too little, all matrices hold less of the norm alike."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, NULL,
      "step | epoch | auto", "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
@@ -86,8 +94,6 @@ static const struct planned {
     {"zenflow", "auto_ratio"},
     {"zenflow", "offload"},
     {"zenflow", "predict"},
-    {"zenflow", "energy"},
-    {"zenflow", "max_topk_ratio"},
     {"zenflow", "accumulate_on"},
     {"zenflow", "min_update_interval"},
     {"zenflow", "max_update_interval"},

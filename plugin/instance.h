@@ -185,7 +185,7 @@ typedef struct zfi_selection {
 typedef struct zfi_device_state {
     float *w, *m, *v;                   /* [n_sel_elems] compact, run ahead */
     unsigned char *grad;                /* [n_sel_grad_nbytes] compact gradient of this step */
-    uint64_t *grad_base;                /* [n_matrices] byte offset into grad (host memory, constant) */
+    uint64_t *grad_base;                /* [n_matrices] byte offset into grad (host memory); follows k */
     uint32_t *index;                    /* [n_index] */
     uint8_t *mask;                      /* [n_channels] */
     uint32_t *n;                        /* [n_matrices], or in mean mode [n_index] */
@@ -195,7 +195,7 @@ typedef struct zfi_device_state {
     unsigned char *ring;                /* [ZFI_RING_CHUNKS][publish_piece_nbytes] */
     float *enter;                       /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] */
     uint64_t enter_block;               /* blocks taken so far */
-    zfi_scalars_t *scalars;             /* [max k] scratch: mean mode's scalars per channel */
+    zfi_scalars_t *scalars;             /* [max k_most] scratch: mean mode's scalars per channel */
     zfi_stats_matrix_t *stats_matrices; /* [n_matrices] scratch of ship */
 } zfi_device_state_t;
 

@@ -1,6 +1,7 @@
 /* plugin/lifecycle.c - create, bind_params and destroy (contracts in zf/plugin.h). */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -200,13 +201,16 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
 static void log_plan(zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->layout;
     double per = (double)layout->n_elems;
+    char topk[16] = "auto";
+    if (!zfi_config_is_topk_auto(&inst->config))
+        snprintf(topk, sizeof topk, "%.3g", inst->config.topk_ratio);
     zfi_log(
         inst, ZF_LOG_INFO, "bind",
-        "ZenFlow %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %.3g, lag %u; kernels %s, "
+        "ZenFlow %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
         zfi_is_mean(inst) ? "mean" : "replay", layout->n_elems, inst->n_params, inst->device->name,
-        inst->config.update_interval, inst->config.topk_ratio, inst->config.publish_lag, inst->kernels->name,
-        inst->n_workers, (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+        inst->config.update_interval, topk, inst->config.publish_lag, inst->kernels->name, inst->n_workers,
+        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
         (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
         (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
 }

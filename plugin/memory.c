@@ -1,6 +1,7 @@
 /* plugin/memory.c - the memory of an instance (contract in memory.h). */
 #include "memory.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -92,8 +93,8 @@ static void lay_out_device(zf_instance_t *inst, zfi_arena_t *arena) {
     zfi_device_state_t *dev = &inst->dev;
     uint64_t n_scalars = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        if (plan->matrices[i].k > n_scalars)
-            n_scalars = plan->matrices[i].k;
+        if (plan->matrices[i].k_most > n_scalars)
+            n_scalars = plan->matrices[i].k_most;
     dev->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     dev->m = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     dev->v = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
@@ -141,9 +142,22 @@ static void fill_layout(zf_instance_t *inst, const zfi_arena_t *host, const zfi_
     layout->slots_mean_milli = (uint64_t)(inst->plan.slots_mean * 1000 + 0.5);
 }
 
+void zfi_memory_place_selected(zf_instance_t *inst) {
+    uint64_t base = 0, grad_base = 0;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        uint64_t n = matrix->k * zfi_channel_elems(matrix);
+        matrix->sel_base = base;
+        inst->dev.grad_base[i] = grad_base;
+        base += n;
+        grad_base += (n * zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype) + 3) / 4 * 4;
+    }
+    assert(base <= inst->plan.n_sel_elems);
+}
+
 zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
-    uint64_t base = 0, grad_base = 0;
+    uint64_t base = 0;
     zf_status_t st;
     lay_out_host(inst, &host, &inst->layout);
     lay_out_device(inst, &device);
@@ -166,13 +180,7 @@ zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err) {
         if (inst->params[i].has_state)
             base += (inst->params[i].n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
     }
-    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        uint64_t nbytes =
-            matrix->k * zfi_channel_elems(matrix) * zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
-        inst->dev.grad_base[i] = grad_base;
-        grad_base += (nbytes + 3) / 4 * 4;
-    }
+    zfi_memory_place_selected(inst);
     return ZF_OK;
 }
 

@@ -8,6 +8,10 @@
 zf_status_t zfi_memory_bind(zf_instance_t *inst, zf_error_t *err);
 void zfi_memory_free(zf_instance_t *inst);
 
+/* Places the compact state and gradients of selected channels, in matrix order, by each matrix's k: at bind, and by
+ * control once topk_ratio = auto has decided k. */
+void zfi_memory_place_selected(zf_instance_t *inst);
+
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. */
 zf_status_t zfi_memory_need_staging(zf_instance_t *inst, zf_error_t *err);

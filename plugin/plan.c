@@ -42,13 +42,19 @@ static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double
         return 0;
     if (param->flags & ZF_PARAM_ALWAYS_SELECTED)
         return n_channels;
-    if (topk_ratio <= 0)
+    if (topk_ratio == 0)
         return 0;
     if (param->ndim - param->n_batch_axes <= 1)
         return n_channels;
     if (k < 1)
         return 1;
     return k < (double)n_channels ? (uint32_t)k : n_channels;
+}
+
+/* Whether topk_ratio = auto decides how many channels are selected. */
+static int is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
+    return zfi_config_is_topk_auto(config) && n_channels > 1 && param->ndim - param->n_batch_axes > 1 &&
+           !(param->flags & (ZF_PARAM_NEVER_SELECTED | ZF_PARAM_ALWAYS_SELECTED));
 }
 
 static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1,
@@ -61,8 +67,15 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
-    out->k = n_selected(param, out->n_channels, config->topk_ratio);
-    out->is_choosable = out->k > 0 && out->k < out->n_channels;
+    if (is_open(config, param, out->n_channels)) {
+        out->k = 0;
+        out->k_most = out->n_channels;
+        out->is_choosable = 1;
+        plan->n_open_elems += out->rows * out->cols;
+    } else {
+        out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
+        out->is_choosable = out->k > 0 && out->k < out->n_channels;
+    }
     out->place.visible = param->visible + first * (int64_t)zfi_dtype_nbytes(param->dtype);
     out->place.dtype = param->dtype;
     out->place.row_stride = param->row_stride;
@@ -72,12 +85,28 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->sum_base = plan->n_sums;
     out->sel_base = plan->n_sel_elems;
     plan->n_channels += out->n_channels;
-    plan->n_index += out->k;
+    plan->n_index += out->k_most;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
     plan->n_sel_elems += out->k * (out->rows * out->cols / out->n_channels);
     plan->n_sel_grad_nbytes += out->k * (out->rows * out->cols / out->n_channels) * zfi_dtype_nbytes(param->grad_dtype);
     plan->n_elems += out->rows * out->cols;
+}
+
+/* What topk_ratio = auto may select at most: its budget, or one channel of each matrix. */
+static void plan_budget(const zfi_config_t *config, const zfi_param_t *params, zfi_plan_t *plan) {
+    uint64_t most = (uint64_t)(config->max_topk_ratio * (double)plan->n_open_elems), least = 0, nbytes = 0;
+    for (uint32_t i = 0; i < plan->n_matrices && zfi_config_is_topk_auto(config); i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        if (!matrix->is_choosable)
+            continue;
+        least += matrix->rows * matrix->cols / matrix->n_channels;
+        if (zfi_dtype_nbytes(params[matrix->param].grad_dtype) > nbytes)
+            nbytes = zfi_dtype_nbytes(params[matrix->param].grad_dtype);
+    }
+    most = most > least ? most : least;
+    plan->n_sel_elems += most;
+    plan->n_sel_grad_nbytes += most * nbytes;
 }
 
 /* 0: more than fit in the plan's numbers. */
@@ -314,6 +343,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     if (st)
         return st;
     cut_matrices(config, params, n_params, total, plan);
+    plan_budget(config, params, plan);
     sorted = malloc(plan->n_matrices * sizeof *sorted);
     if (!sorted)
         return ZF_ERR_MEMORY;

@@ -24,13 +24,15 @@ typedef struct zfi_matrix {
     uint64_t nbytes;       /* in the parameter's data type */
     uint64_t state_base;   /* index of element (0, 0) in w, m, v */
     uint32_t n_channels;
-    uint32_t k;            /* selected channels after warm-up */
-    uint64_t sel_base;     /* index into the device's compact arrays */
+    uint32_t k;        /* selected channels after warm-up; topk_ratio = auto, is_choosable: 0 until control decides it
+                        * at the first choice, the device may read it after `chosen` of that step */
+    uint32_t k_most;   /* the most k can be */
+    uint64_t sel_base; /* index into the device's compact arrays; follows k */
     uint64_t channel_base; /* index into per-channel arrays */
-    uint64_t index_base;   /* index into arrays of k per matrix */
+    uint64_t index_base;   /* index into arrays of k_most per matrix */
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     int channels_are_rows;
-    int is_choosable;  /* 0 < k < n_channels */
+    int is_choosable;  /* 0 < k < n_channels, or topk_ratio = auto decides k */
     zfi_place_t place; /* of its element (0, 0) in the visible parameter */
 } zfi_matrix_t;
 
@@ -62,13 +64,14 @@ typedef struct zfi_plan {
     uint32_t *param_segments;  /* [n_segments] segment numbers grouped by parameter */
     zfi_chunk_t *chunks;       /* by cohort */
     zfi_cohort_plan_t *cohorts;
-    uint32_t piece_nbytes;         /* of a slot pool piece */
-    uint32_t piece_stride;         /* from one piece to the next: off powers of two, which share cache sets */
-    uint32_t publish_piece_nbytes; /* of a staged chunk on its way up */
-    uint32_t max_close_chunks;     /* most chunks of one cohort */
-    uint64_t n_elems;              /* trainable, without padding */
-    uint64_t n_state_elems;        /* with padding */
-    uint64_t n_sel_elems, n_sel_grad_nbytes;
+    uint32_t piece_nbytes;                   /* of a slot pool piece */
+    uint32_t piece_stride;                   /* from one piece to the next: off powers of two, which share cache sets */
+    uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
+    uint32_t max_close_chunks;               /* most chunks of one cohort */
+    uint64_t n_elems;                        /* trainable, without padding */
+    uint64_t n_state_elems;                  /* with padding */
+    uint64_t n_sel_elems, n_sel_grad_nbytes; /* topk_ratio = auto: the most that the budget allows */
+    uint64_t n_open_elems;                   /* topk_ratio = auto: of the matrices whose k it decides */
     uint64_t n_channels, n_index, n_sums;
     uint32_t n_slot_pieces;        /* peak of the schedule: what the pool holds */
     double slots_peak, slots_mean; /* per parameter, in units of one full gradient */

@@ -122,12 +122,14 @@ static zf_status_t push_entering(zf_instance_t *inst) {
 
 static zf_status_t push_run_ahead(zf_instance_t *inst, uint64_t t) {
     uint32_t first = 0, n = inst->plan.n_matrices;
+    double share =
+        zfi_config_is_topk_auto(&inst->config) ? inst->config.max_topk_ratio : 1; /* k may not be known yet */
     zf_status_t st = ZF_OK;
     while (first < n && !st) {
         uint64_t elems = 0, seq;
         uint32_t end = first;
         while (end < n && (end == first || elems < RUN_AHEAD_ELEMS)) {
-            elems += inst->plan.matrices[end].k * zfi_channel_elems(&inst->plan.matrices[end]);
+            elems += (uint64_t)(share * inst->plan.matrices[end].k_most) * zfi_channel_elems(&inst->plan.matrices[end]);
             end++;
         }
         st = inst->device->run_ahead(inst, t, first, end);

@@ -43,6 +43,9 @@ static void draw_config(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
 
     c->config = (zo_config_t){.topk_ratio = draw_topk_ratio(r),
+                              .is_topk_auto = zx_chance(r, 20),
+                              .energy = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.2, 1.0),
+                              .max_topk_ratio = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.01, 0.7),
                               .strategy = (zo_strategy_t)(zx_chance(r, 50) ? ZO_SELECT_STEP : (int)zx_below(r, 3)),
                               .reselect_below = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.3, 1.0),
                               .max_swap_ratio = zx_chance(r, 50) ? 1.0 : zx_uniform(r, 0.01, 1.0),
@@ -62,6 +65,7 @@ static void obey_law(zx_case_t *c) {
 
     if (c->law == 1 && zx_chance(r, 60)) {
         c->config.topk_ratio = 1.0;
+        c->config.is_topk_auto = 0;
     } else if (c->law == 1) {
         c->config.update_interval = 1;
         c->config.publish_lag = 0;
@@ -79,20 +83,23 @@ static void write_config(zx_case_t *c) {
     const zo_config_t *g = &c->config;
     char mean[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
-    char interval[16] = "auto";
+    char interval[16] = "auto", topk[32] = "auto";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
+    if (!g->is_topk_auto)
+        snprintf(topk, sizeof topk, "%.17g", g->topk_ratio);
     if (g->select_interval)
         snprintf(interval, sizeof interval, "%u", g->select_interval);
     if (g->is_mean)
         snprintf(mean, sizeof mean, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
     snprintf(c->config_text, sizeof c->config_text,
-             "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nreselect_below = %.17g\n"
+             "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
+             "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\nupdate_interval = %u\n"
              "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s"
              "[host]\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = 30000\n[log]\nlevel = error\n",
-             g->topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio, interval, g->update_interval,
-             g->warm_up,
+             topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
+             interval, g->update_interval, g->warm_up,
              is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
              g->is_staggered ? "true" : "false", mean, c->threads, affinity, c->max_steps_ahead);
 }

@@ -37,7 +37,7 @@ typedef struct zx_case {
     zx_rng_t rng; /* goes on through the run, on the host's thread only */
     zo_config_t config;
     uint32_t threads, max_steps_ahead;
-    char config_text[1024];
+    char config_text[1200];
     zx_mode_t mode;
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;

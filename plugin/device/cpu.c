@@ -339,28 +339,27 @@ static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *
     const zfi_param_t *param = &inst->params[matrix->param];
     const zfi_hyper_t *hyper = &row->hyper[param->group];
     zfi_device_state_t *dev = &inst->dev;
-    zfi_run_ahead_t job = {dev->w + matrix->sel_base,
-                           dev->m + matrix->sel_base,
-                           dev->v + matrix->sel_base,
-                           dev->grad + dev->grad_base[number],
-                           param->grad_dtype,
-                           selected_part(inst, matrix),
-                           matrix->place,
-                           dev->scalars,
-                           0,
-                           0};
+    zfi_run_ahead_t job;
     uint64_t n_overwritten;
-    if (!zfi_is_mean(inst)) {
-        uint32_t n = ++dev->n[number];
-        if (!matrix->k || zfi_is_warm_up(inst, row->t))
-            return;
-        dev->scalars[0] = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, row->dev.s, n);
-    } else {
-        if (!matrix->k || zfi_is_warm_up(inst, row->t))
-            return;
+    uint32_t n = zfi_is_mean(inst) ? 0 : ++dev->n[number];
+    if (zfi_is_warm_up(inst, row->t) || !matrix->k) /* in this order: in warm-up k may not be known yet */
+        return;
+    job = (zfi_run_ahead_t){dev->w + matrix->sel_base,
+                            dev->m + matrix->sel_base,
+                            dev->v + matrix->sel_base,
+                            dev->grad + dev->grad_base[number],
+                            param->grad_dtype,
+                            selected_part(inst, matrix),
+                            matrix->place,
+                            dev->scalars,
+                            0,
+                            0};
+    if (zfi_is_mean(inst)) {
         scalars_per_channel(inst, matrix, hyper, row->dev.s);
         job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
         job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
+    } else {
+        dev->scalars[0] = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, row->dev.s, n);
     }
     n_overwritten = inst->kernels->run_ahead[ZFI_RULE_ADAMW](&job);
     if (n_overwritten) {

@@ -101,6 +101,9 @@ static zo_strategy_t strategy_of(const char *value) {
 
 static zo_config_t parse(const char *text) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
+                         .is_topk_auto = strncmp(setting(text, "\ntopk_ratio"), "auto", 4) == 0,
+                         .energy = atof(setting(text, "\nenergy")),
+                         .max_topk_ratio = atof(setting(text, "\nmax_topk_ratio")),
                          .strategy = strategy_of(setting(text, "\nselect_strategy")),
                          .reselect_below = atof(setting(text, "\nreselect_below")),
                          .max_swap_ratio = atof(setting(text, "\nmax_swap_ratio")),

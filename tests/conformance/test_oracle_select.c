@@ -112,6 +112,30 @@ START_TEST(epochs_end) {
 }
 END_TEST
 
+static uint64_t decided(double energy, double most, const char *digits) {
+    zo_t *o = start((zo_config_t){
+        .is_topk_auto = 1, .energy = energy, .max_topk_ratio = most, .max_swap_ratio = 1.0, .topk_ratio = 0.0});
+    zo_matrix_info_t x;
+
+    zo_matrix_info(o, 0, &x);
+    ck_assert_uint_eq(x.n_selected, 1);
+    step(o, digits, 0);
+    zo_matrix_info(o, 0, &x);
+    zo_destroy(o);
+    return x.n_selected;
+}
+
+START_TEST(auto_holds_energy) {
+    ck_assert_uint_eq(decided(0.75, 1.0, "400300"), 1); /* 16 of 25 hold 0.5625 of it */
+    ck_assert_uint_eq(decided(0.875, 1.0, "400300"), 2);
+    ck_assert_uint_eq(decided(1.0, 1.0, "400300"), 2);
+    ck_assert_uint_eq(decided(1.0, 1.0, "111111"), 6);
+    ck_assert_uint_eq(decided(1.0, 0.5, "111111"), 3);  /* 32/64: 9 of 36; one more would break the budget */
+    ck_assert_uint_eq(decided(1.0, 0.01, "111111"), 1); /* never less */
+    ck_assert_uint_eq(decided(1.0, 1.0, "000000"), 1);
+}
+END_TEST
+
 TCase *oracle_select_tcase(void) {
     TCase *tc = tcase_create("choices by hand");
 
@@ -119,5 +143,6 @@ TCase *oracle_select_tcase(void) {
     tcase_add_test(tc, half_an_exchange_is_one);
     tcase_add_test(tc, auto_keeps_what_holds_enough);
     tcase_add_test(tc, epochs_end);
+    tcase_add_test(tc, auto_holds_energy);
     return tc;
 }

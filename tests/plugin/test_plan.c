@@ -339,5 +339,35 @@ START_TEST(more_matrices_than_can_be_numbered) { /* a batch axis of 2^33: one ma
 }
 END_TEST
 
+/* topk_ratio = auto: k is open where there is something to choose; device memory for the budget or one channel each. */
+static void check_auto(double most, uint64_t expected) {
+    start(2, 0, ZFI_TOPK_AUTO);
+    config.max_topk_ratio = most;
+    add(1, 8, 100, 0, 0, 0);
+    add(3, 8, 10, 1, 0, 0);
+    add(1, 8, 1, 0, 0, 0); /* one channel: selected */
+    add(1, 8, 10, 0, ZF_PARAM_NEVER_SELECTED, 0);
+    add(1, 8, 5, 0, ZF_PARAM_ALWAYS_SELECTED, 0);
+    build();
+    for (uint32_t i = 0; i < plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan.matrices[i];
+        ck_assert_int_eq(matrix->is_choosable, matrix->param < 2);
+        ck_assert_uint_eq(matrix->k, matrix->param == 2 || matrix->param == 4 ? matrix->n_channels : 0);
+        ck_assert_uint_eq(matrix->k_most, matrix->param == 3 ? 0 : matrix->n_channels);
+    }
+    ck_assert_uint_eq(plan.n_open_elems, 1040);
+    ck_assert_uint_eq(plan.n_sel_elems, 48 + expected);
+    ck_assert_uint_eq(plan.n_sel_grad_nbytes, 4 * (48 + expected));
+    ck_assert_uint_eq(plan.n_index, 130 + 1 + 5);
+    end();
+}
+
+START_TEST(auto_budget) {
+    check_auto(1.0, 1040);
+    check_auto(0.2, 208);
+    check_auto(0.01, 32); /* four matrices of 8 rows */
+}
+END_TEST
+
 ZT_MAIN("plan", random_models, equal_cohorts_follow_the_formula, a_large_matrix_is_cut, large_and_wide,
-        nothing_to_train, more_matrices_than_can_be_numbered)
+        nothing_to_train, more_matrices_than_can_be_numbered, auto_budget)
