@@ -234,10 +234,15 @@ class GradientFeed:
         status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, None, record)
         if status < 0:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
-                self.version[i] = -1
+                self.version[i] = self.fired_at[i] = -1
             raise errors.from_record(status, self._record, "grads_ready")
 
     # ---- at step -----------------------------------------------------------------------------------------------------
+
+    def quiet_ids(self):
+        """ids of trainable parameters whose hook has not fired since the last step."""
+        fired = self.fired
+        return tuple(i for i, _ in self.table.trainable if not fired[i])
 
     def complete(self):
         """Ships what has not travelled yet or has changed. Raises GradientError if there is no gradient at all."""
@@ -331,7 +336,7 @@ class GradientFeed:
         self._ship()
         for i in ids:
             if self.held[i] is not None:
-                self.version[i] = -1
+                self.version[i] = self.fired_at[i] = -1
 
     def end_step(self):
         """The step is done and reported: nothing is being read any more."""

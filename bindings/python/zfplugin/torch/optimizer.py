@@ -21,6 +21,7 @@ from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of, split_names
 
 _GROUP_WORDS = C.sizeof(_abi.GroupHyper) // 8
+FLUSHED_STEPS = 16  # steps after an edit of the weights that end with all updates in place, in case of another
 _has_warned_of_names = False
 
 
@@ -63,6 +64,8 @@ class ZenFlow(torch.optim.Optimizer):
         self._feed_options = {"overlap": overlap, "accumulation_steps": accumulation_steps, "log": self.log}
         self._is_epoch_end = False
         self._has_said_changed = False
+        self._n_flushed_steps = 0
+        self._quiet_ids = None
         self._is_fetching = fetch
         groups, self._names = split_names(params)
         if model is not None:
@@ -101,14 +104,18 @@ class ZenFlow(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         unscale, is_overflow = self._read_scaler()
-        if self._table is None:
+        is_first = self._table is None
+        if is_first:
             self._bind()
         if is_overflow:
             self._discard()
         else:
+            if not is_first:
+                self._check_model()
             self._follow_weights()
             self._feed.complete()
             self._submit(unscale)
+            self._end_step()
         return loss
 
     def __deepcopy__(self, memo):
@@ -206,6 +213,7 @@ class ZenFlow(torch.optim.Optimizer):
 
     def _bind(self):
         model = self._model() if self._model is not None else None
+        self._model_ids = {id(p) for p in model.parameters()} if model is not None else set()
         table = ParameterTable(self.param_groups, self._names, rows=rows_of(model), **self._options)
         self._instance.bind(table.decls)
         self._table = table
@@ -252,6 +260,27 @@ class ZenFlow(torch.optim.Optimizer):
         is_overflow = found_inf is not None and float(found_inf) > 0
         return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
 
+    def _check_model(self):
+        """Raises where a bound parameter is no longer the model's. Looked for when other parameters than last time had
+        no backward, which is how it shows."""
+        if not self._model_ids:
+            return
+        quiet = self._feed.quiet_ids()
+        if quiet == self._quiet_ids:
+            return
+        self._quiet_ids = quiet
+        model = self._model()
+        if model is None:
+            return
+        now = {id(p) for p in model.parameters()}
+        lost = [self._table.names[i] for i in quiet
+                if id(self._table.params[i]) in self._model_ids and id(self._table.params[i]) not in now]
+        if lost:
+            self._quiet_ids = None
+            raise errors.ParamError(f"the model no longer holds the bound parameters {listed(lost)}: they were replaced "
+                                    "after the first step (module surgery, .to() to another kind of device, "
+                                    "load_state_dict(assign=True)); make a new optimizer", scope="param")
+
     def _follow_weights(self):
         """Weights that somebody else wrote since the last step become the masters."""
         table = self._table
@@ -270,9 +299,25 @@ class ZenFlow(torch.optim.Optimizer):
         self._resynchronise(self._instance, changed)
 
     def _resynchronise(self, instance, ids, reset=False):
+        """Open windows are closed first, so that the moments miss no gradient; the edited values are kept over that.
+        An edit may be relative to the visible values (clamping at every step), which lag behind in open windows: for
+        some steps from now, every step ends with all updates in place."""
         self._feed.forget(ids)
+        aliases = [self._table.aliases[i] for i in ids]
+        edited = [alias.clone() for alias in aliases]
+        instance.flush()
+        for alias, values in zip(aliases, edited):
+            alias.copy_(values)
         instance.params_changed(ids, reset)
         self._table.remember(probe=not self._is_fetching)
+        self._n_flushed_steps = FLUSHED_STEPS
+
+    def _end_step(self):
+        if self._n_flushed_steps > 0:
+            self._n_flushed_steps -= 1
+            self._instance.flush()
+        if not self._is_fetching:
+            self._table.remember_probes()
 
     def _submit(self, unscale):
         words, at = self._hyper_words, 0
@@ -289,8 +334,6 @@ class ZenFlow(torch.optim.Optimizer):
         self.last_report = _report(self._raw_report)
         self._say_skipped()
         self._feed.end_step()
-        if not self._is_fetching:
-            self._table.remember_probes()
 
     def _say_skipped(self):
         report = self.last_report

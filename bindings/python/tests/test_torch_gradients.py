@@ -1,0 +1,400 @@
+"""How gradients reach the plugin: accumulation, changes after backward, holes, ties, loss scaling; beside AdamW."""
+import logging
+import unittest
+
+from support import ALL_SELECTED, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+BOTH = ({}, {"config": config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})}) if torch else ()
+
+
+class GradientTest(TorchTest):
+    def pair(self, make=mlp, **kwargs):
+        ours, theirs = twins(make)
+        return ours, theirs, self.zenflow(ours, **{**HYPER, **kwargs}), torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+    def check(self, one_step, n_steps=40, make=mlp, bound=2e-5, **kwargs):
+        for extra in BOTH:
+            ours, theirs, opt, reference = self.pair(make, **{**extra, **kwargs})
+            self.train_both(ours, theirs, opt, reference, n_steps, one_step)
+            self.assert_same(ours, theirs, bound)
+        return opt
+
+
+class Accumulation(GradientTest):
+    @staticmethod
+    def accumulated(count):
+        """A step of count(i) backwards."""
+        def step(model, opt, i):
+            opt.zero_grad()
+            for part in range(count(i)):
+                (loss_of(model, 10 * i + part) / count(i)).backward()
+            opt.step()
+
+        return step
+
+    def test_1_2_3_and_7(self):
+        for n in (1, 2, 3, 7):
+            with self.subTest(n=n):
+                opt = self.check(self.accumulated(lambda i, n=n: n))
+                first = sum(p.numel() * 4 for g in opt.param_groups for p in g["params"]) * (n - 1)
+                # the number is learned in the first step that has hooks: nothing is lost from then on
+                self.assertLessEqual(opt.stats()["lost_overlap_nbytes"], first)
+
+    def test_varying(self):
+        self.check(self.accumulated(lambda i: 1 + i * 7 % 5))
+
+    def test_said_beforehand_nothing_is_lost(self):
+        opt = self.check(self.accumulated(lambda i: 3), accumulation_steps=3)
+        self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
+
+    def test_said_wrongly_it_is_right_all_the_same(self):
+        self.check(self.accumulated(lambda i: 3), accumulation_steps=2)
+        self.check(self.accumulated(lambda i: 2), accumulation_steps=5)
+
+    def test_the_context_manager(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            n = 1 + i % 4
+            for part in range(n):
+                loss = loss_of(model, 10 * i + part) / n
+                if part + 1 < n and isinstance(opt, zfplugin.torch.ZenFlow):
+                    with opt.accumulate():
+                        loss.backward()
+                else:
+                    loss.backward()
+            opt.step()
+
+        self.assertEqual(self.check(step).stats()["lost_overlap_nbytes"], 0)
+
+    def test_without_overlap(self):
+        opt = self.check(self.accumulated(lambda i: 2), overlap=False)
+        self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
+
+    def test_two_losses_in_one_step(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            x, y = batch(i)
+            out = model(x)
+            (out - y).pow(2).mean().backward(retain_graph=True)
+            (0.1 * out.abs().mean()).backward()
+            opt.step()
+
+        self.check(step)
+
+    def test_gradients_of_grad_calls_set_by_hand(self):
+        def step(model, opt, i):
+            grads = torch.autograd.grad(loss_of(model, i), list(model.parameters()))
+            for p, g in zip(model.parameters(), grads):
+                p.grad = g
+            opt.step()
+
+        self.check(step)
+
+
+class ChangedAfterBackward(GradientTest):
+    def test_clip_grad_norm_by_the_host(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+            opt.step()
+
+        with self.messages() as caught:
+            opt = self.check(step)
+        self.assertIn("clip_norm", caught.output[0])
+        n_bytes = sum(p.numel() * 4 for g in opt.param_groups for p in g["params"])
+        self.assertLessEqual(opt.stats()["lost_overlap_nbytes"], 3 * n_bytes)  # then it stopped shipping early
+
+    def test_clip_grad_value_by_the_host(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+            opt.step()
+
+        self.check(step)
+
+    def test_our_own_clipping(self):
+        ours, theirs, opt, reference = self.pair(clip_norm=0.2)
+        for i in range(100):
+            plain_step(ours, opt, i)
+            reference.zero_grad()
+            loss_of(theirs, i).backward()
+            norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.2)
+            reference.step()
+            self.assertAlmostEqual(opt.grad_norm / norm.item(), 1, places=4)
+        self.assert_same(ours, theirs)
+        self.assertEqual(opt.stats()["lost_overlap_nbytes"], 0)
+        self.assertLess(opt.last_report.clip_factor, 1)
+
+    def test_one_gradient_changed(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            model[0].weight.grad[::2] *= 3
+            opt.step()
+
+        self.check(step)
+
+    def test_replaced_by_another_tensor(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            model[0].weight.grad = model[0].weight.grad * 2
+            model[2].weight.grad.data = model[2].weight.grad.data.clone() * 2
+            opt.step()
+
+        self.check(step)
+
+    def test_scaled_through_data_which_moves_no_counter(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            (7 * loss_of(model, i)).backward()
+            for p in model.parameters():
+                p.grad.data /= 7
+            opt.step()
+
+        with self.messages():
+            self.check(step)
+
+    def test_taken_away_after_backward(self):
+        """A gradient that was shipped early and removed is a hole, not the removed gradient."""
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i % 3 == 1:
+                model[0].weight.grad = None
+            opt.step()
+
+        self.check(step)
+
+    def test_backward_thrown_away(self):
+        def step(model, opt, i):
+            (100 * loss_of(model, i + 500)).backward()
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            opt.step()
+            opt.zero_grad()
+
+        self.check(step)
+
+
+class Holes(GradientTest):
+    def test_unused_parameters(self):
+        class Branches(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.branches = torch.nn.ModuleList(torch.nn.Linear(8, 4) for _ in range(3))
+                self.never = torch.nn.Linear(3, 3)
+                self.i = 0
+
+            def forward(self, x):
+                self.i += 1
+                return self.branches[self.i % 3](x) + self.branches[self.i % 2](x)
+
+        self.check(plain_step, make=Branches)
+
+    def test_frozen_parameters_have_no_state(self):
+        def make():
+            model = mlp()
+            for p in model[2].parameters():
+                p.requires_grad_(False)
+            return model
+
+        opt = self.check(plain_step, make=make)
+        trainable = sum(p.numel() for p in opt.param_groups[0]["params"] if p.requires_grad)
+        self.assertEqual(opt.layout["n_elems"], trainable)
+
+    def test_frozen_later_is_a_hole(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            for p in model[2].parameters():
+                p.requires_grad_(i % 2 == 0)
+            loss_of(model, i).backward()
+            opt.step()
+
+        self.check(step)
+
+    def test_unfrozen_later_is_refused_by_name(self):
+        model = mlp()
+        model[2].weight.requires_grad_(False)
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        model[2].weight.requires_grad_(True)
+        before = [p.detach().clone() for p in model.parameters()]
+        with self.assertRaises(zfplugin.ParamError) as caught:
+            plain_step(model, opt, 1)
+        self.assertIn('"2.weight"', str(caught.exception))
+        for p, q in zip(model.parameters(), before):
+            self.assertTrue(torch.equal(p, q))
+
+    def test_unfrozen_before_the_first_step(self):
+        def step(model, opt, i):
+            model[2].weight.requires_grad_(True)
+            plain_step(model, opt, i)
+
+        def make():
+            model = mlp()
+            model[2].weight.requires_grad_(False)
+            return model
+
+        self.check(step, make=make)
+
+    def test_zero_size_and_scalar_parameters(self):
+        class Odd(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.net = mlp()
+                self.scale = torch.nn.Parameter(torch.tensor(1.5))
+                self.empty = torch.nn.Parameter(torch.zeros(0, 4))
+                self.conv = torch.nn.Parameter(torch.randn(3, 2, 2, 2))
+
+            def forward(self, x):
+                return self.net(x) * self.scale + self.empty.sum() + self.conv.pow(2).sum(0).mean()
+
+        self.check(plain_step, make=Odd)
+
+    def test_not_contiguous_parameters_and_gradients(self):
+        class Strided(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.turned = torch.nn.Parameter(torch.randn(8, 6).t())
+                self.conv = torch.nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
+                self.out = torch.nn.Linear(6, 4)
+
+            def forward(self, x):
+                image = x[:, :8].reshape(-1, 2, 2, 2).repeat(1, 1, 2, 2)
+                return self.out(x @ self.turned.t()) + self.conv(image).mean((2, 3))
+
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i % 2:
+                model.turned.grad = model.turned.grad.contiguous()
+                model.out.weight.grad = model.out.weight.grad.t().contiguous().t()
+            opt.step()
+
+        ours = Strided()
+        self.assertFalse(ours.turned.is_contiguous())
+        self.assertFalse(ours.conv.weight.is_contiguous())
+        self.check(step, make=Strided)
+
+
+class Ties(GradientTest):
+    def test_one_parameter_in_two_modules(self):
+        class Tied(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.inner, self.outer = torch.nn.Linear(8, 4), torch.nn.Linear(4, 8, bias=False)
+                self.back = torch.nn.Linear(4, 8, bias=False)
+                self.back.weight = self.outer.weight
+
+            def forward(self, x):
+                return self.inner(torch.tanh(self.outer(torch.tanh(self.back(self.inner(x))[:, :4]))))
+
+        self.check(plain_step, make=Tied)
+
+    def test_two_parameters_on_one_storage(self):
+        """torch would update the storage twice; the gradient of what is one weight is the sum."""
+        class Shared(torch.nn.Module):
+            def __init__(self, is_split):
+                super().__init__()
+                torch.manual_seed(0)
+                self.a = torch.nn.Linear(8, 4)
+                self.b = torch.nn.Linear(8, 4)
+                self.b.weight = torch.nn.Parameter(self.a.weight.data) if is_split else self.a.weight
+
+            def forward(self, x):
+                return self.a(x) * torch.sigmoid(self.b(x))
+
+        for extra in BOTH:
+            ours, theirs = Shared(True), Shared(False)
+            self.assertIsNot(ours.a.weight, ours.b.weight)
+            opt = self.zenflow(ours, **HYPER, **extra)
+            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            for i in range(40):
+                plain_step(theirs, reference, i)
+                plain_step(ours, opt, i)
+                if i % 10 == 5:  # only one of the two has a gradient
+                    for model, o in ((theirs, reference), (ours, opt)):
+                        o.zero_grad()
+                        model.a(batch(i)[0]).pow(2).mean().backward()
+                        o.step()
+            expected = dict(theirs.named_parameters(remove_duplicate=False))
+            for name, p in ours.named_parameters():
+                self.assertLess((p - expected[name]).abs().max().item(), 2e-5, name)
+            self.assertTrue(torch.equal(opt.export()["a.weight"], opt.export()["b.weight"]))
+
+
+class LossScaling(GradientTest):
+    """GradScaler on the CPU, with an inf now and then: the same steps are skipped, the scale moves the same way."""
+
+    def scaled(self, unscale=False, n_steps=60, **kwargs):
+        ours, theirs, opt, reference = self.pair(**kwargs)
+        trajectories = []
+        for model, o in ((theirs, reference), (ours, opt)):
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=7)
+            scales = []
+            for i in range(n_steps):
+                o.zero_grad()
+                scaler.scale(loss_of(model, i)).backward()
+                if i % 9 == 4:
+                    model[2].weight.grad[1, 2] = float("inf")
+                if unscale:
+                    scaler.unscale_(o)
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+                scaler.step(o)
+                scaler.update()
+                scales.append(scaler.get_scale())
+            trajectories.append(scales)
+        self.assertEqual(*trajectories)
+        self.assertIn(2.0**9, trajectories[0])
+        self.assert_same(ours, theirs)
+        return opt
+
+    def test_the_scaler_unscales_in_place(self):
+        with self.messages():
+            opt = self.scaled()
+        self.assertEqual(opt.stats()["steps"], 60 - len(range(4, 60, 9)))
+
+    def test_the_plugin_unscales(self):
+        opt = self.scaled(unscale_in_plugin=True)
+        self.assertEqual(opt.stats()["steps"], 60 - len(range(4, 60, 9)))
+        self.assertTrue(opt._feed.is_shipping)
+
+    def test_unscale_then_clip(self):
+        with self.messages():
+            self.scaled(unscale=True)
+        with self.messages():
+            self.scaled(unscale=True, unscale_in_plugin=True)
+
+    def test_windows_too(self):
+        with self.messages():
+            self.scaled(config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3}))
+        self.scaled(config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3}), unscale_in_plugin=True)
+
+    def test_without_a_scaler_the_plugin_skips_and_says_so(self):
+        ours, theirs, opt, reference = self.pair()
+        plain_step(ours, opt, 0)
+        plain_step(theirs, reference, 0)
+        opt.zero_grad()
+        loss_of(ours, 1).backward()
+        ours[2].weight.grad[0, 0] = float("nan")
+        with self.messages() as caught:
+            opt.step()
+        self.assertIn('"2.weight"', caught.output[-1])
+        self.assertFalse(opt.last_report.applied)
+        self.assert_same(ours, theirs)
+        plain_step(ours, opt, 2)
+        plain_step(theirs, reference, 2)
+        self.assert_same(ours, theirs)
+
+
+if __name__ == "__main__":
+    unittest.main()

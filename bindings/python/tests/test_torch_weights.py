@@ -1,0 +1,238 @@
+"""Weights written by somebody else after the optimizer was made: followed, or refused with the parameter's name."""
+import logging
+import unittest
+
+from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+
+
+class Followed(TorchTest):
+    def check(self, edit, n_steps=30, config_=None, every=7):
+        """Both models take the same edits, between steps and between backward and step."""
+        for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
+            ours, theirs = twins()
+            opt = self.zenflow(ours, **HYPER, config=extra)
+            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            for i in range(n_steps):
+                for model, o in ((theirs, reference), (ours, opt)):
+                    if i % every == 2:
+                        edit(model, i)
+                    o.zero_grad()
+                    loss_of(model, i).backward()
+                    if i % every == 5:
+                        edit(model, i)
+                    o.step()
+            self.assert_same(ours, theirs)
+
+    def test_load_state_dict(self):
+        self.check(lambda model, i: model.load_state_dict(mlp(seed=i).state_dict()))
+
+    def test_loaded_before_the_first_step(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for model in (ours, theirs):
+            model.load_state_dict(mlp(seed=9).state_dict())
+        self.train_both(ours, theirs, opt, reference, 20, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_moved_and_converted_before_the_first_step(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        for p in ours.parameters():
+            p.data = p.data.clone()
+        ours.double().float()
+        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), 20, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_in_place_under_no_grad(self):
+        def edit(model, i):
+            with torch.no_grad():
+                model[2].weight.mul_(0.5)
+
+        self.check(edit)
+
+    def test_through_data_which_moves_no_counter(self):
+        def edit(model, i):
+            model[0].weight.data.mul_(0.5)
+            model[2].weight.data.copy_(mlp(seed=i)[2].weight.data)
+
+        self.check(edit)
+
+    def test_through_numpy(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("numpy is not installed")
+
+        def edit(model, i):
+            model[0].weight.detach().numpy()[:] = i / 100
+
+        self.check(edit)
+
+    def test_clamped_after_every_step_in_windows_with_few_channels(self):
+        """An edit of visible values that lag behind must not undo the updates on their way."""
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **{**HYPER, "lr": 1e-2},
+                           config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 3}))
+        reference = torch.optim.AdamW(theirs.parameters(), **{**HYPER, "lr": 1e-2})
+        for i in range(60):
+            for model, o in ((theirs, reference), (ours, opt)):
+                plain_step(model, o, i)
+                for p in model.parameters():
+                    with torch.no_grad():
+                        p.clamp_(-0.3, 0.3)
+        self.assert_same(ours, theirs, 1e-4)
+
+    def test_an_average_swapped_in_and_out_leaves_no_trace(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(20):
+            plain_step(theirs, reference, i)
+            plain_step(ours, opt, i)
+            kept = [p.data for p in ours.parameters()]
+            for p in ours.parameters():
+                p.data = torch.zeros_like(p)
+            loss_of(ours, i)
+            for p, data in zip(ours.parameters(), kept):
+                p.data = data
+        self.assert_same(ours, theirs)
+
+    def test_said_once_with_the_names(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        with self.messages(logging.INFO) as caught:
+            for i in range(3):
+                with torch.no_grad():
+                    model[0].weight.add_(1)
+                plain_step(model, opt, i)
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn('"0.weight"', caught.output[0])
+        self.assertNotIn('"2.weight"', caught.output[0])
+
+    def test_params_changed_by_hand_and_reset(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        for i in range(10):
+            plain_step(ours, opt, i)
+        with torch.no_grad():
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                p.copy_(q)
+        opt.params_changed(reset=True)
+        self.train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), **HYPER), 20, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_flush_is_no_change_of_the_trainer(self):
+        ours = mlp()
+        opt = self.zenflow(ours, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1}))
+        for i in range(9):
+            plain_step(ours, opt, i)
+        opt.flush()
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            plain_step(ours, opt, 9)
+
+
+class Refused(TorchTest):
+    def check(self, edit, error, *words):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        kept = [p.data.clone() for p in model.parameters()]
+        old = model[2].weight.data
+        edit(model)
+        for _ in range(2):  # it does not go away by itself
+            with self.assertRaises(error) as caught:
+                plain_step(model, opt, 1)
+            for word in ('"2.weight"', *words):
+                self.assertIn(word, str(caught.exception))
+        model[2].weight.data = old
+        for p, q in zip(model.parameters(), kept):
+            self.assertTrue(torch.equal(p, q))
+        self.assertEqual(opt.stats()["steps"], 1)
+        plain_step(model, opt, 1)
+
+    def test_other_memory(self):
+        def edit(model):
+            model[2].weight.data = model[2].weight.data.clone()
+
+        self.check(edit, zfplugin.ParamError, "other memory", "in place")
+
+    def test_other_dtype(self):
+        def edit(model):
+            model.zero_grad()
+            model[2].weight.data = model[2].weight.data.to(torch.bfloat16)
+            model[2].weight.data = model[2].weight.data.to(torch.float64)
+            model[2].double()
+            for p in model.parameters():
+                if p is not model[2].weight and p.dtype == torch.float64:
+                    p.data = p.data.float()
+            model[2].weight.grad = torch.zeros_like(model[2].weight)
+
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        edit(model)
+        with self.assertRaises(zfplugin.DtypeError) as caught:
+            opt.step()
+        self.assertIn('"2.weight"', str(caught.exception))
+
+    def test_other_shape(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        model[-1].weight.data = torch.zeros(6, 24)
+        model[-1].bias.data = torch.zeros(6)
+        model.zero_grad()
+        model(torch.zeros(2, 8)).sum().backward()
+        with self.assertRaises(zfplugin.ShapeError) as caught:
+            opt.step()
+        self.assertIn("[6, 24]", str(caught.exception))
+
+    def test_a_view_of_the_same_memory_with_another_shape(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        model[-1].weight.data = model[-1].weight.data[:2]
+        model[-1].bias.data = model[-1].bias.data[:2]
+        model.zero_grad()
+        model(torch.zeros(2, 8)).sum().backward()
+        with self.assertRaises(zfplugin.ShapeError):
+            opt.step()
+
+    def test_moved_to_another_kind_of_device(self):
+        model = mlp()
+        opt = self.zenflow(model, model=model)
+        plain_step(model, opt, 0)
+        model.to("meta")
+        opt.zero_grad()
+        with self.assertRaises(zfplugin.ParamError) as caught:
+            opt.step()
+        self.assertIn('"0.weight"', str(caught.exception))
+
+    def test_replaced_parameters_are_a_step_without_gradient(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        opt.zero_grad()
+        model.load_state_dict(mlp(seed=3).state_dict(), assign=True)
+        loss_of(model, 1).backward()
+        with self.assertRaises(zfplugin.errors.GradientError) as caught:
+            opt.step()
+        self.assertIn("assign=True", str(caught.exception))
+
+    def test_one_replaced_parameter_is_named_where_the_model_is_known(self):
+        model = mlp()
+        opt = self.zenflow(model, model=model)
+        plain_step(model, opt, 0)
+        model[2].weight = torch.nn.Parameter(model[2].weight.detach().clone())
+        with self.assertRaises(zfplugin.ParamError) as caught:
+            plain_step(model, opt, 1)
+        self.assertIn('"2.weight"', str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
