@@ -1,0 +1,164 @@
+"""Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
+import unittest
+
+from support import ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+
+class Misuse(TorchTest):
+    def check(self, spoil, error, *words, after=None):
+        """Trains, spoils, expects the error twice, repairs with after(), and ends where undisturbed training ends."""
+        ours, theirs = twins()
+        opt, reference = self.zenflow(ours, lr=1e-3), self.zenflow(theirs, lr=1e-3)
+        for i in range(3):
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+        before = [p.detach().clone() for p in ours.parameters()]
+        for _ in range(2):
+            with self.assertRaises(error) as caught:
+                spoil(ours, opt)
+            for word in words:
+                self.assertIn(word, str(caught.exception))
+        for p, q in zip(ours.parameters(), before):
+            self.assertTrue(torch.equal(p, q))
+        self.assertEqual(opt.stats()["steps"], 3)
+        if after:
+            after(ours, opt)
+        for i in range(3, 6):
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+        for p, q in zip(ours.parameters(), theirs.parameters()):
+            self.assertTrue(torch.equal(p, q))
+
+    def test_step_without_backward(self):
+        def spoil(model, opt):
+            opt.zero_grad()
+            opt.step()
+
+        self.check(spoil, zfplugin.errors.GradientError, "backward()")
+
+    def test_first_step_without_backward(self):
+        with self.assertRaises(zfplugin.errors.GradientError):
+            self.zenflow(mlp()).step()
+
+    def test_a_sparse_gradient(self):
+        def spoil(model, opt):
+            opt.zero_grad()
+            loss_of(model, 3).backward()
+            model[2].weight.grad = model[2].weight.grad.to_sparse()
+            opt.step()
+
+        self.check(spoil, zfplugin.ShapeError, '"2.weight"', "sparse")
+
+    def test_a_sparse_embedding(self):
+        model = torch.nn.Embedding(10, 4, sparse=True)
+        opt = self.zenflow(model)
+        for _ in range(2):
+            opt.zero_grad()
+            model(torch.tensor([1, 2])).sum().backward()
+            with self.assertRaises(zfplugin.ShapeError) as caught:
+                opt.step()
+            self.assertIn("sparse=False", str(caught.exception))
+
+    def test_a_learning_rate_that_is_no_number(self):
+        for bad in (float("nan"), float("inf"), -1.0):
+            def spoil(model, opt, bad=bad):
+                opt.param_groups[0]["lr"] = bad
+                plain_step(model, opt, 3)
+
+            def repair(model, opt):
+                opt.param_groups[0]["lr"] = 1e-3
+
+            self.check(spoil, zfplugin.ArgumentError, "lr", after=repair)
+
+    def test_a_parameter_of_another_model(self):
+        self.check(lambda model, opt: opt.params_changed([mlp()[0].weight]), zfplugin.ParamError, "[24, 8]",
+                   "not a parameter of this optimizer")
+
+    def test_what_needs_bound_parameters(self):
+        opt = self.zenflow(mlp())
+        for call in (opt.flush, opt.drain, opt.export, opt.params_changed):
+            with self.assertRaises(zfplugin.StateError) as caught:
+                call()
+            self.assertIn("first step", str(caught.exception))
+
+
+class WrongParameters(TorchTest):
+    def refused(self, model, error, *words):
+        opt = self.zenflow(model)
+        with self.assertRaises(error) as caught:
+            opt.bind()
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+        return opt
+
+    def test_dtypes(self):
+        self.refused(mlp(dtype=torch.float64), zfplugin.DtypeError, '"0.weight"', "float64", "float32")
+        opt = self.refused(model := mlp().double(), zfplugin.DtypeError, '"0.weight"')
+        model.float()
+        plain_step(model, opt, 0)  # converted after all
+
+    def test_device(self):
+        with torch.device("meta"):
+            model = torch.nn.Linear(2, 2)
+        self.refused(model, zfplugin.DeviceError, '"weight"', "meta")
+
+    def test_overlapping_memory(self):
+        model = torch.nn.Module()
+        storage = torch.randn(10)
+        model.a, model.b = torch.nn.Parameter(storage[:6]), torch.nn.Parameter(storage[4:])
+        self.refused(model, zfplugin.ParamError, '"a"', '"b"', "share memory")
+
+    def test_nothing_to_train(self):
+        model = mlp()
+        model.requires_grad_(False)
+        opt = self.zenflow(model)
+        with self.assertRaises(zfplugin.ZfError) as caught:
+            opt.step()
+        self.assertIn("frozen", str(caught.exception))
+
+    def test_no_parameters(self):
+        with self.assertRaises(ValueError):
+            zfplugin.torch.ZenFlow([])
+
+    def test_the_same_parameter_in_two_groups(self):
+        p = torch.nn.Parameter(torch.zeros(2))
+        with self.assertRaises(ValueError):
+            zfplugin.torch.ZenFlow([{"params": [p]}, {"params": [p]}])
+
+
+class WrongConfiguration(TorchTest):
+    def refused(self, error, *words, **kwargs):
+        with self.assertRaises(error) as caught:
+            self.zenflow(mlp(), **kwargs)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_missing_file(self):
+        self.refused(zfplugin.ConfigError, "/no/such.ini", "No such file", config="/no/such.ini")
+
+    def test_bad_values_are_listed_together(self):
+        self.refused(zfplugin.ConfigError, "topk_ratio", "update_interval",
+                     config={"zenflow.topk_ratio": 3, "zenflow.update_interval": 0})
+
+    def test_unknown_key_with_the_nearest(self):
+        self.refused(zfplugin.ConfigError, "update_interval", config="[zenflow]\nupdate_intervall = 4\n")
+
+    def test_values_of_the_trainer(self):
+        self.refused(zfplugin.ConfigError, "lr", config="[zenflow]\nlr = 4\n")
+
+    def test_missing_library(self):
+        self.refused(zfplugin.LoadError, "/no/such.so", library="/no/such.so")
+
+    def test_accumulation_steps(self):
+        self.refused(zfplugin.ArgumentError, "accumulation_steps", accumulation_steps=0)
+
+    def test_more_memory_than_allowed(self):
+        opt = self.zenflow(mlp(width=256), config=config({"host.memory_limit_mib": 1}))
+        with self.assertRaises(zfplugin.OutOfMemoryError) as caught:
+            opt.bind()
+        self.assertIsInstance(caught.exception, MemoryError)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,265 @@
+"""Model features that change how gradients come: adapters, Conv1D, checkpointing, compilation, attention, autocast."""
+import contextlib
+import unittest
+
+from support import ALL_SELECTED, ROOT, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+if torch:
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+
+
+def make_attention():
+    """A block with scaled_dot_product_attention and an embedding that is also the output layer."""
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.tokens = nn.Embedding(32, 16)
+            self.qkv = nn.Linear(16, 48, bias=False)  # a key bias has no gradient but rounding noise
+            self.out = nn.Linear(16, 16)
+            self.norm = nn.LayerNorm(16)
+            self.head = nn.Linear(16, 32, bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, ids):
+            x = self.tokens(ids)
+            q, k, v = (t.unflatten(-1, (2, 8)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.head(x + self.out(y.transpose(1, 2).flatten(2)))
+
+    return Block()
+
+
+def token_step(model, opt, i):
+    ids = torch.randint(0, 32, (4, 12), generator=torch.Generator().manual_seed(i))
+    opt.zero_grad()
+    logits = model(ids[:, :-1])
+    nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten()).backward()
+    opt.step()
+
+
+class ModelTest(TorchTest):
+    def check(self, make, one_step=plain_step, n_steps=40, bound=2e-5, **kwargs):
+        for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
+            ours, theirs = twins(make)
+            opt = self.zenflow(ours, **{**HYPER, "config": extra, **kwargs})
+            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            self.train_both(ours, theirs, opt, reference, n_steps, one_step)
+            self.assert_same(ours, theirs, bound)
+        return opt
+
+
+class Models(ModelTest):
+    def test_attention_and_a_tied_embedding(self):
+        self.check(make_attention, token_step)
+
+    def test_activation_checkpointing(self):
+        for use_reentrant in (False, True):
+            class Checkpointed(nn.Module):
+                def __init__(self, use_reentrant=use_reentrant):
+                    super().__init__()
+                    self.net = mlp()
+                    self.use_reentrant = use_reentrant
+
+                def forward(self, x):
+                    x = self.net[0](x)
+                    for module in list(self.net)[1:-1]:
+                        x = checkpoint(module, x, use_reentrant=self.use_reentrant)
+                    return self.net[-1](x)
+
+            with self.subTest(use_reentrant=use_reentrant):
+                self.check(Checkpointed)
+
+    def test_a_module_used_twice_under_reentrant_checkpoints(self):
+        """Its hook fires once per use, each time with a larger total."""
+        class Twice(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.first, self.core, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+            def forward(self, x):
+                x = torch.tanh(self.first(x))
+                for _ in range(3):
+                    x = torch.tanh(checkpoint(self.core, x, use_reentrant=True))
+                return self.last(x)
+
+        self.check(Twice)
+
+    def test_float32_weights_under_autocast(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            x, y = batch(i)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = nn.functional.mse_loss(model(x).float(), y)
+            loss.backward()
+            opt.step()
+
+        self.check(mlp, step, bound=5e-4)  # bf16 products turn a rounding of the weights into a rounding of 2^-8
+
+    def test_compiled_as_a_whole(self):
+        def step(model, opt, i):
+            if not hasattr(model, "fast"):
+                object.__setattr__(model, "fast", torch.compile(model, backend="aot_eager"))
+            opt.zero_grad()
+            x, y = batch(i)
+            nn.functional.mse_loss(model.fast(x), y).backward()
+            opt.step()
+
+        self.check(mlp, step)
+
+    def test_compiled_as_a_whole_says_once_that_nothing_overlaps(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
+        opt = self.zenflow(model)
+        fast = torch.compile(model, backend="aot_eager")
+        with self.messages() as caught:
+            for i in range(12):
+                opt.zero_grad()
+                fast(torch.randn(64, 192)).pow(2).mean().backward()
+                opt.step()
+        self.assertEqual(len([line for line in caught.output if "at once" in line]), 1, caught.output)
+
+    def test_an_eager_model_is_not_accused_of_it(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
+        opt = self.zenflow(model)
+        with self.assertNoLogs("zfplugin", "WARNING"):
+            for i in range(35):
+                opt.zero_grad()
+                model(torch.randn(64, 192)).pow(2).mean().backward()
+                opt.step()
+
+    def test_compiled_with_fetch(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, model=ours, fetch=True)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        fast = torch.compile(ours, backend="eager")
+        for i in range(20):
+            plain_step(theirs, reference, i)
+            opt.zero_grad()
+            x, y = batch(i)
+            nn.functional.mse_loss(fast(x), y).backward()
+            opt.step()
+        opt.synchronize()
+        self.assert_same(ours, theirs)
+
+    def test_stacked_layers_are_many_matrices(self):
+        class Stacked(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.layers = nn.Parameter(torch.randn(5, 8, 8) * 0.3)
+                self.last = nn.Linear(8, 4)
+
+            def forward(self, x):
+                for weight in self.layers:
+                    x = x + torch.tanh(x @ weight.t())
+                return self.last(x)
+
+        opt = self.check(Stacked, n_batch_axes=lambda name, p: 1 if name == "layers" else 0)
+        self.assertEqual(opt.layout["n_matrices"], 5 + 2)
+
+
+class Adapters(ModelTest):
+    def test_low_rank_adapters_written_out(self):
+        class Adapted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.base = mlp()
+                self.base.requires_grad_(False)
+                self.down, self.up = nn.Linear(8, 2, bias=False), nn.Linear(2, 4, bias=False)
+                nn.init.zeros_(self.up.weight)
+
+            def forward(self, x):
+                return self.base(x) + self.up(self.down(x))
+
+        opt = self.check(Adapted)
+        self.assertEqual(opt.layout["n_elems"], 2 * 8 + 4 * 2)
+
+    def test_peft(self):
+        try:
+            import peft
+        except ImportError:
+            self.skipTest("peft is not installed")
+
+        def make():
+            lora = peft.LoraConfig(r=2, target_modules=["0", "2"], init_lora_weights=True)
+            torch.manual_seed(1)
+            return peft.get_peft_model(mlp(), lora)
+
+        opt = self.check(make)
+        self.assertIn("lora_A", " ".join(name for name in opt.export()))
+
+
+class Conv1D(ModelTest):
+    """Weights kept as [in, out]: a channel is a row."""
+
+    def make(self):
+        class Conv1D(nn.Module):  # as in GPT-2
+            def __init__(self, n_out, n_in):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(n_in, n_out) * 0.2)
+                self.bias = nn.Parameter(torch.zeros(n_out))
+
+            def forward(self, x):
+                return x @ self.weight + self.bias
+
+        torch.manual_seed(0)
+        return nn.Sequential(Conv1D(24, 8), nn.GELU(), Conv1D(4, 24))
+
+    def test_rows_are_channels_where_the_model_is_known(self):
+        model = self.make()
+        n_columns, n_rows = 24 + 24 + 4 + 4, 8 + 24 + 24 + 4  # a vector's elements are channels of their own
+        self.assertNotEqual(n_columns, n_rows)
+        opts = {}
+        for key, kwargs in (("model", {"model": model}), ("callback", {
+                "channels": lambda name, p: "rows" if p.dim() == 2 else None}), ("none", {})):
+            opts[key] = self.zenflow(model, **kwargs)
+            opts[key].bind()
+        self.assertEqual(opts["model"].layout["n_channels"], opts["callback"].layout["n_channels"])
+        self.assertNotEqual(opts["model"].layout["n_channels"], opts["none"].layout["n_channels"])
+        declared = {d.name: d.channels for d in opts["model"]._table.decls}
+        self.assertEqual(declared, {"0.weight": "rows", "0.bias": "columns", "2.weight": "rows", "2.bias": "columns"})
+
+    def test_it_trains_as_adamw(self):
+        self.check(self.make)
+
+    def test_a_wrong_answer_is_refused(self):
+        opt = self.zenflow(self.make(), channels=lambda name, p: "diagonals")
+        with self.assertRaises(zfplugin.ArgumentError):
+            opt.bind()
+
+    def test_gpt2_itself(self):
+        try:
+            from transformers import GPT2Config, GPT2LMHeadModel
+        except ImportError:
+            self.skipTest("transformers is not installed")
+
+        def make():
+            torch.manual_seed(0)
+            return GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=32, n_positions=16,
+                                              resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+
+        def step(model, opt, i):
+            ids = torch.randint(0, 32, (4, 12), generator=torch.Generator().manual_seed(i))
+            opt.zero_grad()
+            model(input_ids=ids, labels=ids).loss.backward()
+            opt.step()
+
+        self.check(make, step, n_steps=20)
+        model = make()
+        opt = self.zenflow(model, model=model)
+        opt.bind()
+        rows = {d.name for d in opt._table.decls if d.channels == "rows"}
+        self.assertEqual(len(rows), 8)
+        self.assertTrue(all("c_" in name and name.endswith("weight") for name in rows), rows)
+
+
+if __name__ == "__main__":
+    unittest.main()
