@@ -12,7 +12,7 @@
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
 
 void zfi_enter_walk_start(zfi_enter_walk_t *walk, const zf_instance_t *inst, const zfi_step_row_t *row) {
-    *walk = (zfi_enter_walk_t){.inst = inst, .row = row};
+    *walk = (zfi_enter_walk_t){.inst = inst, .row = row, .fill = ZFI_ENTER_ELEMS};
 }
 
 /* Extents of the walked rectangle of a matrix: rows x columns with the channel axis replaced by the entering list. */
@@ -30,7 +30,27 @@ static void next_matrix(zfi_enter_walk_t *walk) {
     }
 }
 
-int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_block_t *out) {
+/* The rest of the current rows x cols, as far as one block takes it. */
+static void take_rect(zfi_enter_walk_t *walk, uint64_t rows, uint64_t cols, zfi_enter_rect_t *out) {
+    out->a0 = walk->a;
+    out->b0 = walk->b;
+    out->nb = cols - walk->b < ZFI_ENTER_ELEMS ? cols - walk->b : ZFI_ENTER_ELEMS;
+    out->opens_block = ZFI_ENTER_ELEMS - walk->fill < out->nb;
+    if (out->opens_block)
+        walk->fill = 0;
+    out->at = walk->fill;
+    out->na = (ZFI_ENTER_ELEMS - walk->fill) / out->nb;
+    if (out->na > rows - walk->a)
+        out->na = rows - walk->a;
+    walk->fill += (uint32_t)(out->na * out->nb);
+    walk->a += out->na;
+    if (walk->a >= rows) {
+        walk->a = 0;
+        walk->b += out->nb;
+    }
+}
+
+int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_rect_t *out) {
     const zfi_plan_t *plan = &walk->inst->plan;
     while (walk->cohort < plan->n_cohorts) {
         const zfi_cohort_plan_t *cohort = &plan->cohorts[walk->cohort];
@@ -47,17 +67,7 @@ int zfi_enter_walk_next(zfi_enter_walk_t *walk, zfi_enter_block_t *out) {
             continue;
         }
         out->matrix = number;
-        out->a0 = walk->a;
-        out->b0 = walk->b;
-        out->nb = cols - walk->b < ZFI_ENTER_ELEMS ? cols - walk->b : ZFI_ENTER_ELEMS;
-        out->na = ZFI_ENTER_ELEMS / out->nb;
-        if (out->na > rows - walk->a)
-            out->na = rows - walk->a;
-        walk->a += out->na;
-        if (walk->a >= rows) {
-            walk->a = 0;
-            walk->b += out->nb;
-        }
+        take_rect(walk, rows, cols, out);
         return 1;
     }
     return 0;
@@ -89,12 +99,12 @@ static void update_maps(zf_instance_t *inst, const zfi_step_row_t *row) {
 
 /* ---- entering state ---------------------------------------------------------------------------------------------- */
 
-static void gather_block(const zf_instance_t *inst, const zfi_enter_block_t *block, float *out) {
-    const zfi_matrix_t *matrix = &inst->plan.matrices[block->matrix];
+static void gather_rect(const zf_instance_t *inst, const zfi_enter_rect_t *rect, float *out) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[rect->matrix];
     const uint32_t *channels = inst->sel.enter_channel + matrix->index_base;
-    uint64_t n = block->na * block->nb, at = 0;
-    for (uint64_t i = block->a0; i < block->a0 + block->na; i++)
-        for (uint64_t j = block->b0; j < block->b0 + block->nb; j++, at++) {
+    uint64_t n = rect->na * rect->nb, at = 0;
+    for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
+        for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
             uint64_t from = matrix->state_base + r * matrix->cols + c;
@@ -115,22 +125,31 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, uint64_t choice_step, u
     return st ? st : zfi_wait(inst, &inst->enter_done, e - ZFI_ENTER_BLOCKS + 1, NULL);
 }
 
+/* The staged block, of so many elements, goes up. */
+static void send_block(zf_instance_t *inst, uint32_t n_elems) {
+    uint64_t at = inst->sel.enter_block % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS;
+    memcpy(inst->dev.enter + at, inst->sel.staging + at, n_elems * 3u * sizeof(float));
+    atomic_fetch_add(&inst->count.up_enter_nbytes, n_elems * 3u * sizeof(float));
+    zfi_timeline_signal(&inst->enter_up, ++inst->sel.enter_block);
+}
+
 static zf_status_t send_blocks(zf_instance_t *inst, const zfi_step_row_t *row) {
     uint64_t first = inst->sel.enter_block;
+    uint32_t staged = 0; /* elements of the open block */
     zfi_enter_walk_t walk;
-    zfi_enter_block_t block;
+    zfi_enter_rect_t rect;
     zfi_enter_walk_start(&walk, inst, row);
-    while (zfi_enter_walk_next(&walk, &block)) {
-        uint64_t e = inst->sel.enter_block, at = e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS;
-        uint64_t nbytes = block.na * block.nb * 3u * sizeof(float);
-        if (wait_for_staging(inst, row->t, e, first))
+    while (zfi_enter_walk_next(&walk, &rect)) {
+        if (rect.opens_block && staged)
+            send_block(inst, staged);
+        if (rect.opens_block && wait_for_staging(inst, row->t, inst->sel.enter_block, first))
             return ZF_ERR_POISONED;
-        gather_block(inst, &block, inst->sel.staging + at);
-        memcpy(inst->dev.enter + at, inst->sel.staging + at, nbytes);
-        atomic_fetch_add(&inst->count.up_enter_nbytes, nbytes);
-        inst->sel.enter_block = e + 1;
-        zfi_timeline_signal(&inst->enter_up, e + 1);
+        gather_rect(inst, &rect,
+                    inst->sel.staging + (inst->sel.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) * 3u);
+        staged = walk.fill;
     }
+    if (staged)
+        send_block(inst, staged);
     return ZF_OK;
 }
 

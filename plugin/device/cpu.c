@@ -245,13 +245,13 @@ static void write_visible(const zfi_place_t *place, uint64_t r, uint64_t c, floa
     memcpy(at, &bits, sizeof bits);
 }
 
-static void take_block(zf_instance_t *inst, const zfi_enter_block_t *block, const float *from, uint64_t choice_step) {
-    const zfi_matrix_t *matrix = &inst->plan.matrices[block->matrix];
+static void take_rect(zf_instance_t *inst, const zfi_enter_rect_t *rect, const float *from, uint64_t choice_step) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[rect->matrix];
     const uint32_t *pos = inst->sel.enter_pos + matrix->index_base;
     const uint32_t *channel = inst->sel.enter_channel + matrix->index_base;
-    uint64_t n = block->na * block->nb, at = 0;
-    for (uint64_t i = block->a0; i < block->a0 + block->na; i++)
-        for (uint64_t j = block->b0; j < block->b0 + block->nb; j++, at++) {
+    uint64_t n = rect->na * rect->nb, at = 0;
+    for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
+        for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t to = compact_index(matrix, pos, i, j);
             inst->dev.w[to] = from[at];
             inst->dev.m[to] = from[n + at];
@@ -267,16 +267,22 @@ static void run_enter_state(void *raw) {
     zf_instance_t *inst = args->inst;
     const zfi_step_row_t *row = zfi_row(inst, args->choice_step);
     zfi_enter_walk_t walk;
-    zfi_enter_block_t block;
+    zfi_enter_rect_t rect;
+    int has_block = 0;
     zfi_enter_walk_start(&walk, inst, row);
-    while (zfi_enter_walk_next(&walk, &block)) {
-        uint64_t e = inst->dev.enter_block;
-        if (zfi_wait(inst, &inst->enter_up, e + 1, &inst->count.stall_select_ns))
+    while (zfi_enter_walk_next(&walk, &rect)) {
+        if (rect.opens_block && has_block)
+            zfi_timeline_signal(&inst->enter_done, ++inst->dev.enter_block);
+        if (rect.opens_block &&
+            zfi_wait(inst, &inst->enter_up, inst->dev.enter_block + 1, &inst->count.stall_select_ns))
             return;
-        take_block(inst, &block, inst->dev.enter + e % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS, args->choice_step);
-        inst->dev.enter_block = e + 1;
-        zfi_timeline_signal(&inst->enter_done, e + 1);
+        has_block = 1;
+        take_rect(inst, &rect,
+                  inst->dev.enter + (inst->dev.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) * 3u,
+                  args->choice_step);
     }
+    if (has_block)
+        zfi_timeline_signal(&inst->enter_done, ++inst->dev.enter_block);
     for (uint32_t i = 0; zfi_is_mean(inst) && i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
         if (!row->chooses[matrix->cohort])

@@ -146,27 +146,35 @@ END_TEST
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-/* Every element of every entering channel exactly once, in blocks that fit. */
+/* Every element of every entering channel exactly once, packed into blocks: any two neighbours hold more than one
+ * could. */
 static void check_walk(const zfi_step_row_t *row) {
     uint64_t *n_seen = calloc(inst->plan.n_matrices, sizeof *n_seen);
     uint8_t *is_seen = calloc(inst->plan.n_state_elems, 1);
     zfi_enter_walk_t walk;
-    zfi_enter_block_t block;
-    uint64_t twice = 0;
+    zfi_enter_rect_t rect;
+    uint64_t twice = 0, total = 0, n_blocks = 0, fill = 0;
     ck_assert(n_seen && is_seen);
     zfi_enter_walk_start(&walk, inst, row);
-    while (zfi_enter_walk_next(&walk, &block)) {
-        const zfi_matrix_t *m = &inst->plan.matrices[block.matrix];
-        uint32_t n = inst->sel.n_enter[block.matrix];
+    while (zfi_enter_walk_next(&walk, &rect)) {
+        const zfi_matrix_t *m = &inst->plan.matrices[rect.matrix];
+        uint32_t n = inst->sel.n_enter[rect.matrix];
         uint64_t rows = m->channels_are_rows ? n : m->rows, cols = m->channels_are_rows ? m->cols : n;
-        ck_assert(block.na > 0 && block.nb > 0 && block.na * block.nb <= ZFI_ENTER_ELEMS);
-        ck_assert(block.a0 + block.na <= rows && block.b0 + block.nb <= cols && row->chooses[m->cohort]);
-        for (uint64_t a = block.a0; a < block.a0 + block.na; a++)
-            for (uint64_t b = block.b0; b < block.b0 + block.nb; b++)
+        ck_assert(rect.na > 0 && rect.nb > 0 && rect.at + rect.na * rect.nb <= ZFI_ENTER_ELEMS);
+        fill = rect.opens_block ? 0 : fill;
+        n_blocks += rect.opens_block != 0;
+        ck_assert_uint_eq(rect.at, fill);
+        fill += rect.na * rect.nb;
+        total += rect.na * rect.nb;
+        ck_assert(rect.a0 + rect.na <= rows && rect.b0 + rect.nb <= cols && row->chooses[m->cohort]);
+        for (uint64_t a = rect.a0; a < rect.a0 + rect.na; a++)
+            for (uint64_t b = rect.b0; b < rect.b0 + rect.nb; b++)
                 twice += is_seen[m->state_base + a * cols + b]++;
-        n_seen[block.matrix] += block.na * block.nb;
+        n_seen[rect.matrix] += rect.na * rect.nb;
     }
     ck_assert_uint_eq(twice, 0);
+    ck_assert_uint_le(n_blocks, 2 * total / ZFI_ENTER_ELEMS + 1);
+    ck_assert_int_eq(n_blocks > 0, total > 0);
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *m = &inst->plan.matrices[i];
         ck_assert_uint_eq(n_seen[i], row->chooses[m->cohort] ? inst->sel.n_enter[i] * zfi_channel_elems(m) : 0);
