@@ -1,0 +1,277 @@
+/* test_safetensors.c - the safetensors reader: values of each type exactly, and hostile files, each refused with its
+ * reason: wrong lengths, offsets, shapes, types, JSON. */
+#define _POSIX_C_SOURCE 200809L
+#include <check.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/safetensors.h"
+
+static char path[] = "/tmp/zf_test_tensors_XXXXXX";
+
+static void setup(void) {
+    int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+}
+
+static void teardown(void) {
+    (void)unlink(path);
+    memcpy(path + sizeof path - 7, "XXXXXX", 6);
+}
+
+static void write_raw(const void *bytes, size_t nbytes) {
+    FILE *file = fopen(path, "wb");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, nbytes, file), nbytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* A whole file; claimed is the header's length as the file states it. */
+static void write_file(const char *header, uint64_t claimed, const void *data, size_t data_nbytes) {
+    static unsigned char bytes[1 << 16];
+    size_t n = strlen(header);
+
+    ck_assert_uint_le(8 + n + data_nbytes, sizeof bytes);
+    for (size_t i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(claimed >> (8 * i));
+    memcpy(bytes + 8, header, n);
+    if (data_nbytes > 0)
+        memcpy(bytes + 8 + n, data, data_nbytes);
+    write_raw(bytes, 8 + n + data_nbytes);
+}
+
+static host_safetensors_t *opens(const char *header, const void *data, size_t data_nbytes) {
+    host_safetensors_t *file = NULL;
+    glue_error_t err = {""};
+
+    write_file(header, strlen(header), data, data_nbytes);
+    ck_assert_msg(host_safetensors_open(path, &file, &err) == 0, "%s", err.text);
+    return file;
+}
+
+static void fails(const char *reason) {
+    host_safetensors_t *file = NULL;
+    glue_error_t err = {""};
+
+    ck_assert_msg(host_safetensors_open(path, &file, &err) == -1, "opened, although \"%s\"", reason);
+    ck_assert_ptr_null(file);
+    ck_assert_msg(strstr(err.text, reason) != NULL && strstr(err.text, path) != NULL, "\"%s\" lacks \"%s\"", err.text,
+                  reason);
+    ck_assert_int_eq(host_safetensors_open(path, &file, NULL), -1);
+}
+
+/* The header with 16 bytes of data is refused. */
+static void refuses(const char *header, const char *reason) {
+    static const unsigned char data[16];
+
+    write_file(header, strlen(header), data, sizeof data);
+    fails(reason);
+}
+
+static float value_of(host_safetensors_t *file, const char *name, size_t i) {
+    const host_tensor_t *t = host_safetensors_find(file, name);
+    glue_error_t err = {""};
+    float value = -77.0f;
+
+    ck_assert_ptr_nonnull(t);
+    ck_assert_msg(host_safetensors_read(file, t, i, 1, &value, &err) == 0, "%s", err.text);
+    return value;
+}
+
+START_TEST(test_values) {
+    /* 1, -2.5 | half: 1, -2.5, 2^-24, inf | bfloat16: 1, -2.5, 3 * 2^-130, -inf | I64: 7 */
+    static const unsigned char data[] = {0,    0,    0x80, 0x3f, 0,    0,    0x20, 0xc0, 0x00, 0x3c, 0x00,
+                                         0xc1, 1,    0,    0x00, 0x7c, 0x80, 0x3f, 0x20, 0xc0, 0x18, 0x00,
+                                         0x80, 0xff, 7,    0,    0,    0,    0,    0,    0,    0};
+    host_safetensors_t *f = opens("{\"__metadata__\":{\"format\":\"pt\"},"
+                                  "\"w\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
+                                  "\"i\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[24,32]},"
+                                  "\"h\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[8,16]},"
+                                  "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[16,24]}}  ",
+                                  data, sizeof data);
+    const host_tensor_t *w = host_safetensors_find(f, "w");
+    float two[2];
+    glue_error_t err = {""};
+
+    ck_assert_uint_eq(host_safetensors_n(f), 4);
+    ck_assert_ptr_null(host_safetensors_find(f, "__metadata__"));
+    ck_assert_int_eq(w->n_dims, 2);
+    ck_assert_uint_eq(w->shape[0], 2);
+    ck_assert_int_eq(host_safetensors_read(f, w, 0, 2, two, &err), 0);
+    ck_assert_float_eq(two[0], 1.0f);
+    ck_assert_float_eq(two[1], -2.5f);
+    ck_assert_float_eq(value_of(f, "h", 0), 1.0f);
+    ck_assert_float_eq(value_of(f, "h", 1), -2.5f);
+    ck_assert_float_eq(value_of(f, "h", 2), 0x1p-24f);
+    ck_assert_float_eq(value_of(f, "h", 3), INFINITY);
+    ck_assert_float_eq(value_of(f, "b", 0), 1.0f);
+    ck_assert_float_eq(value_of(f, "b", 1), -2.5f);
+    ck_assert_float_eq(value_of(f, "b", 2), 0x3p-130f);
+    ck_assert_float_eq(value_of(f, "b", 3), -INFINITY);
+    /* what cannot be read */
+    ck_assert_int_eq(host_safetensors_read(f, host_safetensors_find(f, "i"), 0, 1, two, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "I64"));
+    ck_assert_int_eq(host_safetensors_read(f, w, 1, 2, two, &err), -1);
+    ck_assert_int_eq(host_safetensors_read(f, w, UINT64_MAX, 2, two, &err), -1);
+    host_safetensors_close(f);
+}
+END_TEST
+
+START_TEST(test_no_file) {
+    host_safetensors_t *file = NULL;
+    glue_error_t err = {""};
+
+    ck_assert_int_eq(host_safetensors_open("/nonexistent/model.safetensors", &file, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "cannot open"));
+    ck_assert_int_eq(host_safetensors_open("/tmp", &file, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "no regular file"));
+    write_raw("", 0);
+    fails("has 0 bytes");
+    write_raw("\1\0\0\0\0\0\0", 7);
+    fails("has 7 bytes");
+}
+END_TEST
+
+#define TENSOR(shape, offsets) "{\"w\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+
+START_TEST(test_lengths) {
+    static const unsigned char data[16];
+
+    write_file("{}", 3, NULL, 0);
+    fails("claims a header of 3 bytes");
+    write_file("{}", UINT64_MAX, NULL, 0);
+    fails("claims a header of 18446744073709551615 bytes");
+    write_file("{}", (uint64_t)1 << 63, NULL, 0);
+    fails("claims a header");
+    write_file(TENSOR("[4]", "[0,16]"), 10, data, 16); /* the header is cut inside */
+    fails("no JSON object");
+    write_file(TENSOR("[4]", "[0,16]"), strlen(TENSOR("[4]", "[0,16]")), data, 15); /* the data is cut */
+    fails("the file has 15 bytes of data");
+    write_file("{}", 2, data, 1);
+    fails("byte 10 of 11 belongs to no tensor");
+    host_safetensors_close(opens("{}", NULL, 0));
+}
+END_TEST
+
+START_TEST(test_json) {
+    refuses("", "no JSON object");
+    refuses("[1,2]", "no JSON object");
+    refuses("{\"w\":", "no JSON object");
+    refuses("{\"w\\u0000x\":{}}", "no JSON object");
+    refuses("{\"w\":3}", "found no JSON object in the header");
+    refuses("{\"w\":{}}", "\"dtype\"");
+    refuses("{\"w\":{\"dtype\":\"F31\",\"shape\":[4],\"data_offsets\":[0,16]}}", "F31");
+    refuses("{\"w\":{\"dtype\":7,\"shape\":[4],\"data_offsets\":[0,16]}}", "no text");
+    refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+            "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
+            "duplicate");
+}
+END_TEST
+
+START_TEST(test_shapes) {
+    refuses(TENSOR("4", "[0,16]"), "\"shape\" must be a list");
+    refuses(TENSOR("[1,1,1,1,1,1,1,1,4]", "[0,16]"), "at most 8");
+    refuses(TENSOR("[-4]", "[0,16]"), "dimension 0");
+    refuses(TENSOR("[4.0]", "[0,16]"), "dimension 0");
+    refuses(TENSOR("[1,\"4\"]", "[0,16]"), "dimension 1");
+    refuses(TENSOR("[3]", "[0,16]"), "its shape in F32 needs 12");
+    refuses(TENSOR("[5]", "[0,16]"), "its shape in F32 needs 20");
+    /* products that wrap: 2^62 * 4 elements, and 2^62 elements of 4 bytes */
+    refuses(TENSOR("[4611686018427387904,4]", "[0,16]"), "more elements than can be counted");
+    refuses(TENSOR("[4611686018427387904]", "[0,0]"), "more elements than can be counted");
+    refuses(TENSOR("[9223372036854775807,9223372036854775807,2]", "[0,16]"), "more elements than can be counted");
+    refuses(TENSOR("[99999999999999999999]", "[0,16]"), "no JSON object"); /* beyond 64 bits: the parser's refusal */
+}
+END_TEST
+
+START_TEST(test_ranges) {
+    refuses(TENSOR("[4]", "[0]"), "two whole numbers");
+    refuses(TENSOR("[4]", "16"), "two whole numbers");
+    refuses(TENSOR("[4]", "[-16,0]"), "two whole numbers");
+    refuses(TENSOR("[4]", "[16,0]"), "bytes 16 to 0 are claimed");
+    refuses(TENSOR("[4]", "[4,20]"), "bytes 4 to 20 are claimed");
+    refuses(TENSOR("[4]", "[9223372036854775791,9223372036854775807]"), "the file has 16 bytes of data");
+    refuses(TENSOR("[2]", "[0,8]"), "belongs to no tensor");
+    refuses(TENSOR("[2]", "[8,16]"), "belongs to no tensor");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+            "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
+            "overlap at byte");
+    refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+            "\"b\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+            "overlap at byte");
+}
+END_TEST
+
+/* Any single byte of a good file changed, or any tail cut off: refused or read, never a crash. */
+START_TEST(test_every_byte) {
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+                                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[8,16]}}";
+    unsigned char whole[8 + sizeof header - 1 + 16] = {sizeof header - 1};
+    size_t n_opened = 0;
+
+    memcpy(whole + 8, header, sizeof header - 1);
+    for (size_t i = 0; i < 8 + sizeof header - 1; i++)
+        for (int change = 1; change < 256; change += 7) {
+            host_safetensors_t *file = NULL;
+
+            whole[i] = (unsigned char)(whole[i] ^ change);
+            write_raw(whole, sizeof whole);
+            whole[i] = (unsigned char)(whole[i] ^ change);
+            if (host_safetensors_open(path, &file, NULL) == 0)
+                n_opened++;
+            host_safetensors_close(file);
+        }
+    ck_assert_uint_gt(n_opened, 0); /* another name is as good */
+    for (size_t n = 0; n < sizeof whole; n++) {
+        host_safetensors_t *file = NULL;
+
+        write_raw(whole, n);
+        ck_assert_int_eq(host_safetensors_open(path, &file, NULL), -1);
+    }
+}
+END_TEST
+
+/* A file that becomes shorter while it is open is an error at the read. */
+START_TEST(test_shrinking) {
+    static const unsigned char data[16];
+    host_safetensors_t *f = opens(TENSOR("[4]", "[0,16]"), data, 16);
+    float values[4];
+    glue_error_t err = {""};
+
+    ck_assert_int_eq(truncate(path, 60), 0);
+    ck_assert_int_eq(host_safetensors_read(f, host_safetensors_find(f, "w"), 0, 4, values, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "shorter"));
+    host_safetensors_close(f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("safetensors");
+    TCase *tcase = tcase_create("files");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_values);
+    tcase_add_test(tcase, test_no_file);
+    tcase_add_test(tcase, test_lengths);
+    tcase_add_test(tcase, test_json);
+    tcase_add_test(tcase, test_shapes);
+    tcase_add_test(tcase, test_ranges);
+    tcase_add_test(tcase, test_every_byte);
+    tcase_add_test(tcase, test_shrinking);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
