@@ -2,6 +2,7 @@
 # conformance/CMakeLists.txt. zf-host is run as a program, so it is built with zf-conform.
 target_sources(zf-conform PRIVATE
     cases/glue_curves.c
+    cases/glue_file.c
     cases/glue_jobs.c
     cases/glue_json.c
     cases/glue_judge.c

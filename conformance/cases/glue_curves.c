@@ -241,14 +241,9 @@ int zg_curves_main(int argc, char **argv) {
     }
     if (prepare(&v, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
-    switch (zg_campaign_run(&v.campaign, &results, &err)) {
-    case ZG_PLUGIN_FAILED:
-        return complain(&err, DOES_NOT);
-    case ZG_NOT_RUN:
-        return complain(&err, COULD_NOT_RUN);
-    case ZG_DONE:
-        break;
-    }
+    status = zg_exit_status(zg_campaign_run(&v.campaign, &results, &err));
+    if (status != CONFORMS)
+        return complain(&err, status);
     print_table(&v, results);
     status = judge(&v, results);
     if (write_all(&v, results, &err) != 0)

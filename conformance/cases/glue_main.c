@@ -127,14 +127,9 @@ int zg_glue_main(int argc, char **argv) {
         return complain(&err, COULD_NOT_RUN);
     if (g.options.data == NULL)
         (void)fprintf(stderr, "no --data: training on a SYNTHETIC corpus in SST-2's layout\n");
-    switch (zg_campaign_run(&g.campaign, &results, &err)) {
-    case ZG_PLUGIN_FAILED:
-        return complain(&err, DOES_NOT);
-    case ZG_NOT_RUN:
-        return complain(&err, COULD_NOT_RUN);
-    case ZG_DONE:
-        break;
-    }
+    status = zg_exit_status(zg_campaign_run(&g.campaign, &results, &err));
+    if (status != CONFORMS)
+        return complain(&err, status);
     status = report(&g, results, start, &err);
     zg_results_free(&g.campaign, results);
     return err.text[0] == '\0' ? status : complain(&err, status);

@@ -1,26 +1,12 @@
 /* glue_markers.c - replaces a marked part of a file, by a rename (glue_markers.h). */
 #include "glue_markers.h"
 
+#include "glue_file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static char *read_whole(const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    long size;
-
-    if (file == NULL)
-        return NULL;
-    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
-        text = malloc((size_t)size + 1);
-        if (text != NULL)
-            text[fread(text, 1, (size_t)size, file)] = '\0';
-    }
-    (void)fclose(file);
-    return text;
-}
 
 static int write_parts(const char *path, const char *head, size_t head_nbytes, const char *text, const char *tail,
                        glue_error_t *err) {
@@ -40,7 +26,7 @@ static int write_parts(const char *path, const char *head, size_t head_nbytes, c
 }
 
 int zg_markers_replace(const char *path, const char *name, const char *text, glue_error_t *err) {
-    char begin[64], end[64], *whole = read_whole(path), *from, *to;
+    char begin[64], end[64], *whole = zg_read_whole(path), *from, *to;
     int st;
 
     if (whole == NULL)

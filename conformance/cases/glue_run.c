@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "glue_run.h"
 
+#include "glue_file.h"
 #include "glue_jobs.h"
 #include "glue_json.h"
 #include "host/run.h"
@@ -54,23 +55,6 @@ int zg_make_folder(const char *path, glue_error_t *err) {
         if (c == '\0')
             return 0;
     }
-}
-
-/* The whole file, zero-terminated; NULL where it cannot be read. Release with free. */
-static char *read_whole(const char *path) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    long size;
-
-    if (file == NULL)
-        return NULL;
-    if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
-        text = malloc((size_t)size + 1);
-        if (text != NULL)
-            text[fread(text, 1, (size_t)size, file)] = '\0';
-    }
-    (void)fclose(file);
-    return text;
 }
 
 int zg_find_host(const char *path, char *out, size_t out_nbytes, glue_error_t *err) {
@@ -293,14 +277,14 @@ static int parse_result(const zg_campaign_t *c, char *text, zg_result_t *out) {
 }
 
 static int load_kept(const zg_campaign_t *c, const char *path, zg_result_t *out) {
-    char *text = read_whole(path);
+    char *text = zg_read_whole(path);
 
     return text != NULL ? parse_result(c, text, out) : -1;
 }
 
 /* Wraps what zf-host wrote and moves it to its name at once. */
 static int keep(const pending_t *p, double peak_rss_nbytes, glue_error_t *err) {
-    char *report = read_whole(p->part_path), whole_path[ZG_MAX_PATH + 8];
+    char *report = zg_read_whole(p->part_path), whole_path[ZG_MAX_PATH + 8];
     FILE *file = NULL;
     int has_failed = 1;
 
@@ -319,7 +303,7 @@ static int keep(const pending_t *p, double peak_rss_nbytes, glue_error_t *err) {
 
 /* The last line of a log, without its line end. */
 static void last_line(const char *path, char *out, size_t nbytes) {
-    char *text = read_whole(path), *line;
+    char *text = zg_read_whole(path), *line;
 
     out[0] = '\0';
     if (text == NULL)
@@ -449,6 +433,8 @@ zg_status_t zg_campaign_run(const zg_campaign_t *c, zg_result_t **out_results, g
         zg_results_free(c, w.results);
     return w.status;
 }
+
+int zg_exit_status(zg_status_t status) { return status == ZG_DONE ? 0 : status == ZG_PLUGIN_FAILED ? 1 : 2; }
 
 void zg_results_free(const zg_campaign_t *c, zg_result_t *results) {
     for (size_t i = 0; results != NULL && i < c->n_arms * zg_campaign_max_seeds(c); i++) {

@@ -70,6 +70,8 @@ int zg_campaign_prepare(zg_campaign_t *campaign, glue_error_t *err);
  * [arm * n_seeds_max + seed - 1] is allocated; entries of seeds that an arm does not have stay zero. A run of a plugin
  * arm that ends with a failure is ZG_PLUGIN_FAILED, anything else that goes wrong ZG_NOT_RUN; both fill *err. */
 zg_status_t zg_campaign_run(const zg_campaign_t *campaign, zg_result_t **out_results, glue_error_t *err);
+/* zf-conform's exit status for it; 0 of ZG_DONE means that there is something to judge. */
+int zg_exit_status(zg_status_t status);
 void zg_results_free(const zg_campaign_t *campaign, zg_result_t *results);
 
 size_t zg_campaign_max_seeds(const zg_campaign_t *campaign);

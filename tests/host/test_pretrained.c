@@ -248,6 +248,8 @@ START_TEST(test_configurations) {
     refuses("\"hidden_size\"");
     with_config("\"hidden_size\": 4", "\"hidden_size\": -4");
     refuses("\"hidden_size\"");
+    with_config("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1000000000");
+    refuses("a whole number from 1 to 1000");
     with_config("\"num_attention_heads\": 2", "\"num_attention_heads\": 3");
     refuses("not a multiple");
     with_config("\"vocab_size\": 7", "\"vocab_size\": 16777216"); /* found before its memory is asked for */
