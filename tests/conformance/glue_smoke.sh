@@ -79,6 +79,7 @@ refused plugin 'none.so' --plugin "$out/none.so"
 refused key 'topk_ratio' --plugin "$plugin" --set zenflow.topk_ratio=7
 refused option 'nonsense' --plugin "$plugin" --nonsense
 refused seeds 'seeds' --plugin "$plugin" --seeds 0
+refused model 'config.json: cannot open' --plugin "$plugin" --model "$out/nowhere"
 
 # Plugins that train wrongly: one leaves AdamW's path at once, the other never updates what it defers.
 if [ -n "$faults" ]; then

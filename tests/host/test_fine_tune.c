@@ -1,0 +1,191 @@
+/* test_fine_tune.c - training that starts from a safetensors file: a file with the weights that a run from scratch
+ * starts from must train exactly as that run does, whether or not unused rows of the vocabulary are left out. */
+#define _POSIX_C_SOURCE 200809L
+#include <check.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/run.h"
+
+enum { N_POSITIONS = 48 };
+
+static char folder[] = "/tmp/zf_test_fine_tune_XXXXXX";
+static host_run_options_t options;
+
+static void path_of(const char *name, char out[128]) { (void)snprintf(out, 128, "%s/%s", folder, name); }
+
+static void setup(void) {
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    host_run_defaults(&options);
+    options.synthetic_dir = folder;
+    options.max_tokens = 32;
+    options.keeps_vocabulary = 1;
+    options.model.n_layers = 2;
+    options.model.hidden = 32;
+    options.model.ffn = 64;
+    options.train.n_steps = 8;
+    options.train.batch = 8;
+    options.train.clip_norm = 0.0; /* the norm's sum runs over the table, in another order when rows are left out */
+    options.train.hyper.weight_decay = 0.0;
+}
+
+static void teardown(void) {
+    static const char *const names[] = {"train.tsv", "dev.tsv", "vocab.txt", "config.json", "model.safetensors"};
+    char path[128];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        path_of(names[i], path);
+        (void)unlink(path);
+    }
+    (void)rmdir(folder);
+    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
+}
+
+static void write_config(const host_model_config_t *c) {
+    char path[128];
+    FILE *file;
+
+    path_of("config.json", path);
+    file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    (void)fprintf(file,
+                  "{\"model_type\": \"bert\", \"hidden_size\": %zu, \"num_hidden_layers\": %zu, \"vocab_size\": %zu,"
+                  " \"num_attention_heads\": %zu, \"intermediate_size\": %zu, \"max_position_embeddings\": %zu,"
+                  " \"layer_norm_eps\": 1e-12, \"initializer_range\": 0.05}",
+                  c->hidden, c->n_layers, c->n_pieces, c->n_heads, c->ffn, c->max_positions);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Every parameter but the classifier, which a fine-tune draws anew. */
+static void write_weights(const host_model_t *model) {
+    static char header[1 << 15];
+    size_t n = 0, nbytes = 0;
+    char path[128];
+    FILE *file;
+
+    for (size_t i = 0; i < model->params.n; i++) {
+        const host_param_t *p = &model->params.list[i];
+        char shape[64];
+
+        if (strncmp(p->name, "classifier", 10) == 0)
+            continue;
+        (void)snprintf(shape, sizeof shape, p->n_dims == 2 ? "%lld,%lld" : "%lld", (long long)p->shape[0],
+                       (long long)p->shape[1]);
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                              i == 0 ? '{' : ',', p->name, shape, nbytes, nbytes + 4 * p->n_elems);
+        nbytes += 4 * p->n_elems;
+    }
+    n += (size_t)snprintf(header + n, sizeof header - n, "}");
+    path_of("model.safetensors", path);
+    file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    for (size_t i = 0; i < 8; i++)
+        (void)fputc((int)(n >> (8 * i) & 255), file);
+    ck_assert_uint_eq(fwrite(header, 1, n, file), n);
+    for (size_t i = 0; i < model->params.n; i++)
+        if (strncmp(model->params.list[i].name, "classifier", 10) != 0)
+            ck_assert_uint_eq(fwrite(model->params.list[i].value, 4, model->params.list[i].n_elems, file),
+                              model->params.list[i].n_elems);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* The encoder that a run from scratch of this seed begins with, but with more positions. */
+static void write_start(size_t n_pieces) {
+    host_model_config_t config = options.model;
+    host_model_t model;
+
+    config.n_pieces = n_pieces;
+    config.max_positions = N_POSITIONS;
+    config.n_labels = 2;
+    ck_assert_int_eq(host_model_init(&model, &config, NULL), 0);
+    host_model_randomise(&model, options.train.seed);
+    write_config(&config);
+    write_weights(&model);
+    host_model_free(&model);
+}
+
+static host_run_result_t runs(host_workload_t *out_workload) {
+    host_run_result_t result;
+    glue_error_t err = {""};
+
+    ck_assert_msg(host_workload_load(&options, out_workload, &err) == 0, "%s", err.text);
+    ck_assert_msg(host_run(out_workload, &options, &result, &err) == 0, "%s", err.text);
+    return result;
+}
+
+static void same_training(const host_run_result_t *a, const host_run_result_t *b) {
+    for (size_t i = 0; i < a->train.n_steps; i++)
+        ck_assert_double_eq(a->train.losses[i], b->train.losses[i]);
+    ck_assert_double_eq(a->scores.loss, b->scores.loss);
+    ck_assert_double_eq(a->scores.main, b->scores.main);
+}
+
+START_TEST(test_same_as_from_scratch) {
+    host_workload_t w;
+    host_run_result_t scratch = runs(&w), tuned;
+    size_t n_pieces = w.n_pieces;
+
+    host_workload_free(&w);
+    write_start(n_pieces);
+    options.model_dir = folder;
+    options.model.hidden = 4; /* the file decides */
+    tuned = runs(&w);
+    ck_assert_uint_eq(w.n_pieces, n_pieces);
+    ck_assert_uint_eq(tuned.model.hidden, 32);
+    same_training(&scratch, &tuned);
+    host_run_result_free(&tuned);
+    host_workload_free(&w);
+
+    options.keeps_vocabulary = 0;
+    tuned = runs(&w);
+    ck_assert_uint_lt(w.n_pieces, n_pieces);
+    ck_assert_uint_eq(w.n_unknown_dev, 0);
+    same_training(&scratch, &tuned);
+    host_run_result_free(&tuned);
+    host_workload_free(&w);
+    host_run_result_free(&scratch);
+}
+END_TEST
+
+START_TEST(test_refused) {
+    host_workload_t w;
+    host_run_result_t result = runs(&w);
+    glue_error_t err = {""};
+    size_t n_pieces = w.n_pieces;
+
+    host_run_result_free(&result);
+    host_workload_free(&w);
+    write_start(n_pieces);
+    options.model_dir = folder;
+    options.max_tokens = N_POSITIONS + 1;
+    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
+    ck_assert_msg(strstr(err.text, "max-tokens 49") != NULL && strstr(err.text, "48 positions") != NULL, "%s",
+                  err.text);
+    options.max_tokens = 32;
+    write_start(n_pieces - 1); /* vocab.txt has a piece more than the encoder */
+    ck_assert_int_eq(host_workload_load(&options, &w, &err), -1);
+    ck_assert_msg(strstr(err.text, "pieces; the encoder of") != NULL, "%s", err.text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("fine-tune");
+    TCase *tcase = tcase_create("weights");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_same_as_from_scratch);
+    tcase_add_test(tcase, test_refused);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
