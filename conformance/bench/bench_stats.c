@@ -68,10 +68,9 @@ static void measure(bench_t *bench, team_t *team, int n_repeats) {
     }
     qsort(reading, (size_t)n_repeats, sizeof reading[0], compare_doubles);
     qsort(stats, (size_t)n_repeats, sizeof stats[0], compare_doubles);
-    printf("%-8s %5s %8llu %-8s | %7.1f | %9.1f | %6.3f\n", bench->kernels->name,
-           dtypes[bench->dtype], (unsigned long long)bench->cols,
-           bench->channels_are_rows ? "rows" : "columns", 1e-9 * stats[n_repeats / 2], 1e-9 * reading[n_repeats / 2],
-           stats[n_repeats / 2] / reading[n_repeats / 2]);
+    printf("%-8s %5s %8llu %-8s | %7.1f | %9.1f | %6.3f\n", bench->kernels->name, dtypes[bench->dtype],
+           (unsigned long long)bench->cols, bench->channels_are_rows ? "rows" : "columns", 1e-9 * stats[n_repeats / 2],
+           1e-9 * reading[n_repeats / 2], stats[n_repeats / 2] / reading[n_repeats / 2]);
     fflush(stdout);
 }
 
@@ -82,7 +81,7 @@ static float *new_gradient(void) {
         return NULL;
     (void)madvise(grad, N_NBYTES, MADV_HUGEPAGE);
     for (size_t i = 0; i < N_NBYTES / sizeof *grad; i++)
-        grad[i] = 0x1.02p-7f; /* the upper half is an ordinary number as bf16 and fp16, too */
+        grad[i] = 0x1.02p-7f; /* the upper and the lower half are ordinary numbers as bf16 and fp16, too */
     return grad;
 }
 

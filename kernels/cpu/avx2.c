@@ -6,6 +6,7 @@
 #define VD 4
 #define N_INFLIGHT 2
 #define PREFETCH_NBYTES 2048u
+#define HAS_UNROLLED_SLOTS 1
 #include "lanes.h"
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }

@@ -5,6 +5,7 @@
 #define VD 8
 #define N_INFLIGHT 2
 #define PREFETCH_NBYTES 2048u
+#define HAS_UNROLLED_SLOTS 1
 #include "lanes.h"
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }

@@ -4,6 +4,7 @@
 #define VD 4
 #define N_INFLIGHT 2
 #define PREFETCH_NBYTES 2048u
+#define HAS_UNROLLED_SLOTS 0
 #include "lanes.h"
 
 static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {

@@ -17,6 +17,13 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
+/* One copy in the object file: neither inlined nor cloned for constant arguments. */
+#ifdef __clang__
+#define ONE_COPY __attribute__((noinline))
+#else
+#define ONE_COPY __attribute__((noinline, noclone))
+#endif
+
 /* Before a loop over an array of vectors: without it the array lives in memory instead of registers. */
 #define UNROLL _Pragma("GCC unroll 16")
 

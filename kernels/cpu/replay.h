@@ -7,7 +7,7 @@
  * the hardware's prefetchers lose track, and the long body hides later loads from the out-of-order window.
  *
  * One template, compiled for what costs time when it is decided in the loop: every rule for every gradient type with
- * fp32 moments; AdamW also for the usual numbers of slots; bf16 moments and predictions decide per tile.
+ * fp32 moments; AdamW also unrolled for the usual numbers of slots; bf16 moments and predictions decide per tile.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
 #ifndef ZFI_REPLAY_H
@@ -26,6 +26,7 @@ typedef struct body {
     zfi_dtype_t dtype;
     zfi_moments_t moments;
     int has_predict;
+    int is_unrolled; /* the slot loop */
 } body_t;
 
 /* The body for any job of a rule. */
@@ -54,7 +55,7 @@ static ALWAYS_INLINE vf visible_of(const body_t *body, const lanes_state_t *x, f
 }
 
 /* The last n < VL elements, from element i on. Returns w for note_nonfinite, its unused lanes zero. */
-static __attribute__((noinline)) vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i, uint64_t n) {
+static ONE_COPY vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i, uint64_t n) {
     const zfi_dtype_t state_dtype = moments_dtype(job->moments);
     const size_t state_nbytes = zfi_dtype_nbytes(state_dtype);
     const vu random = random_from(job->key, job->first_index + i);
@@ -91,11 +92,28 @@ static ALWAYS_INLINE void prefetch_tile(const void *stream, uint64_t i, size_t e
         prefetch(stream, i * elem_nbytes + PREFETCH_NBYTES + at);
 }
 
+/* Slot k, or update k by sums g1 and g2, of the tile at element i. */
+static ALWAYS_INLINE void replay_slot(const zfi_replay_t *job, body_t body, uint32_t k, uint64_t i,
+                                      lanes_state_t x[N_INFLIGHT], const vf g1[N_INFLIGHT], const vf g2[N_INFLIGHT]) {
+    const lanes_scalars_t a = splat_scalars(&job->scalars[k]);
+    const void *grad = body.by_moments ? NULL : job->grads[k];
+
+    if (!body.by_moments)
+        prefetch_tile(grad, i, zfi_dtype_nbytes(body.dtype));
+    UNROLL
+    for (int u = 0; u < N_INFLIGHT; u++) {
+        if (body.by_moments)
+            update_by_moments(&x[u], g1[u], g2[u], &a);
+        else
+            update(body.rule, &x[u], vf_load_as(grad, body.dtype, i + (uint64_t)(u * VL)), &a);
+    }
+}
+
 static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body) {
     float *const w_at = job->w;
     void *const m_at = job->m, *const v_at = job->v;
     const void *const *grads = job->grads;
-    const zfi_scalars_t *scalars = job->scalars;
+    const zfi_replay_t here = {.grads = grads, .scalars = job->scalars}; /* stores to w, m, v cannot change it */
     void *const visible = job->visible;
     const zfi_dtype_t visible_dtype = job->visible_dtype;
     const uint64_t n_elems = job->n_elems;
@@ -130,19 +148,14 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
                 g2[u] = vf_load_as(grads[1], body.dtype, i + (uint64_t)(u * VL)) / count;
             }
         }
+        if (body.is_unrolled) {
 #pragma GCC unroll 8
-        for (uint32_t k = 0; k < body.n_slots; k++) {
-            const lanes_scalars_t a = splat_scalars(&scalars[k]);
-
-            if (!body.by_moments)
-                prefetch_tile(grads[k], i, zfi_dtype_nbytes(body.dtype));
-            UNROLL
-            for (int u = 0; u < N_INFLIGHT; u++) {
-                if (body.by_moments)
-                    update_by_moments(&x[u], g1[u], g2[u], &a);
-                else
-                    update(body.rule, &x[u], vf_load_as(grads[k], body.dtype, i + (uint64_t)(u * VL)), &a);
-            }
+            for (uint32_t k = 0; k < body.n_slots; k++)
+                replay_slot(&here, body, k, i, x, g1, g2);
+        } else {
+#pragma GCC unroll 1
+            for (uint32_t k = 0; k < body.n_slots; k++)
+                replay_slot(&here, body, k, i, x, g1, g2);
         }
         UNROLL
         for (int u = 0; u < N_INFLIGHT; u++) {
@@ -170,6 +183,7 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
 
 /* Windows of the usual lengths get their own unrolled body. */
 static ALWAYS_INLINE uint64_t replay_slots(const zfi_replay_t *job, body_t body) {
+    body.is_unrolled = 1;
     switch (job->n_slots) {
     case 1:
         body.n_slots = 1;
@@ -195,7 +209,8 @@ static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job
     body.dtype = dtype;
     body.moments = ZFI_MOMENTS_F32;
     body.has_predict = 0;
-    return rule == ZFI_RULE_ADAMW && dtype != ZFI_F16 ? replay_slots(job, body) : replay_tiles(job, body);
+    return HAS_UNROLLED_SLOTS && rule == ZFI_RULE_ADAMW && dtype != ZFI_F16 ? replay_slots(job, body)
+                                                                            : replay_tiles(job, body);
 }
 
 static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {

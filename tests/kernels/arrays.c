@@ -78,12 +78,13 @@ array_t array_new(zfi_dtype_t dtype, uint64_t n_elems, contents_t contents) {
         float x = random_element(contents);
         uint16_t upper;
 
-        if (dtype == ZFI_F32) {
+        memcpy(&upper, (char *)&x + 2, sizeof upper);
+        if (dtype == ZFI_F32)
             ((float *)array.at)[i] = x;
-        } else {
-            memcpy(&upper, (char *)&x + 2, sizeof upper);
+        else if (dtype == ZFI_BF16 || contents == ANY_BITS || (contents == SPECIAL && i % 8 == 0))
             ((uint16_t *)array.at)[i] = upper;
-        }
+        else
+            ((uint16_t *)array.at)[i] = zfi_f32_to_f16(x);
     }
     return array;
 }
@@ -102,9 +103,15 @@ void array_free(array_t *array) {
 
 static uint32_t bits_at(const array_t *array, uint64_t i) {
     uint32_t bits;
+    float wide;
 
     if (array->dtype == ZFI_BF16)
         return (uint32_t)((const uint16_t *)array->at)[i] << 16;
+    if (array->dtype == ZFI_F16) {
+        wide = zfi_f16_to_f32(((const uint16_t *)array->at)[i]); /* one to one */
+        memcpy(&bits, &wide, sizeof bits);
+        return bits;
+    }
     memcpy(&bits, (const float *)array->at + i, sizeof bits);
     return bits;
 }

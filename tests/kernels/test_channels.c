@@ -60,7 +60,7 @@ START_TEST(gather_compact) {
     static geometry_t g;
 
     for (int repeat = 0; repeat < 300; repeat++) {
-        const zfi_dtype_t dtype = (zfi_dtype_t)(repeat & 1);
+        const zfi_dtype_t dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES);
         array_t matrix, want;
 
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
@@ -103,7 +103,7 @@ START_TEST(scatter_places) {
 
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
         w = array_new(ZFI_F32, g.sub.n_rows * g.sub.n_cols, SPECIAL);
-        start = array_new((zfi_dtype_t)(repeat & 1), g.n_visible, ANY_BITS);
+        start = array_new((zfi_dtype_t)(repeat % ZFI_N_DTYPES), g.n_visible, ANY_BITS);
         want = array_copy(&start);
         place = place_of(&g, &want);
         zfi_kernels_ref()->scatter(&place, &g.sub, w.at);
@@ -136,7 +136,7 @@ static ahead_t ahead_copy(const ahead_t *from, const geometry_t *g) {
     copy.visible = array_copy(&from->visible);
     copy.job.w = copy.w.at;
     copy.job.m = copy.m.at;
-    copy.job.v = copy.v.at;
+    copy.job.v = copy.job.v ? copy.v.at : NULL;
     copy.job.place = place_of(g, &copy.visible);
     return copy;
 }
@@ -158,7 +158,8 @@ static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
                                      .inv_sqrt_bc2 = 2.0f + random_unit(),
                                      .eps = 1e-8f,
                                      .neg_step = -1e-3f * (2.0f + random_unit()),
-                                     .decay = 1.0f - 1e-5f};
+                                     .decay = 1.0f - 1e-5f,
+                                     .l2 = 1e-2f * random_unit()};
 }
 
 /* visible holds round(w) where it should, but for some elements overwritten by "the host". */
@@ -173,8 +174,8 @@ static void fill_visible(ahead_t *start, const geometry_t *g) {
     array_free(&changed);
 }
 
-static void compare_run_ahead(geometry_t *g, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype, int scalars_by,
-                              contents_t contents) {
+static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype,
+                              int scalars_by, contents_t contents) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     const int n_tables = available_tables(tables);
     const uint64_t n = g->sub.n_rows * g->sub.n_cols;
@@ -188,7 +189,8 @@ static void compare_run_ahead(geometry_t *g, zfi_dtype_t grad_dtype, zfi_dtype_t
     uint64_t want_differ;
 
     random_scalars(scalars, scalars_by == 0 ? 1 : scalars_by == 1 ? g->sub.n_rows : g->sub.n_cols);
-    start.job = (zfi_run_ahead_t){.grad = grad.at,
+    start.job = (zfi_run_ahead_t){.v = zfi_rule_has_v(rule) ? start.v.at : NULL,
+                                  .grad = grad.at,
                                   .grad_dtype = grad_dtype,
                                   .sub = g->sub,
                                   .scalars = scalars,
@@ -196,11 +198,11 @@ static void compare_run_ahead(geometry_t *g, zfi_dtype_t grad_dtype, zfi_dtype_t
                                   .scalars_col_stride = scalars_by == 2};
     fill_visible(&start, g);
     want = ahead_copy(&start, g);
-    want_differ = zfi_kernels_ref()->run_ahead[ZFI_RULE_ADAMW](&want.job);
+    want_differ = zfi_kernels_ref()->run_ahead[rule](&want.job);
     for (int t = 0; t < n_tables; t++) {
         ahead_t got = ahead_copy(&start, g);
 
-        ck_assert_uint_eq(tables[t]->run_ahead[ZFI_RULE_ADAMW](&got.job), want_differ);
+        ck_assert_uint_eq(tables[t]->run_ahead[rule](&got.job), want_differ);
         check_arrays(&want.w, &got.w, tables[t]->name, "run_ahead: w", n);
         check_arrays(&want.m, &got.m, tables[t]->name, "run_ahead: m", n);
         check_arrays(&want.v, &got.v, tables[t]->name, "run_ahead: v", n);
@@ -215,16 +217,16 @@ static void compare_run_ahead(geometry_t *g, zfi_dtype_t grad_dtype, zfi_dtype_t
 START_TEST(run_ahead) {
     static geometry_t g;
 
-    for (int repeat = 0; repeat < 600; repeat++) {
+    for (int repeat = 0; repeat < 1200; repeat++) {
         geometry_random(&g, repeat % 20 ? 70 : MAX_COLS);
-        compare_run_ahead(&g, (zfi_dtype_t)(repeat & 1), (zfi_dtype_t)(repeat >> 1 & 1), repeat % 3,
-                          repeat % 5 ? ORDINARY : SPECIAL);
+        compare_run_ahead(&g, (zfi_rule_t)(repeat % ZFI_N_RULES), (zfi_dtype_t)random_below(ZFI_N_DTYPES),
+                          (zfi_dtype_t)random_below(ZFI_N_DTYPES), repeat % 3, repeat % 7 ? ORDINARY : SPECIAL);
     }
 }
 END_TEST
 
 /* A run-ahead of all n elements of one row equals a replay of one slot: what runs ahead is what the host will find. */
-static void compare_with_replay(const zfi_kernels_t *table, uint64_t n) {
+static void compare_with_replay(const zfi_kernels_t *table, zfi_rule_t rule, uint64_t n) {
     const geometry_t g = {.row_stride = (int64_t)n};
     zfi_scalars_t scalars;
     array_t grad = array_new(ZFI_BF16, n, ORDINARY);
@@ -242,16 +244,19 @@ static void compare_with_replay(const zfi_kernels_t *table, uint64_t n) {
                            .n_elems = n};
 
     random_scalars(&scalars, 1);
-    start.job = (zfi_run_ahead_t){
-        .grad = grad.at, .grad_dtype = ZFI_BF16, .sub = {.n_rows = 1, .n_cols = n}, .scalars = &scalars};
+    start.job = (zfi_run_ahead_t){.v = zfi_rule_has_v(rule) ? start.v.at : NULL,
+                                  .grad = grad.at,
+                                  .grad_dtype = ZFI_BF16,
+                                  .sub = {.n_rows = 1, .n_cols = n},
+                                  .scalars = &scalars};
     ahead = ahead_copy(&start, &g);
     replayed = ahead_copy(&start, &g);
     replay.w = replayed.w.at;
     replay.m = replayed.m.at;
-    replay.v = replayed.v.at;
+    replay.v = zfi_rule_has_v(rule) ? replayed.v.at : NULL;
     replay.visible = replayed.visible.at;
-    (void)table->run_ahead[ZFI_RULE_ADAMW](&ahead.job);
-    ck_assert_uint_eq(table->replay[ZFI_RULE_ADAMW](&replay), UINT64_MAX);
+    (void)table->run_ahead[rule](&ahead.job);
+    ck_assert_uint_eq(table->replay[rule](&replay), UINT64_MAX);
     check_arrays(&replayed.w, &ahead.w, table->name, "w", n);
     check_arrays(&replayed.m, &ahead.m, table->name, "m", n);
     check_arrays(&replayed.v, &ahead.v, table->name, "v", n);
@@ -268,7 +273,7 @@ START_TEST(run_ahead_equals_replay) {
 
     for (int t = 0; t < n_tables; t++)
         for (uint64_t n = 1; n < 600; n += 37)
-            compare_with_replay(tables[t], n);
+            compare_with_replay(tables[t], (zfi_rule_t)(n % ZFI_N_RULES), n);
 }
 END_TEST
 
@@ -311,7 +316,7 @@ START_TEST(publish_masked) {
 
     for (int repeat = 0; repeat < 600; repeat++) {
         geometry_random(&g, repeat % 10 ? 70 : MAX_COLS);
-        compare_publish(&g, (zfi_dtype_t)(repeat & 1), repeat >> 1 & 1, repeat % 3 != 0);
+        compare_publish(&g, (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1, repeat % 5 != 0);
     }
 }
 END_TEST

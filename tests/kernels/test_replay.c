@@ -2,6 +2,7 @@
  * against ref. */
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,8 @@ static zfi_scalars_t scalars_of_step(double lr, double wd, double s, unsigned n)
                            .inv_sqrt_bc2 = (float)(1 / sqrt(1 - pow(b2, n))),
                            .eps = 1e-8f,
                            .neg_step = (float)(-lr / (1 - pow(b1, n))),
-                           .decay = (float)(1 - lr * wd)};
+                           .decay = (float)(1 - lr * wd),
+                           .l2 = (float)wd};
 }
 
 /* All scalars powers of two: g = 4*0.5 = 2, m = 0.5*1 + 0.5*2 = 1.5, v = 0.75*4 + 0.25*2*2 = 4, d = 2*2 + 0.5 = 4.5,
@@ -90,9 +92,22 @@ START_TEST(three_updates_by_exact_arithmetic) {
 }
 END_TEST
 
+/* What a job is, but for its arrays. */
+typedef struct variant {
+    zfi_rule_t rule;
+    int by_moments; /* AdamW from sums of the window */
+    uint32_t n_slots;
+    zfi_dtype_t grad_dtype;
+    int visible; /* -1: none, else a zfi_dtype_t */
+    zfi_moments_t moments;
+    int has_predict;
+    contents_t contents;
+} variant_t;
+
 typedef struct state {
     array_t w, m, v, visible;
     array_t grads[MAX_SLOTS];
+    uint32_t n_grads;
     const void *grad_at[MAX_SLOTS];
     zfi_scalars_t scalars[MAX_SLOTS];
     zfi_replay_t job;
@@ -101,29 +116,39 @@ typedef struct state {
 static void point_job(state_t *state) {
     state->job.w = state->w.at;
     state->job.m = state->m.at;
-    state->job.v = state->v.at;
+    if (state->job.v)
+        state->job.v = state->v.at;
     if (state->job.visible)
         state->job.visible = state->visible.at;
 }
 
-static void state_new(state_t *state, uint64_t n, uint32_t n_slots, zfi_dtype_t grad_dtype, int visible,
-                      contents_t contents) {
-    state->w = array_new(ZFI_F32, n, contents);
-    state->m = array_new(ZFI_F32, n, contents);
-    state->v = array_new(ZFI_F32, n, contents == SPECIAL ? contents : POSITIVE);
-    state->visible = array_new(visible == 2 ? ZFI_BF16 : ZFI_F32, n, ORDINARY);
-    for (uint32_t k = 0; k < n_slots; k++) {
-        state->grads[k] = array_new(grad_dtype, n, contents);
+static void state_new(state_t *state, uint64_t n, const variant_t *a) {
+    const zfi_dtype_t state_dtype = a->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+
+    state->w = array_new(ZFI_F32, n, a->contents);
+    state->m = array_new(state_dtype, n, a->contents);
+    state->v = array_new(state_dtype, n, a->contents == SPECIAL ? SPECIAL : POSITIVE);
+    state->visible = array_new(a->visible < 0 ? ZFI_F32 : (zfi_dtype_t)a->visible, n, ORDINARY);
+    state->n_grads = a->by_moments ? 2 : a->n_slots;
+    for (uint32_t k = 0; k < state->n_grads; k++) {
+        state->grads[k] = array_new(a->grad_dtype, n, a->by_moments && k && !a->contents ? POSITIVE : a->contents);
         state->grad_at[k] = state->grads[k].at;
-        state->scalars[k] = scalars_of_step(1e-3, 0.01, 1.0 / (double)(1 + random_below(70000)), k + 1);
     }
-    state->job = (zfi_replay_t){.grads = state->grad_at,
+    for (uint32_t k = 0; k < a->n_slots; k++)
+        state->scalars[k] = scalars_of_step(1e-3, 0.01, 1.0 / (double)(1 + random_below(70000)), k + 1);
+    state->job = (zfi_replay_t){.v = a->by_moments || zfi_rule_has_v(a->rule) ? state->v.at : NULL,
+                                .grads = state->grad_at,
                                 .scalars = state->scalars,
-                                .n_slots = n_slots,
-                                .grad_dtype = grad_dtype,
-                                .visible = visible ? state->visible.at : NULL,
+                                .n_slots = a->n_slots,
+                                .grad_dtype = a->grad_dtype,
+                                .visible = a->visible < 0 ? NULL : state->visible.at,
                                 .visible_dtype = state->visible.dtype,
-                                .n_elems = n};
+                                .n_elems = n,
+                                .moments = a->moments,
+                                .key = random_bits(),
+                                .first_index = random_below(4) ? random_bits() : UINT32_MAX - random_below(n + 1),
+                                .has_predict = a->has_predict,
+                                .predict = random_unit()};
     point_job(state);
 }
 
@@ -146,70 +171,125 @@ static void state_free(state_t *state) {
     array_free(&state->visible);
 }
 
-static void compare_tables(uint64_t n, uint32_t n_slots, zfi_dtype_t grad_dtype, int visible, contents_t contents) {
+static void free_grads(state_t *state) {
+    for (uint32_t k = 0; k < state->n_grads; k++)
+        array_free(&state->grads[k]);
+}
+
+static uint64_t run(const zfi_kernels_t *table, const variant_t *a, const state_t *state) {
+    return a->by_moments ? table->replay_moments(&state->job) : table->replay[a->rule](&state->job);
+}
+
+static void compare_tables(uint64_t n, const variant_t *a) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     const int n_tables = available_tables(tables);
     state_t start, want;
     uint64_t want_bad;
+    char what[128];
 
-    state_new(&start, n, n_slots, grad_dtype, visible, contents);
+    snprintf(what, sizeof what, "rule %d%s, %u slots, grads %d, visible %d, moments %d, predict %d", a->rule,
+             a->by_moments ? " by moments" : "", a->n_slots, a->grad_dtype, a->visible, a->moments, a->has_predict);
+    state_new(&start, n, a);
     want = state_copy(&start);
-    want_bad = zfi_kernels_ref()->replay[ZFI_RULE_ADAMW](&want.job);
+    want_bad = run(zfi_kernels_ref(), a, &want);
     for (int t = 0; t < n_tables; t++) {
         state_t got = state_copy(&start);
 
-        ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&got.job), want_bad);
-        check_arrays(&want.w, &got.w, tables[t]->name, "replay: w", n);
-        check_arrays(&want.m, &got.m, tables[t]->name, "replay: m", n);
-        check_arrays(&want.v, &got.v, tables[t]->name, "replay: v", n);
-        check_arrays(&want.visible, &got.visible, tables[t]->name, "replay: visible", n);
+        ck_assert_msg(run(tables[t], a, &got) == want_bad, "%s: %s: first non-finite", tables[t]->name, what);
+        check_arrays(&want.w, &got.w, tables[t]->name, what, n);
+        check_arrays(&want.m, &got.m, tables[t]->name, what, n);
+        check_arrays(&want.v, &got.v, tables[t]->name, what, n);
+        check_arrays(&want.visible, &got.visible, tables[t]->name, what, n);
         state_free(&got);
     }
     state_free(&want);
     state_free(&start);
-    for (uint32_t k = 0; k < n_slots; k++)
-        array_free(&start.grads[k]);
+    free_grads(&start);
 }
 
 START_TEST(all_lengths) {
     static const uint32_t n_slots[] = {0, 1, 2, 3, 4, 8, 16};
 
     for (uint64_t n = 0; n <= 67; n++)
-        for (int combination = 0; combination < 6; combination++)
-            compare_tables(n, n_slots[random_below(7)], (zfi_dtype_t)(combination / 3), combination % 3, ORDINARY);
+        for (int c = 0; c < ZFI_N_DTYPES * (ZFI_N_DTYPES + 1); c++) {
+            const variant_t a = {.n_slots = n_slots[random_below(7)],
+                                 .grad_dtype = (zfi_dtype_t)(c % ZFI_N_DTYPES),
+                                 .visible = c / ZFI_N_DTYPES - 1};
+
+            compare_tables(n, &a);
+        }
 }
 END_TEST
 
 START_TEST(all_slot_counts) {
     for (uint32_t n_slots = 0; n_slots <= MAX_SLOTS; n_slots++)
-        for (int dtype = 0; dtype < ZFI_N_DTYPES; dtype++)
-            compare_tables(64 + random_below(70), n_slots, (zfi_dtype_t)dtype, 2, ORDINARY);
+        for (int dtype = 0; dtype < ZFI_N_DTYPES; dtype++) {
+            const variant_t a = {.n_slots = n_slots, .grad_dtype = (zfi_dtype_t)dtype, .visible = ZFI_BF16};
+
+            compare_tables(64 + random_below(70), &a);
+        }
+}
+END_TEST
+
+/* Every rule (and AdamW from sums) with every gradient type, moments, prediction; the rest at random. */
+START_TEST(all_variants) {
+    enum { N_UPDATES = ZFI_N_RULES + 1 };
+
+    for (int c = 0; c < 8 * N_UPDATES * ZFI_N_DTYPES * ZFI_N_MOMENTS * 2; c++) {
+        const int update = c % N_UPDATES;
+        const variant_t a = {.rule = update < ZFI_N_RULES ? (zfi_rule_t)update : ZFI_RULE_ADAMW,
+                             .by_moments = update == ZFI_N_RULES,
+                             .n_slots = (uint32_t)random_below(random_below(4) ? 9 : MAX_SLOTS),
+                             .grad_dtype = (zfi_dtype_t)(c / N_UPDATES % ZFI_N_DTYPES),
+                             .moments = (zfi_moments_t)(c / N_UPDATES / ZFI_N_DTYPES % ZFI_N_MOMENTS),
+                             .has_predict = c / N_UPDATES / ZFI_N_DTYPES / ZFI_N_MOMENTS % 2,
+                             .visible = (int)random_below(ZFI_N_DTYPES + 1) - 1,
+                             .contents = random_below(4) ? ORDINARY : SPECIAL};
+
+        compare_tables(random_below(200), &a);
+    }
 }
 END_TEST
 
 START_TEST(special_values) {
     for (int repeat = 0; repeat < 200; repeat++) {
-        compare_tables(random_below(300), (uint32_t)random_below(6), (zfi_dtype_t)(repeat % 2), 2, SPECIAL);
-        compare_tables(random_below(300), (uint32_t)random_below(6), (zfi_dtype_t)(repeat % 2), 1, ANY_BITS);
+        variant_t a = {.n_slots = (uint32_t)random_below(6),
+                       .grad_dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES),
+                       .visible = 1 + (int)random_below(2),
+                       .contents = SPECIAL};
+
+        compare_tables(random_below(300), &a);
+        a.contents = ANY_BITS;
+        a.visible = ZFI_F32;
+        compare_tables(random_below(300), &a);
+        a.rule = (zfi_rule_t)random_below(ZFI_N_RULES);
+        a.moments = ZFI_MOMENTS_BF16_STOCHASTIC;
+        compare_tables(random_below(300), &a);
     }
 }
 END_TEST
 
 START_TEST(long_arrays) {
-    for (int repeat = 0; repeat < 8; repeat++)
-        compare_tables(5000 + random_below(5000), 1 + (uint32_t)random_below(17), (zfi_dtype_t)(repeat % 2), 2,
-                       ORDINARY);
+    for (int repeat = 0; repeat < 12; repeat++) {
+        const variant_t a = {.n_slots = 1 + (uint32_t)random_below(17),
+                             .grad_dtype = (zfi_dtype_t)(repeat % ZFI_N_DTYPES),
+                             .visible = ZFI_BF16,
+                             .moments = (zfi_moments_t)(repeat / 3 % ZFI_N_MOMENTS)};
+
+        compare_tables(5000 + random_below(5000), &a);
+    }
 }
 END_TEST
 
 START_TEST(no_slot_writes_only_visible) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     const int n_tables = available_tables(tables);
+    const variant_t a = {.grad_dtype = ZFI_BF16, .visible = ZFI_F32, .has_predict = 1};
 
     for (int t = 0; t < n_tables; t++) {
         state_t start, got;
 
-        state_new(&start, 100, 0, ZFI_BF16, 1, ORDINARY);
+        state_new(&start, 100, &a);
         got = state_copy(&start);
         ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&got.job), UINT64_MAX);
         check_arrays(&start.w, &got.w, tables[t]->name, "w", 100);
@@ -225,12 +305,13 @@ END_TEST
 START_TEST(first_nonfinite_is_named) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     const int n_tables = available_tables(tables);
+    const variant_t a = {.n_slots = 1, .visible = -1};
 
     for (int t = 0; t < n_tables; t++)
         for (uint64_t bad = 0; bad < 131; bad++) {
             state_t state;
 
-            state_new(&state, 131, 1, ZFI_F32, 0, ORDINARY);
+            state_new(&state, 131, &a);
             state.job.w[bad] = bad % 2 ? INFINITY : NAN;
             state.job.w[130] = -INFINITY;
             ck_assert_uint_eq(tables[t]->replay[ZFI_RULE_ADAMW](&state.job), bad);
@@ -251,6 +332,7 @@ int main(void) {
     tcase_set_timeout(tables, 60);
     tcase_add_test(tables, all_lengths);
     tcase_add_test(tables, all_slot_counts);
+    tcase_add_test(tables, all_variants);
     tcase_add_test(tables, special_values);
     tcase_add_test(tables, long_arrays);
     tcase_add_test(tables, no_slot_writes_only_visible);

@@ -85,6 +85,107 @@ START_TEST(bf16_random_is_nearest_even) {
 }
 END_TEST
 
+START_TEST(f16_known_values) {
+    static const struct {
+        uint32_t wide;
+        uint16_t narrow;
+    } known[] = {
+        {0x3f800000, 0x3c00}, {0x3f801000, 0x3c00}, {0x3f801001, 0x3c01}, {0x3f803000, 0x3c02}, {0x80000000, 0x8000},
+        {0x477fe000, 0x7bff}, {0x477fefff, 0x7bff}, {0x477ff000, 0x7c00}, {0xc7800000, 0xfc00}, {0x7f7fffff, 0x7c00},
+        {0x38800000, 0x0400}, {0x387fc000, 0x03ff}, {0x387fe000, 0x0400}, {0x33800000, 0x0001}, {0x33000000, 0x0000},
+        {0x33000001, 0x0001}, {0xb3c00000, 0x8002}, {0x34200000, 0x0002}, {0x00000001, 0x0000}, {0x807fffff, 0x8000},
+        {0x7f800000, 0x7c00}, {0xff800000, 0xfc00}, {0x7f800001, 0x7e00}, {0xffc12345, 0xfe09}, {0x7fffffff, 0x7fff},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        float x;
+
+        memcpy(&x, &known[i].wide, sizeof x);
+        ck_assert_uint_eq(zfi_f32_to_f16(x), known[i].narrow);
+    }
+}
+END_TEST
+
+/* The value of the bits, from IEEE 754's definition. */
+static float value_of_half(uint32_t bits) {
+    const int exponent = (int)(bits >> 10 & 31u);
+    const float fraction = (float)(bits & 0x3ffu);
+    float magnitude;
+
+    if (exponent == 31)
+        magnitude = fraction > 0 ? NAN : INFINITY;
+    else
+        magnitude = exponent == 0 ? ldexpf(fraction, -24) : ldexpf(fraction + 1024.0f, exponent - 25);
+    return copysignf(magnitude, bits & 0x8000u ? -1.0f : 1.0f);
+}
+
+/* Narrowing gives every pattern back; a NaN keeps its bits and becomes quiet, on the way up already. */
+START_TEST(f16_all_patterns) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static uint16_t patterns[65536], back[65536];
+    static float wide[65536];
+
+    for (uint32_t i = 0; i < 65536; i++)
+        patterns[i] = (uint16_t)i;
+    for (int t = -1; t < n_tables; t++) {
+        const zfi_kernels_t *table = t < 0 ? zfi_kernels_ref() : tables[t];
+
+        table->widen(wide, patterns, ZFI_F16, 65536);
+        table->narrow(back, ZFI_F16, wide, 65536);
+        for (uint32_t i = 0; i < 65536; i++) {
+            const uint32_t quiet = (i & 0x7fff) > 0x7c00 ? 0x200u : 0u;
+
+            if (quiet)
+                ck_assert_uint_eq(bits_of(wide[i]), (i & 0x8000u) << 16 | 0x7f800000u | ((i | quiet) & 0x3ffu) << 13);
+            else
+                ck_assert_uint_eq(bits_of(wide[i]), bits_of(value_of_half(i)));
+            ck_assert_uint_eq(back[i], i | quiet);
+        }
+    }
+}
+END_TEST
+
+/* Nearest of the two neighbours in double, even on a tie; 2^16 stands for Inf. */
+static uint16_t nearest_half(float x) {
+    const uint32_t sign = bits_of(x) >> 16 & 0x8000u;
+    const double magnitude = fabs((double)x);
+    uint32_t low = 0, high = 0x7c00; /* bisection: value(low) <= |x| < value(high) */
+
+    if (magnitude >= 0x1p16)
+        return (uint16_t)(sign | 0x7c00u);
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+
+        if ((double)value_of_half(middle) <= magnitude)
+            low = middle;
+        else
+            high = middle;
+    }
+    {
+        const double to_low = magnitude - (double)value_of_half(low);
+        const double to_high = (high == 0x7c00 ? 0x1p16 : (double)value_of_half(high)) - magnitude;
+
+        return (uint16_t)(sign | (to_low < to_high || (to_low == to_high && low % 2 == 0) ? low : high));
+    }
+}
+
+START_TEST(f16_random_is_nearest_even) {
+    for (int i = 0; i < 200000; i++) {
+        uint32_t bits = (uint32_t)random_bits();
+        float x;
+
+        if (i % 2 == 0)
+            bits = (bits & 0x80ffffffu) | (uint32_t)(0x33 + random_below(21)) << 24; /* in and near the range */
+        if (i % 4 == 0)
+            bits = (bits & 0xffffe000u) | 0x1000u; /* a tie of normal numbers */
+        memcpy(&x, &bits, sizeof x);
+        if (!isnan(x))
+            ck_assert_uint_eq(zfi_f32_to_f16(x), nearest_half(x));
+    }
+}
+END_TEST
+
 /* Not only equal as numbers: widen and narrow keep the bits of NaNs. */
 static void compare_conversions(const zfi_kernels_t *table, uint64_t n) {
     array_t wide = array_new(ZFI_F32, n, n % 2 ? ANY_BITS : SPECIAL);
@@ -138,8 +239,8 @@ START_TEST(accumulation) {
 
     for (int t = 0; t < n_tables; t++)
         for (uint64_t n = 0; n <= 67; n++)
-            for (int c = 0; c < 8; c++)
-                compare_accumulate(tables[t], (zfi_dtype_t)(c & 1), n, c >> 1 & 1, c & 4 ? SPECIAL : ORDINARY);
+            for (int c = 0; c < 4 * ZFI_N_DTYPES; c++)
+                compare_accumulate(tables[t], (zfi_dtype_t)(c / 4), n, c & 1, c & 2 ? SPECIAL : ORDINARY);
 }
 END_TEST
 
@@ -171,9 +272,9 @@ START_TEST(means) {
 
     for (int t = 0; t < n_tables; t++)
         for (uint64_t n = 0; n <= 67; n++)
-            for (int c = 0; c < 4; c++)
-                compare_mean(tables[t], (zfi_dtype_t)(c & 1), n, 1 + (uint32_t)random_below(MAX_SLOTS),
-                             c & 2 ? SPECIAL : ORDINARY);
+            for (int c = 0; c < 2 * ZFI_N_DTYPES; c++)
+                compare_mean(tables[t], (zfi_dtype_t)(c / 2), n, 1 + (uint32_t)random_below(MAX_SLOTS),
+                             c & 1 ? SPECIAL : ORDINARY);
 }
 END_TEST
 
@@ -199,6 +300,9 @@ int main(void) {
     tcase_add_test(cases, bf16_known_values);
     tcase_add_test(cases, bf16_all_patterns);
     tcase_add_test(cases, bf16_random_is_nearest_even);
+    tcase_add_test(cases, f16_known_values);
+    tcase_add_test(cases, f16_all_patterns);
+    tcase_add_test(cases, f16_random_is_nearest_even);
     tcase_add_test(cases, conversions);
     tcase_add_test(cases, accumulation);
     tcase_add_test(cases, means);

@@ -160,11 +160,11 @@ static void compare(const shape_t *shapes, uint32_t n_matrices, zfi_dtype_t dtyp
 
 START_TEST(all_lengths) {
     for (uint64_t n = 0; n <= 67; n++)
-        for (int c = 0; c < 4; c++) {
+        for (int c = 0; c < 2 * ZFI_N_DTYPES; c++) {
             const shape_t row = {1, n}, column = {n, 1};
 
-            compare(&row, 1, (zfi_dtype_t)(c & 1), c >> 1, ORDINARY, 1);
-            compare(&column, 1, (zfi_dtype_t)(c & 1), c >> 1, ORDINARY, 1);
+            compare(&row, 1, (zfi_dtype_t)(c / 2), c % 2, ORDINARY, 1);
+            compare(&column, 1, (zfi_dtype_t)(c / 2), c % 2, ORDINARY, 1);
         }
 }
 END_TEST
@@ -176,8 +176,8 @@ START_TEST(every_path) {
     };
 
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
-        for (int c = 0; c < 4; c++)
-            compare(&shapes[k], 1, (zfi_dtype_t)(c & 1), c >> 1, c & 1 ? SPECIAL : ORDINARY, 1);
+        for (int c = 0; c < 2 * ZFI_N_DTYPES; c++)
+            compare(&shapes[k], 1, (zfi_dtype_t)(c / 2), c % 2, c / 2 ? SPECIAL : ORDINARY, 1);
 }
 END_TEST
 
@@ -187,7 +187,7 @@ START_TEST(several_matrices) {
 
         for (int k = 0; k < MAX_MATRICES; k++)
             shapes[k] = (shape_t){random_below(150), random_below(repeat % 3 ? 100 : 600)};
-        compare(shapes, 1 + (uint32_t)random_below(MAX_MATRICES), (zfi_dtype_t)(repeat & 1), repeat >> 1 & 1,
+        compare(shapes, 1 + (uint32_t)random_below(MAX_MATRICES), (zfi_dtype_t)(repeat % ZFI_N_DTYPES), repeat & 1,
                 repeat % 5 ? ORDINARY : SPECIAL, (unsigned)random_below(16));
     }
 }

@@ -1,0 +1,274 @@
+/* test_moments.c - moments in bf16: the hash, stochastic rounding by exhaustion, rounding of compact copies. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+static float float_of(uint32_t bits) {
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Literals from the definition evaluated with integers of unlimited size. */
+START_TEST(hash_by_hand) {
+    static const struct {
+        uint64_t key, index;
+        uint32_t want;
+    } known[] = {
+        {0x0, 0x0, 0x00000000},
+        {0x0, 0x1, 0xaa3e5b61},
+        {0x1, 0x0, 0x2fef5c8f},
+        {0x123456789abcdef, 0x5, 0xc15087c8},
+        {0x123456789abcdef, 0xffffffff, 0x1562225b},
+        {0x123456789abcdef, 0x100000000, 0x3d11b21c},
+        {UINT64_MAX, UINT64_MAX, 0xc675b559},
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        ck_assert_uint_eq(zfi_random32(known[i].key, known[i].index), known[i].want);
+}
+END_TEST
+
+/* Over 2^20 neighbouring indices both halves average 32767.5 within 5 standard deviations, and so does their product:
+ * what m and v take is not correlated. */
+START_TEST(hash_is_even) {
+    const double n = 0x1p20, sd = 18918.0 / sqrt(n);
+    double low = 0.0, high = 0.0, both = 0.0;
+
+    for (uint64_t i = 0; i < (uint64_t)n; i++) {
+        const uint32_t r = zfi_random32(0x5eed, 0xfff80000u + i);
+        const double a = (double)(r & 0xffffu) - 32767.5, b = (double)(r >> 16) - 32767.5;
+
+        low += a;
+        high += b;
+        both += a * b;
+    }
+    ck_assert(fabs(low / n) < 5 * sd && fabs(high / n) < 5 * sd);
+    ck_assert(fabs(both / n) < 5 * 18918.0 * sd);
+}
+END_TEST
+
+/* Of the 65536 random numbers exactly as many carry as there are discarded units: unbiased. */
+static void check_all_randoms(uint32_t bits) {
+    const uint16_t towards = (uint16_t)(bits >> 16), away = (uint16_t)(towards + 1);
+    uint32_t n_towards = 0, n_away = 0;
+
+    for (uint32_t r = 0; r < 65536; r++) {
+        const uint16_t got = zfi_f32_to_bf16_stochastic(float_of(bits), r | 0xabc00000u);
+
+        n_towards += got == towards;
+        n_away += got == away;
+    }
+    ck_assert_uint_eq(n_away, bits & 0xffffu);
+    ck_assert_uint_eq(n_towards, 0x10000u - n_away);
+}
+
+START_TEST(stochastic_is_unbiased) {
+    check_all_randoms(0x00000001);
+    check_all_randoms(0x807fffff);
+    check_all_randoms(0x3f80ffff);
+    check_all_randoms(0xbf800000);
+    check_all_randoms(0x7f7effff);
+    for (int i = 0; i < 30; i++)
+        check_all_randoms((uint32_t)random_bits() & 0xbfffffffu);
+}
+END_TEST
+
+START_TEST(stochastic_keeps_the_kind) {
+    for (uint32_t r = 0; r < 65536; r += 13) {
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0x7f7fffff), r), 0x7f7f); /* finite stays finite */
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0xff7f0001), r), 0xff7f);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(INFINITY, r), 0x7f80);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(-INFINITY, r), 0xff80);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0x7f800001), r), 0x7fc0);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0xffffffff), r), 0xffff);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(-0.0f, r), 0x8000);
+        ck_assert_uint_eq(zfi_f32_to_bf16_stochastic(float_of(0x3f810000), r), 0x3f81); /* bf16 already */
+    }
+}
+END_TEST
+
+enum { MAX_ROWS = 9, MAX_COLS = 1200 };
+
+static uint64_t choose(uint64_t n, uint32_t *out_index) {
+    uint64_t n_chosen = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        if (random_below(3) == 0)
+            out_index[n_chosen++] = (uint32_t)i;
+    return n_chosen;
+}
+
+static void compare_rounding(uint64_t rows, uint64_t cols, zfi_moments_t moments, int has_v, contents_t contents) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+    static uint32_t row_index[MAX_ROWS], col_index[MAX_COLS];
+    zfi_round_moments_t job = {.sub = {.n_rows = rows, .n_cols = cols},
+                               .cols = cols,
+                               .state_base =
+                                   random_below(3) ? random_bits() >> 16 : UINT32_MAX - random_below(cols + 1),
+                               .moments = moments,
+                               .key = random_bits()};
+    array_t m, v, want_m, want_v;
+    uint64_t n;
+
+    if (random_below(2)) {
+        job.sub.row_index = row_index;
+        job.sub.n_rows = choose(rows, row_index);
+    }
+    if (random_below(2)) {
+        job.sub.col_index = col_index;
+        job.sub.n_cols = choose(cols, col_index);
+    }
+    n = job.sub.n_rows * job.sub.n_cols;
+    m = array_new(ZFI_F32, n, contents);
+    v = array_new(ZFI_F32, n, contents);
+    want_m = array_copy(&m);
+    want_v = array_copy(&v);
+    job.m = want_m.at;
+    job.v = has_v ? want_v.at : NULL;
+    zfi_kernels_ref()->round_moments(&job);
+    for (int t = 0; t < n_tables; t++) {
+        array_t got_m = array_copy(&m), got_v = array_copy(&v);
+
+        job.m = got_m.at;
+        job.v = has_v ? got_v.at : NULL;
+        tables[t]->round_moments(&job);
+        check_arrays(&want_m, &got_m, tables[t]->name, "round_moments: m", n);
+        check_arrays(&want_v, &got_v, tables[t]->name, "round_moments: v", n);
+        array_free(&got_m);
+        array_free(&got_v);
+    }
+    array_free(&m);
+    array_free(&v);
+    array_free(&want_m);
+    array_free(&want_v);
+}
+
+START_TEST(rounding_of_tables) {
+    for (int repeat = 0; repeat < 600; repeat++)
+        compare_rounding(random_below(MAX_ROWS + 1), random_below(repeat % 10 ? 70 : MAX_COLS + 1),
+                         (zfi_moments_t)(repeat % ZFI_N_MOMENTS), repeat % 5 != 0, repeat % 4 ? SPECIAL : ANY_BITS);
+}
+END_TEST
+
+/* Columns 1 and 3 of rows 1 and 2 of a matrix with 5 columns at state index 100. */
+START_TEST(index_by_hand) {
+    static const uint32_t rows[] = {1, 2}, cols[] = {1, 3};
+    static const uint64_t index[] = {106, 108, 111, 113};
+    const float x = float_of(0x3f808000);
+    float m[] = {x, x, x, x}, v[] = {x, x, x, x};
+    const zfi_round_moments_t job = {.m = m,
+                                     .v = v,
+                                     .sub = {.row_index = rows, .col_index = cols, .n_rows = 2, .n_cols = 2},
+                                     .cols = 5,
+                                     .state_base = 100,
+                                     .moments = ZFI_MOMENTS_BF16_STOCHASTIC,
+                                     .key = 77};
+
+    zfi_kernels_ref()->round_moments(&job);
+    for (int i = 0; i < 4; i++) {
+        const uint32_t r = zfi_random32(77, index[i]);
+
+        ck_assert(m[i] == float_of((r & 0xffffu) >= 0x8000u ? 0x3f810000 : 0x3f800000));
+        ck_assert(v[i] == float_of(r >> 16 >= 0x8000u ? 0x3f810000 : 0x3f800000));
+    }
+}
+END_TEST
+
+/* A replay on bf16 moments leaves what the same replay on fp32 moments and a rounding leave: host and device agree. */
+static void compare_with_replay(const zfi_kernels_t *table, zfi_rule_t rule, zfi_moments_t moments, uint64_t n) {
+    const zfi_scalars_t a = {.s = 1.0f,
+                             .b1 = 0.9f,
+                             .one_minus_b1 = 0.1f,
+                             .b2 = 0.999f,
+                             .one_minus_b2 = 0.001f,
+                             .inv_sqrt_bc2 = 2.0f,
+                             .eps = 1e-8f,
+                             .neg_step = -1e-3f,
+                             .decay = 0.999f};
+    array_t grad = array_new(ZFI_F32, n, ORDINARY), w = array_new(ZFI_F32, n, ORDINARY), wide_w = array_copy(&w);
+    array_t m = array_new(ZFI_BF16, n, ORDINARY), v = array_new(ZFI_BF16, n, POSITIVE);
+    array_t wide_m = array_new(ZFI_F32, n, ORDINARY), wide_v = array_new(ZFI_F32, n, ORDINARY);
+    array_t want_m = array_copy(&wide_m), want_v = array_copy(&wide_v);
+    const void *grads[] = {grad.at};
+    zfi_replay_t job = {.w = wide_w.at,
+                        .m = wide_m.at,
+                        .v = wide_v.at,
+                        .grads = grads,
+                        .scalars = &a,
+                        .n_slots = 1,
+                        .n_elems = n,
+                        .key = 0x123456789abu,
+                        .first_index = 0xffffff00u};
+    const zfi_round_moments_t rounding = {.m = wide_m.at,
+                                          .v = wide_v.at,
+                                          .sub = {.n_rows = 1, .n_cols = n},
+                                          .cols = n,
+                                          .state_base = job.first_index,
+                                          .moments = moments,
+                                          .key = job.key};
+
+    table->widen(wide_m.at, m.at, ZFI_BF16, n);
+    table->widen(wide_v.at, v.at, ZFI_BF16, n);
+    (void)table->replay[rule](&job);
+    table->round_moments(&rounding);
+    job.w = w.at;
+    job.m = m.at;
+    job.v = v.at;
+    job.moments = moments;
+    (void)table->replay[rule](&job);
+    table->widen(want_m.at, m.at, ZFI_BF16, n);
+    check_arrays(&w, &wide_w, table->name, "w", n);
+    check_arrays(&want_m, &wide_m, table->name, "m", n);
+    if (zfi_rule_has_v(rule)) {
+        table->widen(want_v.at, v.at, ZFI_BF16, n);
+        check_arrays(&want_v, &wide_v, table->name, "v", n);
+    }
+    array_free(&grad);
+    array_free(&w);
+    array_free(&wide_w);
+    array_free(&m);
+    array_free(&v);
+    array_free(&wide_m);
+    array_free(&wide_v);
+    array_free(&want_m);
+    array_free(&want_v);
+}
+
+START_TEST(rounding_equals_replay) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 1; n < 600; n += 7)
+            compare_with_replay(tables[t], (zfi_rule_t)(n % ZFI_N_RULES),
+                                n & 1 ? ZFI_MOMENTS_BF16 : ZFI_MOMENTS_BF16_STOCHASTIC, n);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("moments");
+    TCase *cases = tcase_create("moments");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, hash_by_hand);
+    tcase_add_test(cases, hash_is_even);
+    tcase_add_test(cases, stochastic_is_unbiased);
+    tcase_add_test(cases, stochastic_keeps_the_kind);
+    tcase_add_test(cases, rounding_of_tables);
+    tcase_add_test(cases, index_by_hand);
+    tcase_add_test(cases, rounding_equals_replay);
+    suite_add_tcase(suite, cases);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,184 @@
+/* test_rules.c - the definition of each update (ref) against results worked out by hand: every number is exact in
+ * fp32. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrays.h"
+
+/* One element and what a job says of it. */
+typedef struct elem {
+    float w, m, v, visible;
+} elem_t;
+
+static const zfi_scalars_t scalars = {.s = 0.5f,
+                                      .b1 = 0.5f,
+                                      .one_minus_b1 = 0.5f,
+                                      .b2 = 0.5f,
+                                      .one_minus_b2 = 0.5f,
+                                      .inv_sqrt_bc2 = 2.0f,
+                                      .eps = 2.0f,
+                                      .neg_step = -2.0f,
+                                      .decay = 0.5f,
+                                      .l2 = 0.25f};
+
+static elem_t updated(zfi_rule_t rule, elem_t x, float grad, const zfi_scalars_t *a, int has_predict, float predict) {
+    const void *grads[] = {&grad};
+    const zfi_replay_t job = {.w = &x.w,
+                              .m = &x.m,
+                              .v = zfi_rule_has_v(rule) ? &x.v : NULL,
+                              .grads = grads,
+                              .scalars = a,
+                              .n_slots = 1,
+                              .grad_dtype = ZFI_F32,
+                              .visible = &x.visible,
+                              .visible_dtype = ZFI_F32,
+                              .n_elems = 1,
+                              .has_predict = has_predict,
+                              .predict = predict};
+
+    ck_assert_uint_eq(zfi_kernels_ref()->replay[rule](&job), isfinite(x.w) ? UINT64_MAX : 0);
+    return x;
+}
+
+/* g' = 0.25*4 + 4*0.5 = 3, m = 0.5*1 + 0.5*3 = 2, v = 0.5*9 + 0.5*3*3 = 9, d = 2*3 + 2 = 8, w = -2*(2/8) + 4 = 3.5.
+ * AdamW at the same start: g' = 2, m = 1.5, v = 6.5. */
+START_TEST(adam) {
+    const elem_t start = {.w = 4.0f, .m = 1.0f, .v = 9.0f};
+    elem_t x = updated(ZFI_RULE_ADAM, start, 4.0f, &scalars, 0, 0.0f);
+
+    ck_assert(x.m == 2.0f && x.v == 9.0f && x.w == 3.5f && x.visible == 3.5f);
+    x = updated(ZFI_RULE_ADAM, start, 4.0f, &scalars, 1, -2.0f);
+    ck_assert(x.m == 2.0f && x.v == 9.0f && x.w == 3.5f && x.visible == 3.0f); /* -2*(2/8) + 3.5 */
+    x = updated(ZFI_RULE_ADAMW, start, 4.0f, &scalars, 0, 0.0f);
+    ck_assert(x.m == 1.5f && x.v == 6.5f);
+}
+END_TEST
+
+/* g' = 3, m = 0.5*1 + 3 = 3.5; w = -2*3.5 + 4 = -3, Nesterov's -2*(0.5*3.5 + 3) + 4 = -5.5. No prediction. */
+START_TEST(sgd) {
+    const elem_t start = {.w = 4.0f, .m = 1.0f, .v = 7.0f};
+    elem_t x = updated(ZFI_RULE_SGD, start, 4.0f, &scalars, 0, 0.0f);
+
+    ck_assert(x.m == 3.5f && x.w == -3.0f && x.visible == -3.0f && x.v == 7.0f);
+    x = updated(ZFI_RULE_SGD, start, 4.0f, &scalars, 1, 100.0f);
+    ck_assert(x.w == -3.0f && x.visible == -3.0f);
+    x = updated(ZFI_RULE_SGD_NESTEROV, start, 4.0f, &scalars, 0, 0.0f);
+    ck_assert(x.m == 3.5f && x.w == -5.5f && x.visible == -5.5f && x.v == 7.0f);
+}
+END_TEST
+
+/* g' = 2; c = 0.5*m + 1; w = -2*sign(c) + 0.5*4; m = 0.75*m + 0.25*2. */
+START_TEST(lion) {
+    static const struct {
+        float m, want_w, want_m;
+    } cases[] = {{1.0f, 0.0f, 1.25f}, {-5.0f, 4.0f, -3.25f}, {-2.0f, 2.0f, -1.0f}};
+    zfi_scalars_t a = scalars;
+    elem_t x;
+
+    a.b2 = 0.75f;
+    a.one_minus_b2 = 0.25f;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        x = updated(ZFI_RULE_LION, (elem_t){.w = 4.0f, .m = cases[i].m, .v = 7.0f}, 4.0f, &a, 0, 0.0f);
+        ck_assert(x.w == cases[i].want_w && x.m == cases[i].want_m && x.v == 7.0f);
+    }
+    x = updated(ZFI_RULE_LION, (elem_t){.w = -0.0f, .m = -0.0f}, -0.0f, &a, 0, 0.0f);
+    ck_assert(x.w == 0.0f && !signbit(x.w) && signbit(x.m)); /* -2*-0 + -0: the sign of zero stays a zero */
+    x = updated(ZFI_RULE_LION, (elem_t){.w = 4.0f, .m = NAN}, 4.0f, &a, 0, 0.0f);
+    ck_assert(isnan(x.w) && isnan(x.m));
+}
+END_TEST
+
+/* g1 = 6/2 = 3, g2 = 18/2 = 9. First m = 2, v = 9, d = 8, w = -2*0.25 + 0.5*4 = 1.5; then m = 2.5, v = 9, d = 8,
+ * w = -2*0.3125 + 0.75 = 0.125. Predicted: 4*0.3125 + 0.125. s is not read. */
+START_TEST(sums_of_a_window) {
+    const float sum1 = 6.0f, sum2 = 18.0f;
+    const void *grads[] = {&sum1, &sum2};
+    const zfi_scalars_t two[] = {scalars, scalars};
+    elem_t x = {.w = 4.0f, .m = 1.0f, .v = 9.0f};
+    const zfi_replay_t job = {.w = &x.w,
+                              .m = &x.m,
+                              .v = &x.v,
+                              .grads = grads,
+                              .scalars = two,
+                              .n_slots = 2,
+                              .visible = &x.visible,
+                              .n_elems = 1,
+                              .has_predict = 1,
+                              .predict = 4.0f};
+
+    ck_assert_uint_eq(zfi_kernels_ref()->replay_moments(&job), UINT64_MAX);
+    ck_assert(x.m == 2.5f && x.v == 9.0f && x.w == 0.125f && x.visible == 1.375f);
+}
+END_TEST
+
+START_TEST(sums) {
+    const float first[] = {3.0f, -0.0f}, second[] = {1.0f, 2.0f};
+    float sum1[] = {NAN, NAN}, sum2[] = {NAN, NAN};
+
+    zfi_kernels_ref()->accumulate_sums(sum1, sum2, first, ZFI_F32, 0.5f, 2, 1);
+    ck_assert(sum1[0] == 1.5f && sum2[0] == 2.25f && signbit(sum1[1]) && sum2[1] == 0.0f);
+    zfi_kernels_ref()->accumulate_sums(sum1, sum2, second, ZFI_F32, 0.5f, 2, 0);
+    ck_assert(sum1[0] == 2.0f && sum2[0] == 2.5f && sum1[1] == 1.0f && sum2[1] == 1.0f);
+}
+END_TEST
+
+/* p*p is not rounded before it is added: (1 + 2^-12)^2 - 1 = 2^-11 + 2^-24; rounded, it would be 1 + 2^-11. */
+START_TEST(squares_are_fused) {
+    const float grad = 1.0f + 0x1p-12f;
+    float sum1 = 0.0f, sum2 = -1.0f;
+
+    zfi_kernels_ref()->accumulate_sums(&sum1, &sum2, &grad, ZFI_F32, 1.0f, 1, 0);
+    ck_assert(sum2 == 0x1p-11f + 0x1p-24f);
+}
+END_TEST
+
+static void compare_sums(const zfi_kernels_t *table, zfi_dtype_t dtype, uint64_t n, int is_first, contents_t contents) {
+    array_t grad = array_new(dtype, n, contents);
+    array_t want1 = array_new(ZFI_F32, n, contents), got1 = array_copy(&want1);
+    array_t want2 = array_new(ZFI_F32, n, contents), got2 = array_copy(&want2);
+    const float s = random_unit();
+
+    zfi_kernels_ref()->accumulate_sums(want1.at, want2.at, grad.at, dtype, s, n, is_first);
+    table->accumulate_sums(got1.at, got2.at, grad.at, dtype, s, n, is_first);
+    check_arrays(&want1, &got1, table->name, "accumulate_sums: sum1", n);
+    check_arrays(&want2, &got2, table->name, "accumulate_sums: sum2", n);
+    array_free(&grad);
+    array_free(&want1);
+    array_free(&got1);
+    array_free(&want2);
+    array_free(&got2);
+}
+
+START_TEST(sums_of_tables) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 0; n <= 67; n++)
+            for (int c = 0; c < 4 * ZFI_N_DTYPES; c++)
+                compare_sums(tables[t], (zfi_dtype_t)(c / 4), n, c & 1, c & 2 ? SPECIAL : ORDINARY);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("rules");
+    TCase *cases = tcase_create("rules");
+    SRunner *runner;
+    int n_failed;
+
+    tcase_add_test(cases, adam);
+    tcase_add_test(cases, sgd);
+    tcase_add_test(cases, lion);
+    tcase_add_test(cases, sums_of_a_window);
+    tcase_add_test(cases, sums);
+    tcase_add_test(cases, squares_are_fused);
+    tcase_add_test(cases, sums_of_tables);
+    suite_add_tcase(suite, cases);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
