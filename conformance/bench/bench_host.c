@@ -1,6 +1,7 @@
 /* bench_host.c - zf-bench-host: the host's replay against the limits of the machine, measured in the same run.
  *
- * usage: zf-bench-host [--json FILE] [--isa NAME] [--repeat N] [--elems MILLIONS] [--best]
+ * usage: zf-bench-host [--json FILE] [--isa NAME] [--repeat N] [--elems MILLIONS] [--rule NAME] [--moments NAME]
+ *        [--best]
  *
  * One row per instruction set, threads, gradient dtype and S (slots). Layout as in the engine: w, m, v are long arrays,
  * the S slots of a chunk lie together. Per repetition, alternating: read-modify-write of the same streams (with and
@@ -39,6 +40,8 @@ typedef struct share {
 
 typedef struct bench {
     const zfi_kernels_t *kernels;
+    zfi_rule_t rule;
+    zfi_moments_t moments;
     zfi_dtype_t dtype;
     uint32_t n_slots;
     uint64_t n_elems; /* per thread, this row */
@@ -52,6 +55,8 @@ typedef struct bench {
 typedef struct options {
     const char *json_path;
     int only_isa; /* -1: all */
+    zfi_rule_t rule;
+    zfi_moments_t moments;
     int n_repeats;
     int is_best;      /* report the best repetition, not the median */
     uint64_t n_elems; /* over all threads */
@@ -134,21 +139,29 @@ static void point_grads(const bench_t *bench, const share_t *share, uint64_t fir
         out_grads[k] = share->slots + (first / CHUNK_ELEMS * bench->n_slots + k) * chunk_nbytes;
 }
 
+/* m or v from element `first` on. */
+static void *moment_at(const bench_t *bench, float *array, uint64_t first) {
+    return (char *)array + first * zfi_moments_nbytes(bench->moments);
+}
+
 static void replay_piece(const bench_t *bench, const share_t *share, uint64_t first, uint64_t n_elems) {
     const void *grads[MAX_SLOTS];
     const zfi_replay_t job = {.w = share->w + first,
-                              .m = share->m + first,
-                              .v = share->v + first,
+                              .m = moment_at(bench, share->m, first),
+                              .v = zfi_rule_has_v(bench->rule) ? moment_at(bench, share->v, first) : NULL,
                               .grads = grads,
                               .scalars = bench->scalars,
                               .n_slots = bench->n_slots,
                               .grad_dtype = bench->dtype,
                               .visible = share->visible + first,
                               .visible_dtype = ZFI_BF16,
-                              .n_elems = n_elems};
+                              .n_elems = n_elems,
+                              .moments = bench->moments,
+                              .key = 1,
+                              .first_index = first};
 
     point_grads(bench, share, first, grads);
-    if (bench->kernels->replay[ZFI_RULE_ADAMW](&job) != UINT64_MAX) {
+    if (bench->kernels->replay[bench->rule](&job) != UINT64_MAX) {
         fprintf(stderr, "zf-bench-host: replay found a non-finite weight\n");
         exit(2);
     }
@@ -175,8 +188,9 @@ static void read_modify_write(void *arg, int thread) {
 
     for (uint64_t first = 0; first < bench->n_elems; first += CHUNK_ELEMS) {
         const streams_t streams = {.w = share->w + first,
-                                   .m = share->m + first,
-                                   .v = share->v + first,
+                                   .m = moment_at(bench, share->m, first),
+                                   .v = zfi_rule_has_v(bench->rule) ? moment_at(bench, share->v, first) : NULL,
+                                   .moment_nbytes = zfi_moments_nbytes(bench->moments),
                                    .grads = grads,
                                    .n_slots = bench->n_slots,
                                    .elem_nbytes = zfi_dtype_nbytes(bench->dtype),
@@ -192,6 +206,16 @@ static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
+}
+
+static const char *const rule_names[ZFI_N_RULES] = {"adamw", "adam", "sgd", "sgd_nesterov", "lion"};
+static const char *const moments_names[ZFI_N_MOMENTS] = {"float32", "bfloat16", "bfloat16_stochastic"};
+
+/* The position of a name, or -1. */
+static int position(const char *const *names, int n, const char *name) {
+    while (n > 0 && strcmp(names[n - 1], name) != 0)
+        n--;
+    return n - 1;
 }
 
 /* The median, or the highest value. */
@@ -214,8 +238,16 @@ static void set_scalars(bench_t *bench) {
                                             .inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(0.999, n))),
                                             .eps = 1e-8f,
                                             .neg_step = -1e-5f,
-                                            .decay = 1.0f - 1e-7f};
+                                            .decay = 1.0f - 1e-7f,
+                                            .l2 = 1e-7f};
     }
+}
+
+/* In and out: w, m, v; in: a gradient per slot; out: the visible value. */
+static double nbytes_per_elem(const bench_t *bench) {
+    const size_t moments = (zfi_rule_has_v(bench->rule) ? 2 : 1) * zfi_moments_nbytes(bench->moments);
+
+    return (double)(2 * (sizeof(float) + moments) + bench->n_slots * zfi_dtype_nbytes(bench->dtype) + 2);
 }
 
 /* One row. The passes inside the cache take about as long as those through memory. */
@@ -246,7 +278,7 @@ static row_t measure(bench_t *bench, team_t *team, const options_t *options) {
                    .elems_per_s = typical(memory, n_repeats, is_best),
                    .rmw_elems_per_s = rmw_best,
                    .cached_elems_per_s = typical(cached, n_repeats, is_best),
-                   .nbytes_per_elem = 26.0 + (double)(bench->n_slots * zfi_dtype_nbytes(bench->dtype))};
+                   .nbytes_per_elem = nbytes_per_elem(bench)};
 }
 
 static double limit_of(const row_t *row) { return fmin(row->rmw_elems_per_s, row->cached_elems_per_s); }
@@ -281,8 +313,9 @@ static void write_row(FILE *json, const row_t *row, int is_first) {
 }
 
 static void usage(void) {
-    fprintf(stderr, "usage: zf-bench-host [--json FILE] [--isa generic|avx2|avx512] [--repeat N] [--elems MILLIONS] "
-                    "[--best]\n");
+    fprintf(stderr, "usage: zf-bench-host [--json FILE] [--isa generic|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
+                    "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
+                    "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
     exit(2);
 }
 
@@ -303,6 +336,10 @@ static options_t parse(int argc, char **argv) {
             options.only_isa = zfi_isa_parse(argv[i + 1]);
         else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= MAX_REPEATS)
             options.n_repeats = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--rule") == 0 && position(rule_names, ZFI_N_RULES, argv[i + 1]) >= 0)
+            options.rule = (zfi_rule_t)position(rule_names, ZFI_N_RULES, argv[i + 1]);
+        else if (strcmp(argv[i], "--moments") == 0 && position(moments_names, ZFI_N_MOMENTS, argv[i + 1]) >= 0)
+            options.moments = (zfi_moments_t)position(moments_names, ZFI_N_MOMENTS, argv[i + 1]);
         else if (strcmp(argv[i], "--elems") == 0 && atoi(argv[i + 1]) > 0)
             options.n_elems = (uint64_t)atoi(argv[i + 1]) << 20;
         else
@@ -342,12 +379,18 @@ int main(int argc, char **argv) {
         return 2;
     }
     set_scalars(&bench);
-    printf("replay: AdamW, visible bf16, %llu Mi parameters, %s of %d; limit = lower of rmw and L1/2\n",
-           (unsigned long long)(options.n_elems >> 20), options.is_best ? "best" : "medians", options.n_repeats);
+    bench.rule = options.rule;
+    bench.moments = options.moments;
+    printf("replay: %s, moments %s, visible bf16, %llu Mi parameters, %s of %d; limit = lower of rmw and L1/2\n",
+           rule_names[options.rule], moments_names[options.moments], (unsigned long long)(options.n_elems >> 20),
+           options.is_best ? "best" : "medians", options.n_repeats);
     print_header();
     if (json)
-        fprintf(json, "{\"bench\": \"replay\", \"params\": %llu, \"repeats\": %d, \"rows\": [",
-                (unsigned long long)options.n_elems, options.n_repeats);
+        fprintf(json,
+                "{\"bench\": \"replay\", \"rule\": \"%s\", \"moments\": \"%s\", \"params\": %llu, \"repeats\": %d, "
+                "\"rows\": [",
+                rule_names[options.rule], moments_names[options.moments], (unsigned long long)options.n_elems,
+                options.n_repeats);
     for (int n_threads = 1; n_threads <= max_threads; n_threads += max_threads > 1 ? max_threads - 1 : 1) {
         team_t *team = team_new(n_threads);
 

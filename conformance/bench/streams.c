@@ -11,7 +11,7 @@
 
 typedef uint32_t line_t __attribute__((vector_size(64)));
 
-enum { LINE = 64, LINE_ELEMS = 16, TILE_ELEMS = 32 };
+enum { LINE = 64, TILE_ELEMS = 32 };
 
 static inline __attribute__((always_inline)) void ask(const void *stream, size_t nbytes) {
     __builtin_prefetch((const void *)((uintptr_t)stream + nbytes), 0, 3);
@@ -23,6 +23,21 @@ static inline __attribute__((always_inline)) void fold(line_t *sum, const void *
 
     memcpy(&x, from, sizeof x);
     *sum ^= x;
+}
+
+/* Reads and writes the tile at element i. */
+static inline __attribute__((always_inline)) void touch(void *stream, uint64_t i, size_t elem_nbytes, const line_t *sum,
+                                                        size_t ahead_nbytes) {
+    char *const from = (char *)stream + i * elem_nbytes;
+
+    for (size_t at = 0; at < TILE_ELEMS * elem_nbytes; at += LINE) {
+        line_t x = *sum;
+
+        if (ahead_nbytes)
+            ask(from + at, ahead_nbytes);
+        fold(&x, from + at);
+        memcpy(from + at, &x, sizeof x);
+    }
 }
 
 CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nbytes) {
@@ -41,18 +56,10 @@ CLONES void streams_read_modify_write(const streams_t *streams, size_t ahead_nby
             }
         memcpy(streams->visible + i, &sum, sizeof sum);
         sum &= 1; /* keeps w, m, v in range: only the lowest bit of the mantissa changes */
-        for (uint64_t e = i; e < i + TILE_ELEMS; e += LINE_ELEMS) {
-            float *const at[] = {streams->w + e, streams->m + e, streams->v + e};
-
-            for (int a = 0; a < 3; a++) {
-                line_t x = sum;
-
-                if (ahead_nbytes)
-                    ask(at[a], ahead_nbytes);
-                fold(&x, at[a]);
-                memcpy(at[a], &x, sizeof x);
-            }
-        }
+        touch(streams->w, i, sizeof *streams->w, &sum, ahead_nbytes);
+        touch(streams->m, i, streams->moment_nbytes, &sum, ahead_nbytes);
+        if (streams->v)
+            touch(streams->v, i, streams->moment_nbytes, &sum, ahead_nbytes);
     }
 }
 

@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The streams of one replay: n_elems of w, m, v are read and written, n_slots gradients of elem_nbytes read, visible of
- * 2 bytes written. n_elems is a multiple of 64; every pointer is aligned to 64 bytes. */
+/* The streams of one replay: n_elems of w, m, v (NULL: none) are read and written, n_slots gradients of elem_nbytes
+ * read, visible of 2 bytes written. n_elems is a multiple of 64; every pointer is aligned to 64 bytes. */
 typedef struct streams {
-    float *w, *m, *v;
+    float *w;
+    void *m, *v;
+    size_t moment_nbytes; /* per element of m and v: 4 or 2 */
     const void *const *grads;
     uint32_t n_slots;
     size_t elem_nbytes;
