@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Lightning: configure_optimizers returns the plugin's optimizer; the Trainer clips and accumulates as ever.
+
+    python3 lightning_fit.py [--steps N]
+"""
+import argparse
+import logging
+import warnings
+
+import lightning
+import torch
+from tiny import Language, model_of
+
+import zfplugin.torch
+
+
+class LanguageModel(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = model_of("gpt2")
+        self.losses = []
+
+    def training_step(self, batch, batch_idx):
+        loss = self.model(**batch).loss
+        self.losses.append(float(loss.detach()))
+        return loss
+
+    def configure_optimizers(self):
+        return zfplugin.torch.ZenFlow(self.named_parameters(), lr=2e-3, model=self)
+
+    def on_train_end(self):
+        self.optimizers().optimizer.flush()
+
+
+def fit(steps):
+    """Losses of every micro-batch."""
+    model = LanguageModel()
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_steps=steps, gradient_clip_val=1.0, accumulate_grad_batches=2, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer.fit(model, torch.utils.data.DataLoader(Language(16 * steps), batch_size=8))
+    return model.losses
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    losses = fit(parser.parse_args().steps)
+    print(f"loss {losses[0]:.3f} at the first micro-batch, {losses[-1]:.3f} at the last of {len(losses)}")
+
+
+if __name__ == "__main__":
+    main()
