@@ -12,11 +12,15 @@ from tiny import Language, model_of
 import zfplugin.torch
 
 
-def train(steps, accumulation=2):
+def zenflow(model, config=None):
+    return zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, model=model, config=config)
+
+
+def train(steps, accumulation=2, make_optimizer=zenflow):
     """Losses of every micro-batch."""
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulation)
     model = model_of("llama")
-    optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, model=model)
+    optimizer = make_optimizer(model)
     loader = torch.utils.data.DataLoader(Language(8 * steps * accumulation), batch_size=8)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     losses = []
@@ -29,7 +33,8 @@ def train(steps, accumulation=2):
             optimizer.step()
             optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    optimizer.optimizer.flush()
+    if hasattr(optimizer.optimizer, "flush"):
+        optimizer.optimizer.flush()
     return losses
 
 

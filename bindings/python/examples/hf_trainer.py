@@ -12,7 +12,11 @@ from tiny import Language, model_of
 import zfplugin.torch
 
 
-def make_trainer(out, steps, stop_at=None):
+def zenflow(model, config=None):
+    return zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, model=model, config=config)
+
+
+def make_trainer(out, steps, stop_at=None, make_optimizer=zenflow):
     """A Trainer over the plugin. stop_at: the step after which it saves and ends, as a killed job would."""
 
     class Stop(transformers.TrainerCallback):
@@ -21,7 +25,7 @@ def make_trainer(out, steps, stop_at=None):
                 control.should_save = control.should_training_stop = True
 
     model = model_of("gpt2")
-    optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, model=model)
+    optimizer = make_optimizer(model)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
     arguments = transformers.TrainingArguments(
         output_dir=out, max_steps=steps, per_device_train_batch_size=8, gradient_accumulation_steps=2, use_cpu=True,
@@ -40,7 +44,7 @@ def main():
         make_trainer(out, args.steps, stop_at=args.steps // 2).train()
         trainer = make_trainer(out, args.steps)
         result = trainer.train(resume_from_checkpoint=True)
-        trainer.optimizer.flush()
+        trainer.optimizer.optimizer.flush()  # inside the wrapper of Accelerate
         print(f"resumed at step {args.steps // 2}, loss of the whole run {result.training_loss:.3f}")
 
 

@@ -14,9 +14,14 @@ from tiny import Language, model_of
 import zfplugin.torch
 
 
+def zenflow(model, config=None):
+    return zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, model=model, config=config)
+
+
 class LanguageModel(lightning.LightningModule):
-    def __init__(self):
+    def __init__(self, make_optimizer=zenflow):
         super().__init__()
+        self.make_optimizer = make_optimizer
         self.model = model_of("gpt2")
         self.losses = []
 
@@ -26,15 +31,16 @@ class LanguageModel(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self):
-        return zfplugin.torch.ZenFlow(self.named_parameters(), lr=2e-3, model=self)
+        return self.make_optimizer(self)
 
     def on_train_end(self):
-        self.optimizers().optimizer.flush()
+        if hasattr(self.optimizers().optimizer, "flush"):
+            self.optimizers().optimizer.flush()
 
 
-def fit(steps):
+def fit(steps, make_optimizer=zenflow):
     """Losses of every micro-batch."""
-    model = LanguageModel()
+    model = LanguageModel(make_optimizer)
     trainer = lightning.Trainer(
         accelerator="cpu", max_steps=steps, gradient_clip_val=1.0, accumulate_grad_batches=2, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)

@@ -11,10 +11,14 @@ from tiny import model_of, sequences
 import zfplugin.torch
 
 
-def train(steps):
-    """(losses, trainable elements, bytes of optimizer state)."""
+def zenflow(model, config=None):
+    return zfplugin.torch.ZenFlow(model.named_parameters(), lr=1e-2, model=model, config=config)
+
+
+def train(steps, make_optimizer=zenflow):
+    """(losses, trainable elements, the optimizer)."""
     model = peft.get_peft_model(model_of("llama"), peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
-    optimizer = zfplugin.torch.ZenFlow(model.named_parameters(), lr=1e-2, model=model)
+    optimizer = make_optimizer(model)
     losses = []
     for step in range(steps):
         tokens = sequences(16, seed=step)
@@ -23,15 +27,16 @@ def train(steps):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    optimizer.flush()
     n_trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return losses, n_trainable, optimizer.layout["host_state_nbytes"]
+    return losses, n_trainable, optimizer
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
-    losses, n_trainable, nbytes = train(parser.parse_args().steps)
+    losses, n_trainable, optimizer = train(parser.parse_args().steps)
+    optimizer.flush()
+    nbytes = optimizer.layout["host_state_nbytes"]
     print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; {n_trainable} trainable elements, {nbytes} bytes of state")
 
 

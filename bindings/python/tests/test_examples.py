@@ -1,0 +1,127 @@
+"""The examples: Hugging Face Trainer, Accelerate, Lightning, PEFT and a plain loop over public model families, each in
+the plugin's synchronous mode beside torch.optim.AdamW in the same trainer, and once as a user runs it."""
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+from support import HERE, SYNCHRONOUS, TorchTest, config, torch
+
+EXAMPLES = HERE.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
+warnings.filterwarnings("ignore")
+LOSS_BOUND = 2e-4  # of |loss - AdamW's|, over 24 steps from the same weights: torch rounds in another order
+
+
+def needs(*packages):
+    missing = [p for p in packages if importlib.util.find_spec(p) is None]
+    return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
+
+
+def adamw(model, lr=2e-3):
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)
+
+
+@needs("transformers")
+class Trainers(TorchTest):
+    def setUp(self):
+        super().setUp()
+        logging.getLogger("zfplugin").setLevel(logging.ERROR)
+        import transformers
+        transformers.utils.logging.set_verbosity_error()
+
+    def synchronous(self, model, lr=2e-3):
+        return self.zenflow(model, lr=lr, config=config(SYNCHRONOUS), model=model)
+
+    def assert_alike(self, ours, theirs):
+        self.assertEqual(len(ours), len(theirs))
+        self.assertLess(max(abs(a - b) for a, b in zip(ours, theirs)), LOSS_BOUND)
+        self.assertLess(ours[-1], ours[0] - 0.3, "it does not learn")
+
+    def test_plain_loop_of_three_families(self):
+        import train_loop
+        for family in ("gpt2", "bert", "llama"):
+            with self.subTest(family):
+                ours = train_loop.train(family, 24, config=config(SYNCHRONOUS))
+                self.assert_alike(ours, train_loop.train(family, 24, use_adamw=True))
+
+    def test_hugging_face_trainer(self):
+        """Accumulation 2, the Trainer's own clipping and schedule."""
+        import hf_trainer
+        losses = []
+        for make in (self.synchronous, adamw):
+            with tempfile.TemporaryDirectory() as out:
+                trainer = hf_trainer.make_trainer(out, 24, make_optimizer=make)
+                trainer.train()
+                losses.append([x["loss"] for x in trainer.state.log_history if "loss" in x])
+        self.assert_alike(*losses)
+
+    @needs("accelerate")
+    def test_accelerate(self):
+        import accelerate_loop
+        self.assert_alike(*(accelerate_loop.train(12, make_optimizer=m) for m in (self.synchronous, adamw)))
+
+    @needs("lightning")
+    def test_lightning(self):
+        import lightning_fit
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        self.assert_alike(*(lightning_fit.fit(12, make_optimizer=m) for m in (self.synchronous, adamw)))
+
+    @needs("peft")
+    def test_lora(self):
+        import lora
+        ours, n_trainable, optimizer = lora.train(24, lambda m: self.synchronous(m, 1e-2))
+        theirs, _, _ = lora.train(24, lambda m: adamw(m, 1e-2))
+        self.assertLess(max(abs(a - b) for a, b in zip(ours, theirs)), LOSS_BOUND)
+        self.assertLess(optimizer.layout["host_state_nbytes"], 13 * n_trainable, "frozen weights must take no state")
+
+
+class Scripts(TorchTest):
+    """Every file runs from the command line."""
+
+    def run_script(self, name, *arguments):
+        import zfplugin
+
+        environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(zfplugin.__file__))}
+        done = subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True,
+                              timeout=300, env=environment, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return done.stdout
+
+    @needs("transformers")
+    def test_train_loop(self):
+        self.assertIn("step 12", self.run_script("train_loop.py", "--steps", "12"))
+
+    @needs("transformers")
+    def test_hf_trainer_resumes(self):
+        self.assertIn("resumed at step 6", self.run_script("hf_trainer.py", "--steps", "12"))
+
+    @needs("transformers", "accelerate")
+    def test_accelerate_loop(self):
+        self.assertIn("loss", self.run_script("accelerate_loop.py", "--steps", "6"))
+
+    @needs("transformers", "lightning")
+    def test_lightning_fit(self):
+        self.assertIn("loss", self.run_script("lightning_fit.py", "--steps", "6"))
+
+    @needs("transformers", "peft")
+    def test_lora(self):
+        self.assertIn("bytes of state", self.run_script("lora.py", "--steps", "6"))
+
+    @needs("transformers", "tensorboard")
+    def test_tensorboard_log(self):
+        with tempfile.TemporaryDirectory() as out:
+            self.run_script("tensorboard_log.py", "--steps", "6", "--out", out)
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+            events = EventAccumulator(out)
+            events.Reload()
+            self.assertIn("loss", events.Tags()["scalars"])
+            self.assertIn("zfplugin/grad_norm", events.Tags()["scalars"])
+
+
+if __name__ == "__main__":
+    unittest.main()
