@@ -7,7 +7,8 @@
  * the hardware's prefetchers lose track, and the long body hides later loads from the out-of-order window.
  *
  * One template, compiled for what costs time when it is decided in the loop: every rule for every gradient type with
- * fp32 moments; AdamW also unrolled for the usual numbers of slots; bf16 moments and predictions decide per tile.
+ * fp32 moments; AdamW also unrolled for the usual numbers of slots, and with bf16 moments for bf16 gradients. Other jobs
+ * with bf16 moments, and predictions, decide per tile.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
 #ifndef ZFI_REPLAY_H
@@ -213,7 +214,23 @@ static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job
                                                                             : replay_tiles(job, body);
 }
 
+/* AdamW with bf16 moments, for gradients of one type. */
+static ALWAYS_INLINE uint64_t replay_rounding(const zfi_replay_t *job, zfi_moments_t moments, zfi_dtype_t dtype) {
+    body_t body = any_body(ZFI_RULE_ADAMW, job);
+
+    body.dtype = dtype;
+    body.moments = moments;
+    body.has_predict = 0;
+    return replay_tiles(job, body);
+}
+
 static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
+    if (rule == ZFI_RULE_ADAMW && !job->has_predict && job->grad_dtype == ZFI_BF16) {
+        if (job->moments == ZFI_MOMENTS_BF16)
+            return replay_rounding(job, ZFI_MOMENTS_BF16, ZFI_BF16);
+        if (job->moments == ZFI_MOMENTS_BF16_STOCHASTIC)
+            return replay_rounding(job, ZFI_MOMENTS_BF16_STOCHASTIC, ZFI_BF16);
+    }
     if (job->moments != ZFI_MOMENTS_F32 || job->has_predict)
         return replay_tiles(job, any_body(rule, job));
     switch (job->grad_dtype) {
