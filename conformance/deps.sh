@@ -31,6 +31,7 @@ check() {
     has_module jansson || missing_required="$missing_required libjansson-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     has_command python3 || missing_wanted="$missing_wanted python3"
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
 }
 
 # as_root COMMAND...

@@ -9,6 +9,8 @@
 #   --quick         only 1.
 #   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
 #   ZF_WERROR=ON    warnings are errors in 1. to 3. too (CI)
+#   ZF_PYTHON       python3 with torch for the tests of bindings/python. Without it, and where python3 has none, CPU torch is
+#                   installed into build/venv if pip can (ZF_PIP_ARGS: its arguments, e.g. another index); else they skip
 #   ZF_GLUE_DIR     folder with real GLUE data; tests that need it skip without
 #
 # Ends with the line "N passed, M failed, K skipped", summed over all runs; a build that fails counts as one failure. The
@@ -127,6 +129,46 @@ finish() {
     exit
 }
 
+# prepare_python
+# Sets ZF_PYTHON where python3 itself has no torch. A torch that would bring the CUDA libraries (gigabytes) is not
+# installed: pip is asked first what it would fetch.
+prepare_python() {
+    venv=build/venv
+    if [ -n "${ZF_PYTHON:-}" ] || ! command -v python3 >/dev/null 2>&1 || python3 -c 'import torch' 2>/dev/null; then
+        return
+    fi
+    if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+        mkdir -p build
+        python3 -m venv "$venv" >build/venv.log 2>&1 || {
+            say "python: no virtual environment (python3-venv is missing?); tests that need torch skip"
+            return
+        }
+        # The newest CPU build by its local version, from pip's list of what there is for a version that is not.
+        # shellcheck disable=SC2086 # a list of arguments
+        torch=$("$venv/bin/pip" download --no-deps --only-binary :all: ${ZF_PIP_ARGS:-} torch==0 2>&1 |
+            tee -a build/venv.log | grep -o '[0-9][0-9.]*+cpu' | tail -n 1)
+        torch=torch${torch:+==$torch}
+        # shellcheck disable=SC2086
+        plan=$("$venv/bin/pip" install --dry-run --report - --quiet --only-binary :all: ${ZF_PIP_ARGS:-} "$torch" \
+            2>>build/venv.log)
+        case $plan in
+        *'"name": "nvidia'* | '')
+            say "python: pip offers no CPU build of torch (see build/venv.log; ZF_PIP_ARGS may name an index): those tests skip"
+            return
+            ;;
+        esac
+        say "python: installing CPU torch into $venv"
+        # shellcheck disable=SC2086
+        "$venv/bin/pip" install --quiet --only-binary :all: ${ZF_PIP_ARGS:-} "$torch" numpy setuptools wheel >>build/venv.log 2>&1 || {
+            say "python: pip could not install torch (build/venv.log); tests that need it skip"
+            return
+        }
+    fi
+    ZF_PYTHON=$root/$venv/bin/python
+    export ZF_PYTHON
+}
+
+prepare_python
 build_and_test test "" -DZF_WERROR="$werror"
 [ "$quick" -eq 0 ] || finish
 

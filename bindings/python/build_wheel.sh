@@ -9,6 +9,7 @@
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+root=$(CDPATH='' cd -- "$here/../.." && pwd)
 out=${1:-$here/dist}
 python=${ZF_PYTHON:-python3}
 mkdir -p "$out"
@@ -17,11 +18,16 @@ isolation=
 if "$python" -c 'import setuptools; assert int(setuptools.__version__.split(".")[0]) >= 70' 2>/dev/null; then
     isolation=--no-build-isolation
 fi
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+
+# In a copy: setuptools leaves its folders beside the sources.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/python"
+(cd "$here" && tar -cf - --exclude=build --exclude=dist --exclude='*.egg-info' --exclude=__pycache__ --exclude=zfplugin/lib .) |
+    tar -C "$work/python" -xf -
 # shellcheck disable=SC2086 # one option or none
-if ! "$python" -m pip wheel --no-deps $isolation --wheel-dir "$out" "$here" >"$log" 2>&1; then
-    cat "$log" >&2
+if ! ZF_SOURCE_DIR=$root "$python" -m pip wheel --no-deps $isolation --wheel-dir "$out" "$work/python" >"$work/log" 2>&1; then
+    cat "$work/log" >&2
     exit 1
 fi
 ls -t "$out"/zfplugin-*.whl | head -n 1

@@ -21,7 +21,7 @@ except ImportError:  # setuptools < 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = Path(os.environ.get("ZF_SOURCE_DIR") or HERE.parent.parent)
 SONAME = "libzfplugin.so.1"
 
 

@@ -17,6 +17,7 @@ import torch
 
 from .. import _abi, errors
 from ..instance import Instance, _report
+from .fetch import Fetcher
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of, split_names
 
@@ -67,13 +68,15 @@ class ZenFlow(torch.optim.Optimizer):
         self._n_flushed_steps = 0
         self._quiet_ids = None
         self._is_fetching = fetch
+        self._fetcher = Fetcher(model) if fetch else None
         groups, self._names = split_names(params)
         if model is not None:
             for name, param in model.named_parameters():
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._instance = Instance(config, overrides, fetch=fetch, rule=rule, lib=library, log=self.log, name="torch")
-        self._finalizer = weakref.finalize(self, _close, self._instance, [])
+        self._finalizer = weakref.finalize(self, _close, self._instance,
+                                            self._fetcher.handles if fetch else [])
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
 
@@ -222,8 +225,9 @@ class ZenFlow(torch.optim.Optimizer):
         self._finalizer = weakref.finalize(self, _close, self._instance, self._feed.handles)
         self._make_hyper()
         self._warn_of_names()
-        if self._is_fetching:
-            self._feed.handles += attach_fetch(model, self._instance, table, self)
+        if self._fetcher is not None:
+            self._fetcher.bind(self._instance, table)
+            self._feed.handles += self._fetcher.handles
 
     def _make_hyper(self):
         self._hyper = (_abi.GroupHyper * len(self.param_groups))()
@@ -316,7 +320,9 @@ class ZenFlow(torch.optim.Optimizer):
         if self._n_flushed_steps > 0:
             self._n_flushed_steps -= 1
             self._instance.flush()
-        if not self._is_fetching:
+        if self._fetcher is not None:
+            self._fetcher.end_step()
+        else:
             self._table.remember_probes()
 
     def _submit(self, unscale):
@@ -359,33 +365,3 @@ def _close(instance, handles):
     for handle in handles:
         handle.remove()
     instance.close()
-
-
-def attach_fetch(model, instance, table, owner):
-    """Forward pre-hooks that wait for a module's own parameters, once per step; handles of them."""
-    if model is None:
-        raise errors.StateError("fetch=True: the model no longer exists")
-    numbers = {id(p): i for i, p in enumerate(table.params)}
-    handles = []
-    for module in model.modules():
-        ids = [numbers[id(p)] for p in module.parameters(recurse=False) if id(p) in numbers]
-        if ids:
-            handles.append(module.register_forward_pre_hook(_make_fetch_hook(weakref.ref(owner), ids)))
-    if hasattr(model, "register_state_dict_pre_hook"):
-        this = weakref.ref(owner)
-        handles.append(model.register_state_dict_pre_hook(
-            lambda *_: this().synchronize() if this() is not None else None))
-    return handles
-
-
-def _make_fetch_hook(owner, ids):
-    seen = [None]
-
-    def hook(_module, _args):
-        this = owner()
-        if this is None or this.last_report is seen[0] or this._instance.is_closed:
-            return
-        seen[0] = this.last_report
-        this._instance.fetch(ids)
-
-    return torch.compiler.disable(hook) if hasattr(torch, "compiler") else hook

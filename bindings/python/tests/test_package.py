@@ -1,0 +1,83 @@
+"""The wheel: one command builds it, pip installs it into an empty environment, and it trains there with nothing else."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+import support
+
+TRAIN = """
+import array, zfplugin
+assert "site-packages" in zfplugin.__file__, zfplugin.__file__
+assert "site-packages" in zfplugin.load().file, zfplugin.load().file
+w = array.array("f", [1.0])
+with zfplugin.Instance({"zenflow.update_interval": 1, "zenflow.publish_lag": 0}) as opt:
+    opt.bind([zfplugin.Param("w", w)])
+    for _ in range(3):
+        opt.grads_ready([(0, array.array("f", [1.0]))])
+        opt.step([zfplugin.Hyper(0.1)])
+assert abs(w[0] - 0.7) < 1e-5, w
+print("trained")
+"""
+
+
+def run(*command, **kwargs):
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, **kwargs).stdout
+
+
+class Wheel(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def has(self, module):
+        return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode == 0
+
+    def environment(self):
+        """Without the plugin of the build tree, so that the one inside the package is found."""
+        return {key: value for key, value in os.environ.items()
+                if key not in ("ZFPLUGIN_PATH", "ZFPLUGIN_LIBRARY", "PYTHONPATH")}
+
+    def build(self, **extra):
+        if not self.has("pip") or not self.has("setuptools"):
+            self.skipTest(f"{sys.executable} has no pip or no setuptools")
+        script = support.HERE.parent / "build_wheel.sh"
+        out = run("sh", script, self.folder / "dist", env={**self.environment(), "ZF_PYTHON": sys.executable, **extra})
+        return Path(out.strip().splitlines()[-1])
+
+    def install(self, wheel):
+        if not self.has("venv") or not self.has("ensurepip"):
+            self.skipTest("no venv module")
+        venv = self.folder / "venv"
+        run(sys.executable, "-m", "venv", "--without-pip", venv)
+        site = next((venv / "lib").glob("python*/site-packages"))
+        run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", site, wheel)
+        return venv / "bin" / "python"
+
+    def test_built_installed_and_used(self):
+        if not shutil.which("cmake"):
+            self.skipTest("cmake is not installed")
+        wheel = self.build()
+        self.assertTrue(wheel.name.startswith("zfplugin-0.1.0-py3-none-linux_"), wheel.name)
+        names = zipfile.ZipFile(wheel).namelist()
+        self.assertIn("zfplugin/lib/libzfplugin.so.1", names)
+        self.assertFalse([name for name in names if "test" in name or name.endswith((".c", ".h"))])
+        out = run(self.install(wheel), "-c", TRAIN, env=self.environment(), cwd=self.folder)
+        self.assertEqual(out.strip(), "trained")
+
+    def test_a_library_that_is_built_already_is_taken(self):
+        if support.library_path() is None:
+            self.skipTest("no built library in ZFPLUGIN_PATH")
+        wheel = self.build(ZFPLUGIN_LIBRARY=support.library_path())
+        inside = zipfile.ZipFile(wheel).read("zfplugin/lib/libzfplugin.so.1")
+        self.assertEqual(inside, Path(support.library_path()).read_bytes())
+        out = run(self.install(wheel), "-c", TRAIN, env=self.environment(), cwd=self.folder)
+        self.assertEqual(out.strip(), "trained")
+
+
+if __name__ == "__main__":
+    unittest.main()
