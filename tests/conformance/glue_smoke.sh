@@ -81,6 +81,29 @@ refused option 'nonsense' --plugin "$plugin" --nonsense
 refused seeds 'seeds' --plugin "$plugin" --seeds 0
 refused model 'config.json: cannot open' --plugin "$plugin" --model "$out/nowhere"
 
+# A fine-tune is kept under the encoder's contents: another encoder in the same place is another run.
+if command -v python3 >/dev/null 2>&1; then
+    tuned="--model $out/encoder --data $data --seeds 1 --sync-seeds 1 --steps 5"
+    python3 "$(dirname "$0")/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 1
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    [ $? -eq 3 ] || fail "fine-tune: no exit status 3: $(cat "$out/tuned.err")"
+    contains "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
+    contains "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    contains "$out/tuned.err" '3 of 3 runs are kept from before'
+    python3 "$(dirname "$0")/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 2
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    contains "$out/tuned.err" '3 of 3: '
+    printf '{"model_type": "gpt2"}' >"$out/encoder/config.json"
+    # shellcheck disable=SC2086
+    refused gpt2 '"model_type" is "gpt2"' --plugin "$plugin" $tuned
+else
+    echo "no python3: fine-tuning not tried"
+fi
+
 # Plugins that train wrongly: one leaves AdamW's path at once, the other never updates what it defers.
 if [ -n "$faults" ]; then
     glue bias --plugin "$faults/wrong_bias_correction.so" --set zenflow.topk_ratio=0.01 --seeds 2 --sync-seeds 1 \
