@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "glue/synthetic.h"
 #include "host/run.h"
 
 enum { N_POSITIONS = 48 };
@@ -17,8 +18,23 @@ static host_run_options_t options;
 
 static void path_of(const char *name, char out[128]) { (void)snprintf(out, 128, "%s/%s", folder, name); }
 
+static void append(const char *name, const char *text) {
+    char path[128];
+    FILE *file;
+
+    path_of(name, path);
+    file = fopen(path, "ab");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* The generated corpus, and in its dev file one word that the training file lacks. */
 static void setup(void) {
     ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(glue_synthetic_ensure(folder, NULL), 0);
+    append("vocab.txt", "zyzzyva\n");
+    append("dev.tsv", "a zyzzyva film \t1\n");
     host_run_defaults(&options);
     options.synthetic_dir = folder;
     options.max_tokens = 32;
