@@ -42,15 +42,14 @@ void zo_deliver(zo_t *o, uint32_t id, const void *grad, int is_part, int is_repl
 static void end_gradients(zo_t *o) {
     for (uint32_t id = 0; id < o->n_params; id++) {
         zo_param_t *p = &o->params[id];
-        uint16_t rounded;
+        float rounded;
 
         p->was_present = p->is_delivered;
         p->is_delivered = 0;
-        if (p->was_present && p->decl.grad_dtype == ZO_BF16)
-            for (uint64_t i = 0; i < p->n_elems; i++) {
-                zo_narrow(&rounded, ZO_BF16, 0, p->grad[i]);
-                p->grad[i] = zo_widen(&rounded, ZO_BF16, 0);
-            }
+        for (uint64_t i = 0; p->was_present && i < p->n_elems; i++) {
+            zo_narrow(&rounded, p->decl.grad_dtype, 0, p->grad[i]);
+            p->grad[i] = zo_widen(&rounded, p->decl.grad_dtype, 0);
+        }
     }
 }
 
@@ -138,7 +137,7 @@ static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const z
 
         if (!x->is_selected[c])
             continue;
-        k = zo_scalars_of(&groups[p->decl.group], r->s, ++x->device_n[c]);
+        k = zo_scalars_of(&o->config, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = x->first + zo_at(x, c, i);
 
@@ -155,14 +154,14 @@ typedef struct zo_target { /* what a replay updates: the state itself, or a copy
     uint32_t *n;           /* [channels] of the matrix */
 } zo_target_t;
 
-static void replay_channel(const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
+static void replay_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     for (uint32_t j = 0; j < x->n_slots; j++) {
         const zo_slot_t *slot = &x->slots[j];
         zo_scalars_t k;
 
         if (!slot->is_applied)
             continue;
-        k = zo_scalars_of(&slot->hyper, slot->s, ++to->n[c]);
+        k = zo_scalars_of(&o->config, &slot->hyper, slot->s, ++to->n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
             uint64_t e = zo_at(x, c, i);
 
@@ -185,19 +184,25 @@ static float mean_grad(const zo_matrix_t *x, uint64_t e) {
     return sum / count;
 }
 
-static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
+static const zo_slot_t *last_applied(const zo_matrix_t *x) {
     const zo_slot_t *last = NULL;
-    zo_hyper_t hyper;
-    zo_scalars_t k;
 
     for (uint32_t j = 0; j < x->n_slots; j++)
         if (x->slots[j].is_applied)
             last = &x->slots[j];
+    return last;
+}
+
+static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
+    const zo_slot_t *last = last_applied(x);
+    zo_hyper_t hyper;
+    zo_scalars_t k;
+
     if (!last)
         return;
     hyper = last->hyper;
     hyper.lr *= o->config.deferred_lr_scale;
-    k = zo_scalars_of(&hyper, 1.0f, ++to->n[c]);
+    k = zo_scalars_of(&o->config, &hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = zo_at(x, c, i);
 
@@ -212,15 +217,55 @@ static void replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to) {
         if (o->config.is_mean && !is_warm_up && !x->is_selected[c])
             mean_channel(o, x, c, to);
         else
-            replay_channel(x, c, to);
+            replay_channel(o, x, c, to);
 }
 
-static void replay_matrix(zo_t *o, zo_matrix_t *x) {
+/* P of the window: w, or where prediction sees it; before the moments are rounded. */
+static void prepare_publish(zo_t *o, zo_matrix_t *x, int is_predicted) {
+    zo_param_t *p = &o->params[x->param];
+    const zo_slot_t *last = is_predicted ? last_applied(x) : NULL;
+
+    for (uint64_t c = 0; c < x->channels; c++) {
+        zo_scalars_t k = {0};
+
+        if (last)
+            k = zo_scalars_of(&o->config, &last->hyper, last->s, x->n[c]);
+        for (uint64_t i = 0; i < zo_depth(x); i++) {
+            uint64_t e = x->first + zo_at(x, c, i);
+
+            p->published[e] = last ? zo_predicted(p->w[e], p->m[e], p->v[e], &k) : p->w[e];
+        }
+    }
+}
+
+static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float *m, float *v) {
+    uint32_t r = zo_random32(o->t, ((uint64_t)x->param << 40) + e);
+
+    m[e] = zo_round_moment(m[e], o->config.moments, r & 0xFFFFu);
+    v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
+}
+
+static void round_moments(zo_t *o, zo_matrix_t *x) {
+    zo_param_t *p = &o->params[x->param];
+
+    for (uint64_t c = 0; o->config.moments != ZO_MOMENTS_F32 && c < x->channels; c++)
+        for (uint64_t i = 0; i < zo_depth(x); i++) {
+            uint64_t e = x->first + zo_at(x, c, i);
+
+            round_element(o, x, e, p->m, p->v);
+            if (x->is_selected[c])
+                round_element(o, x, e, p->device_m, p->device_v);
+        }
+}
+
+static void replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted) {
     zo_param_t *p = &o->params[x->param];
     zo_target_t to = {.w = p->w, .m = p->m, .v = p->v, .n = x->n};
 
     replay(o, x, &to);
+    prepare_publish(o, x, is_predicted);
     zo_drop_slots(x);
+    round_moments(o, x);
 }
 
 /* ---- "Step t": 6 to 9, "When windows close" ---------------------------------------------------------------------- */
@@ -239,15 +284,12 @@ static void publish_due(zo_t *o, zo_matrix_t *x) {
 }
 
 static void close_window(zo_t *o, zo_matrix_t *x) {
-    zo_param_t *p = &o->params[x->param];
+    int is_warm_up = o->t <= o->config.warm_up;
 
-    replay_matrix(o, x);
-    if (o->config.publish_lag == 0 || o->t <= o->config.warm_up) {
-        show_deferred(o, x, p->w);
-        return;
-    }
-    memcpy(p->published + x->first, p->w + x->first, x->rows * x->cols * sizeof(float));
+    replay_matrix(o, x, o->config.predict > 0 && !is_warm_up);
     x->is_publish_due = 1;
+    if (o->config.publish_lag == 0 || is_warm_up)
+        publish_due(o, x);
 }
 
 static int is_choice_due(const zo_t *o, uint32_t cohort) {
@@ -486,7 +528,7 @@ void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
 
-        replay_matrix(o, x);
+        replay_matrix(o, x, 0);
         x->is_publish_due = 0;
         for (uint64_t c = 0; c < x->channels; c++)
             show(o, x, c, o->params[x->param].w);

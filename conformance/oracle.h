@@ -3,7 +3,7 @@
  * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
  * through the ABI. Everything the schedule speaks of can be read back: visible values, w, m, v, n, selection,
  * importance, scalars. It shares no code with plugin/ or kernels/: two independent readings of one page, compared bit
- * for bit. Beside it stands plain AdamW, per parameter and whole, which laws 1 and 6 compare with.
+ * for bit. Beside it stands plain AdamW (or another rule), per parameter and whole, which laws 1 and 6 compare with.
  *
  * All arrays are row-major and contiguous. Arguments are trusted (the suite makes them); running out of memory ends the
  * program. Cost: 7 floats per element, plus one per element and open slot. */
@@ -16,7 +16,19 @@
 #define ZO_MAX_SLOTS 64 /* = the largest update_interval */
 #define ZO_NO_ID 0xFFFFFFFFu
 
-typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16 } zo_dtype_t;
+typedef enum zo_dtype { ZO_F32 = 0, ZO_BF16, ZO_F16, ZO_N_DTYPES } zo_dtype_t;
+
+/* "Update rules" and "Moments"; the numbers of ZF_RULE_... */
+typedef enum zo_rule { ZO_ADAMW = 0, ZO_ADAM, ZO_SGD, ZO_NESTEROV, ZO_LION, ZO_CALLBACK, ZO_N_RULES } zo_rule_t;
+typedef enum zo_moments { ZO_MOMENTS_F32 = 0, ZO_MOMENTS_BF16, ZO_MOMENTS_STOCHASTIC, ZO_N_MOMENTS } zo_moments_t;
+
+typedef struct zo_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zo_hyper_t;
+
+/* A rule of the host's on one element: update number n (from 1) with the unscaled and clipped gradient g. Moments
+ * beyond n_moments are not to be touched. */
+typedef void (*zo_element_fn)(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
 
 typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO } zo_strategy_t;
 
@@ -34,6 +46,11 @@ typedef struct zo_config {
     int is_staggered;
     int is_mean; /* deferred = mean, else replay */
     double deferred_lr_scale;
+    zo_rule_t rule;
+    zo_element_fn element; /* ZO_CALLBACK, with its ctx */
+    void *element_ctx;
+    zo_moments_t moments;
+    uint32_t predict; /* x; 0 = none; replay with AdamW or Adam */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -47,10 +64,6 @@ typedef struct zo_decl {
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */
 } zo_decl_t;
-
-typedef struct zo_hyper {
-    double lr, beta1, beta2, eps, weight_decay;
-} zo_hyper_t;
 
 typedef struct zo_step {
     const zo_hyper_t *groups;
@@ -114,6 +127,8 @@ uint64_t zo_n_device_differs(const zo_t *o);
  */
 typedef struct zo_adamw zo_adamw_t;
 zo_adamw_t *zo_adamw_create(const zo_decl_t *decls, uint32_t n_decls);
+/* The same with the rule of a configuration. */
+zo_adamw_t *zo_plain_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls);
 void zo_adamw_destroy(zo_adamw_t *a);
 void zo_adamw_step(zo_adamw_t *a, const float *const *grads, const zo_hyper_t *groups, float s);
 const float *zo_adamw_w(const zo_adamw_t *a, uint32_t id);
@@ -121,7 +136,7 @@ const float *zo_adamw_m(const zo_adamw_t *a, uint32_t id);
 const float *zo_adamw_v(const zo_adamw_t *a, uint32_t id);
 uint32_t zo_adamw_n(const zo_adamw_t *a, uint32_t id);
 
-/* Element i of an array of a data type; narrowing rounds to nearest even. */
+/* Element i of an array of a data type; narrowing rounds to nearest even. fp16 overflows to Inf. */
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i);
 void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x);
 uint64_t zo_dtype_nbytes(zo_dtype_t dtype);

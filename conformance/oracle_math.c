@@ -7,12 +7,44 @@
 
 uint64_t zo_dtype_nbytes(zo_dtype_t dtype) { return dtype == ZO_F32 ? 4 : 2; }
 
+/* ---- data types -------------------------------------------------------------------------------------------------- */
+
+/* IEEE half: 1 sign, 5 exponent, 10 fraction bits. */
+static float widen_half(uint16_t bits) {
+    int exponent = bits >> 10 & 0x1F, fraction = bits & 0x3FF;
+    float x;
+
+    if (exponent == 0x1F)
+        x = fraction ? NAN : INFINITY;
+    else if (exponent == 0)
+        x = ldexpf((float)fraction, -24);
+    else
+        x = ldexpf((float)(0x400 + fraction), exponent - 25);
+    return bits & 0x8000 ? -x : x;
+}
+
+static uint16_t narrow_half(float x) {
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    double a = fabs((double)x);
+    int e = ilogb(a);
+
+    if (isnan(x))
+        return sign | 0x7E00;
+    if (a >= 65520.0) /* from half way beyond the largest on */
+        return sign | 0x7C00;
+    if (a < 0x1p-14) /* a denormal; 1024 of its units are the smallest normal number, and so are its bits */
+        return sign | (uint16_t)nearbyint(a * 0x1p24);
+    return (uint16_t)(sign + ((e + 15) << 10) + (int)nearbyint(ldexp(a, 10 - e)) - 0x400);
+}
+
 float zo_widen(const void *src, zo_dtype_t dtype, uint64_t i) {
     uint32_t bits;
     float x;
 
     if (dtype == ZO_F32)
         return ((const float *)src)[i];
+    if (dtype == ZO_F16)
+        return widen_half(((const uint16_t *)src)[i]);
     bits = (uint32_t)((const uint16_t *)src)[i] << 16;
     memcpy(&x, &bits, sizeof x);
     return x;
@@ -25,6 +57,10 @@ void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
         ((float *)dst)[i] = x;
         return;
     }
+    if (dtype == ZO_F16) {
+        ((uint16_t *)dst)[i] = narrow_half(x);
+        return;
+    }
     memcpy(&bits, &x, sizeof bits);
     upper = bits >> 16;
     lower = bits & 0xFFFFu;
@@ -34,6 +70,8 @@ void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
         upper++;
     ((uint16_t *)dst)[i] = (uint16_t)upper;
 }
+
+/* ---- "Update rules" ---------------------------------------------------------------------------------------------- */
 
 /* b^n by repeated squaring, low bit first. */
 static double zo_power(double b, uint32_t n) {
@@ -47,29 +85,122 @@ static double zo_power(double b, uint32_t n) {
     return result;
 }
 
-zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n) {
+static int has_bias_correction(zo_rule_t rule) { return rule == ZO_ADAMW || rule == ZO_ADAM; }
+
+zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n) {
+    zo_rule_t rule = config->rule;
     double bc1 = 1.0 - zo_power(h->beta1, n), bc2 = 1.0 - zo_power(h->beta2, n);
-    zo_scalars_t k = {.s = s,
+    zo_scalars_t k = {.config = config,
+                      .s = s,
                       .b1 = (float)h->beta1,
                       .one_minus_b1 = (float)(1.0 - h->beta1),
                       .b2 = (float)h->beta2,
                       .one_minus_b2 = (float)(1.0 - h->beta2),
                       .inv_sqrt_bc2 = (float)(1.0 / sqrt(bc2)),
                       .eps = (float)h->eps,
-                      .neg_step = (float)(-h->lr / bc1),
-                      .decay = (float)(1.0 - h->lr * h->weight_decay)};
+                      .neg_step = (float)(has_bias_correction(rule) ? -h->lr / bc1 : -h->lr),
+                      .decay = (float)(1.0 - h->lr * h->weight_decay),
+                      .l2 = (float)h->weight_decay,
+                      .hyper = *h,
+                      .n = n};
     return k;
+}
+
+static float denominator(float v, const zo_scalars_t *k) { return fmaf(sqrtf(v), k->inv_sqrt_bc2, k->eps); }
+
+static void update_adam(float *w, float *m, float *v, float g, const zo_scalars_t *k, float decayed) {
+    *m = fmaf(k->b1, *m, k->one_minus_b1 * g);
+    *v = fmaf(k->b2, *v, (k->one_minus_b2 * g) * g);
+    *w = fmaf(k->neg_step, *m / denominator(*v, k), decayed);
+}
+
+static void update_lion(float *w, float *m, float g, const zo_scalars_t *k) {
+    float c = fmaf(k->b1, *m, k->one_minus_b1 * g);
+
+    if (c > 0.0f)
+        c = 1.0f;
+    else if (c < 0.0f)
+        c = -1.0f;
+    *w = fmaf(k->neg_step, c, *w * k->decay);
+    *m = fmaf(k->b2, *m, k->one_minus_b2 * g);
 }
 
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
-    float d;
 
-    *m = fmaf(k->b1, *m, k->one_minus_b1 * g);
-    *v = fmaf(k->b2, *v, (k->one_minus_b2 * g) * g);
-    d = fmaf(sqrtf(*v), k->inv_sqrt_bc2, k->eps);
-    *w = fmaf(k->neg_step, *m / d, *w * k->decay);
+    switch (k->config->rule) {
+    case ZO_ADAMW:
+        update_adam(w, m, v, g, k, *w * k->decay);
+        break;
+    case ZO_ADAM:
+        update_adam(w, m, v, fmaf(k->l2, *w, g), k, *w);
+        break;
+    case ZO_SGD:
+        *m = fmaf(k->b1, *m, fmaf(k->l2, *w, g));
+        *w = fmaf(k->neg_step, *m, *w);
+        break;
+    case ZO_NESTEROV:
+        g = fmaf(k->l2, *w, g);
+        *m = fmaf(k->b1, *m, g);
+        *w = fmaf(k->neg_step, fmaf(k->b1, *m, g), *w);
+        break;
+    case ZO_LION:
+        update_lion(w, m, g, k);
+        break;
+    default:
+        k->config->element(k->config->element_ctx, w, m, v, g, &k->hyper, k->n);
+        break;
+    }
 }
+
+/* ---- "Prediction" ------------------------------------------------------------------------------------------------ */
+
+float zo_predicted(float w, float m, float v, const zo_scalars_t *last) {
+    double b1 = last->hyper.beta1;
+    double e = b1 * (1.0 - zo_power(b1, last->config->predict)) / (1.0 - b1);
+    float c = (float)(e * (-last->hyper.lr / (1.0 - zo_power(b1, last->n))));
+
+    return fmaf(c, m / denominator(v, last), w);
+}
+
+/* ---- "Moments" --------------------------------------------------------------------------------------------------- */
+
+static uint32_t mixed(uint32_t h) {
+    h = (h ^ h >> 16) * 0x85EBCA6Bu;
+    h = (h ^ h >> 13) * 0xC2B2AE35u;
+    return h ^ h >> 16;
+}
+
+uint32_t zo_random32(uint64_t step, uint64_t index) {
+    uint64_t z = step * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
+    uint32_t h;
+
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    h = mixed((uint32_t)index * 0x9E3779B9u ^ (uint32_t)z);
+    return mixed(h ^ (uint32_t)(z >> 32) ^ (uint32_t)(index >> 32) * 0x85EBCA6Bu);
+}
+
+float zo_round_moment(float x, zo_moments_t moments, uint32_t random16) {
+    uint32_t bits, up;
+    uint16_t nearest;
+
+    if (moments == ZO_MOMENTS_F32)
+        return x;
+    memcpy(&bits, &x, sizeof bits);
+    if (moments == ZO_MOMENTS_BF16 || !isfinite(x)) {
+        zo_narrow(&nearest, ZO_BF16, 0, x);
+        return zo_widen(&nearest, ZO_BF16, 0);
+    }
+    up = (bits + random16) & 0xFFFF0000u;
+    if ((up & 0x7F800000u) == 0x7F800000u) /* Inf: not by rounding */
+        up = bits & 0xFFFF0000u;
+    memcpy(&x, &up, sizeof x);
+    return x;
+}
+
+/* ---- sums that decide -------------------------------------------------------------------------------------------- */
 
 /* One block of up to 4096 terms: 32 lanes, then a binary tree. x(i) = term(g[i]). */
 static double block_sum(const float *g, uint64_t n, int is_square) {

@@ -44,13 +44,21 @@ struct zo {
     uint64_t last_choice[ZO_MAX_SLOTS];
 };
 
+/* Of one update. */
 typedef struct zo_scalars {
-    float s, b1, one_minus_b1, b2, one_minus_b2, inv_sqrt_bc2, eps, neg_step, decay;
+    const zo_config_t *config;
+    float s, b1, one_minus_b1, b2, one_minus_b2, inv_sqrt_bc2, eps, neg_step, decay, l2;
+    zo_hyper_t hyper;
+    uint32_t n;
 } zo_scalars_t;
 
 /* oracle_math.c */
-zo_scalars_t zo_scalars_of(const zo_hyper_t *h, float s, uint32_t n); /* n = applied updates, this one included */
+/* n = applied updates, this one included. */
+zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n);
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
+float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
+float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
+uint32_t zo_random32(uint64_t step, uint64_t index);
 double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
 

@@ -33,6 +33,7 @@ typedef struct view { /* of a borrowed tensor */
 
 struct zf_instance {
     zo_config_t config;
+    zf_rule_callback_t callback;
     zo_t *oracle;
     uint32_t n_params;
     view_t views[MAX_PARAMS];
@@ -99,6 +100,20 @@ static zo_strategy_t strategy_of(const char *value) {
     return *value == 'e' ? ZO_SELECT_EPOCH : (*value == 'a' ? ZO_SELECT_AUTO : ZO_SELECT_STEP);
 }
 
+static zo_moments_t moments_of(const char *name) {
+    if (strncmp(name, "bfloat16", 8) != 0)
+        return ZO_MOMENTS_F32;
+    return strncmp(name, "bfloat16_", 9) == 0 ? ZO_MOMENTS_STOCHASTIC : ZO_MOMENTS_BF16;
+}
+
+static uint32_t predict_of(const char *text) {
+    uint32_t interval = (uint32_t)atoi(setting(text, "\nupdate_interval"));
+
+    if (strncmp(setting(text, "\npredict"), "auto", 4) != 0)
+        return (uint32_t)atoi(setting(text, "\npredict"));
+    return interval - 1 + (strstr(text, "publish_lag = 1") != NULL);
+}
+
 static zo_config_t parse(const char *text) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
                          .is_topk_auto = strncmp(setting(text, "\ntopk_ratio"), "auto", 4) == 0,
@@ -113,7 +128,28 @@ static zo_config_t parse(const char *text) {
                          .publish_lag = strstr(text, "publish_lag = 1") != NULL,
                          .is_staggered = strncmp(setting(text, "\nstagger"), "true", 4) == 0,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
-                         .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale"))};
+                         .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale")),
+                         .predict = predict_of(text),
+                         .moments = moments_of(setting(text, "\nmoments_dtype"))};
+}
+
+/* The host's rule, one element at a time. */
+static void call_back(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n) {
+    const zf_rule_callback_t *callback = ctx;
+    zf_rule_update_t update = {.struct_size = sizeof update,
+                               .n = n,
+                               .n_elems = 1,
+                               .w = w,
+                               .m = callback->n_moments > 0 ? m : NULL,
+                               .v = callback->n_moments > 1 ? v : NULL,
+                               .g = &g,
+                               .lr = h->lr,
+                               .beta1 = h->beta1,
+                               .beta2 = h->beta2,
+                               .eps = h->eps,
+                               .weight_decay = h->weight_decay};
+
+    callback->update(callback->ctx, &update);
 }
 
 static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err) {
@@ -123,6 +159,12 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
     if (!x)
         return ZF_ERR_MEMORY;
     x->config = parse(args->config_text);
+    x->config.rule = (zo_rule_t)args->rule;
+    if (args->rule_callback) {
+        x->callback = *args->rule_callback;
+        x->config.element = call_back;
+        x->config.element_ctx = &x->callback;
+    }
     x->broken = getenv("ZF_MOCK_BREAK") ? getenv("ZF_MOCK_BREAK") : "";
     x->stream = (zf_stream_t){.struct_size = sizeof x->stream, .kind = ZF_STREAM_HOST_THREAD};
     *out_instance = x;
@@ -137,7 +179,11 @@ static void destroy(zf_instance_t *x) {
     free(x);
 }
 
-static zo_dtype_t dtype_of(zf_dtype_t d) { return d.code == ZF_DTYPE_CODE_BFLOAT ? ZO_BF16 : ZO_F32; }
+static zo_dtype_t dtype_of(zf_dtype_t d) {
+    if (d.code == ZF_DTYPE_CODE_BFLOAT)
+        return ZO_BF16;
+    return d.bits == 16 ? ZO_F16 : ZO_F32;
+}
 
 static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {

@@ -415,6 +415,7 @@ int main(void) {
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, oracle_select_tcase());
     suite_add_tcase(suite, oracle_laws_tcase());
+    suite_add_tcase(suite, oracle_rules_tcase());
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);

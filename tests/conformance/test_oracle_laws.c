@@ -44,8 +44,8 @@ static void draw_decl(fixture_t *f, uint32_t i) {
     for (uint32_t axis = 0; axis < d->ndim; axis++)
         n *= (uint64_t)(d->shape[axis] = 1 + below(9));
     d->n_batch_axes = d->ndim > 1 ? below(2) : 0;
-    d->dtype = below(2) ? ZO_F32 : ZO_BF16;
-    d->grad_dtype = below(2) ? ZO_F32 : ZO_BF16;
+    d->dtype = (zo_dtype_t)below(ZO_N_DTYPES);
+    d->grad_dtype = (zo_dtype_t)below(ZO_N_DTYPES);
     d->is_stateless = i > 0 && below(10) == 0;
     d->visible = f->visible[i] = random_array(d->dtype, n, 1.0);
 }
@@ -65,7 +65,12 @@ static void start(fixture_t *f, int law) {
                               .publish_lag = (int)below(2),
                               .is_staggered = (int)below(2),
                               .is_mean = law == 1 && below(2),
-                              .deferred_lr_scale = 1.0};
+                              .deferred_lr_scale = 1.0,
+                              .rule = (zo_rule_t)below(ZO_CALLBACK)};
+    if (law == 0) { /* none: the invariant alone */
+        f->config.moments = (zo_moments_t)below(ZO_N_MOMENTS);
+        f->config.predict = f->config.rule <= ZO_ADAM ? below(5) : 0;
+    }
     if (law == 1 && below(2)) {
         f->config.topk_ratio = 0.3;
         f->config.update_interval = 1;
@@ -75,7 +80,7 @@ static void start(fixture_t *f, int law) {
     for (uint32_t i = 0; i < f->n_params; i++)
         draw_decl(f, i);
     f->oracle = zo_create(&f->config, f->decls, f->n_params);
-    f->adamw = zo_adamw_create(f->decls, f->n_params);
+    f->adamw = zo_plain_create(&f->config, f->decls, f->n_params);
 }
 
 static void end(fixture_t *f) {
@@ -185,11 +190,25 @@ START_TEST(law_6_flush_gives_adamw) {
 }
 END_TEST
 
+START_TEST(device_equals_host_after_each_close) {
+    fixture_t f;
+
+    for (uint64_t index = 0; index < N_CASES; index++) {
+        state = index * 15485863 + 3;
+        start(&f, 0);
+        for (uint32_t t = 0; t < 25; t++)
+            step(&f);
+        end(&f);
+    }
+}
+END_TEST
+
 TCase *oracle_laws_tcase(void) {
     TCase *tc = tcase_create("laws");
 
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, law_1_visible_is_adamw);
     tcase_add_test(tc, law_6_flush_gives_adamw);
+    tcase_add_test(tc, device_equals_host_after_each_close);
     return tc;
 }
