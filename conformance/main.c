@@ -1,13 +1,15 @@
 /* main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options, its
- * output and its files (cases/<area>_*.c), and returns the exit status:
+ * output and its files (cases/<area>_*.c; report/ makes one page of them), and returns the exit status:
  * 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 
 #include "abi_main.h"
+#include "ablation.h"
 #include "exact.h"
 #include "glue_area.h"
 #include "perf_area.h"
+#include "report/command.h"
 #include "verdict_area.h"
 
 typedef struct area {
@@ -21,12 +23,15 @@ static const area_t areas[] = {
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
     {"glue", zg_glue_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"curves", zg_curves_main, "training loss of the plugin's modes beside AdamW's, from scratch"},
+    {"ablation", za_ablation_main, "what each factor of the configuration is worth: loss, bytes, memory, beside AdamW"},
     {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
     {"verdict", zv_verdict_main, "scores of another host, judged by the test that glue uses"},
 };
 
 static void print_usage(FILE *out) {
-    fprintf(out, "zf-conform AREA [options]; zf-conform AREA --help\n");
+    fprintf(out,
+            "zf-conform AREA [options]; zf-conform AREA --help\n"
+            "zf-conform --report FILE.html [options] AREA...: areas run, one page of all results; --report --help\n");
     for (size_t i = 0; i < sizeof areas / sizeof *areas; i++)
         fprintf(out, "  %-8s %s\n", areas[i].name, areas[i].what);
     fprintf(out, "exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped\n");
@@ -37,6 +42,8 @@ int main(int argc, char **argv) {
         print_usage(stdout);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "--report") == 0)
+        return zr_report_main(argc - 1, argv + 1);
     for (size_t i = 0; argc > 1 && i < sizeof areas / sizeof *areas; i++)
         if (strcmp(argv[1], areas[i].name) == 0)
             return areas[i].main(argc - 1, argv + 1);

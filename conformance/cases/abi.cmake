@@ -7,7 +7,7 @@ add_library(zf_conform_abi STATIC
             ${abi_dir}/abi_main.c ${abi_dir}/abi_probe.c ${abi_dir}/abi_report.c ${abi_dir}/abi_rig.c ${abi_dir}/abi_slots.c
             ${abi_dir}/abi_table.c ${abi_dir}/abi_watch.c)
 target_include_directories(zf_conform_abi PUBLIC ${abi_dir})
-target_link_libraries(zf_conform_abi PUBLIC zf_abi PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
+target_link_libraries(zf_conform_abi PUBLIC zf_abi zf_report PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
 target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi"
                                                   ZFC_HEADERS_DIR="${PROJECT_SOURCE_DIR}/abi/include"
                                                   ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE /* realpath */
 #include "abi_main.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,12 @@
 #endif
 
 typedef struct options {
-    const char *plugin, *headers, *mocks, *only;
+    const char *plugin, *headers, *mocks, *only, *json;
     int is_tap, is_self_test, is_print_layout, is_layout, is_headers, is_help;
 } options_t;
 
 static const char usage[] =
-    "zf-conform abi --plugin FILE.so [--headers DIR] [--mocks DIR] [--tap]\n"
+    "zf-conform abi --plugin FILE.so [--headers DIR] [--mocks DIR] [--tap] [--json FILE]\n"
     "               --layout | --headers-only | --print-layout | --self-test [--mocks DIR] [--only NAME]\n"
     "  --plugin FILE    every proof of the ABI against this library (default: $ZFPLUGIN_PATH)\n"
     "  --headers DIR    include directory that has zf/plugin.h\n"
@@ -38,6 +39,7 @@ static const char usage[] =
     "  --print-layout   the layout of the headers, as abi/layout/v0.1.txt holds it\n"
     "  --self-test      proof 8: every mock must break its rule and no other; --only NAME takes one of them\n"
     "  --tap            TAP version 13 in place of the table\n"
+    "  --json FILE      the findings as JSON too, for zf-conform --report\n"
     "exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped\n";
 
 static int parse(int argc, char **argv, options_t *o) {
@@ -49,6 +51,7 @@ static int parse(int argc, char **argv, options_t *o) {
                  {"--headers", &o->headers, NULL},
                  {"--mocks", &o->mocks, NULL},
                  {"--only", &o->only, NULL},
+                 {"--json", &o->json, NULL},
                  {"--tap", NULL, &o->is_tap},
                  {"--self-test", NULL, &o->is_self_test},
                  {"--layout", NULL, &o->is_layout},
@@ -211,6 +214,10 @@ static int self_test(const options_t *o) {
 
 static int report_and_return(const abi_report_t *report, const options_t *o) {
     abi_report_print(report, stdout, o->is_tap);
+    if (o->json && abi_report_write_json(report, o->json) != 0) {
+        fprintf(stderr, "zf-conform abi: %s: cannot write: %s\n", o->json, strerror(errno));
+        return 2;
+    }
     return abi_report_exit_status(report);
 }
 

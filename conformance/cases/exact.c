@@ -1,6 +1,9 @@
 /* exact.c - options, instruction sets, the table of laws. */
 #include "exact.h"
 
+#include "report/checks.h"
+
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +25,7 @@ static const char usage[] =
     "  --deadline S        seconds for one case, default 120\n"
     "  --max-failures N    stop after so many, default 3\n"
     "  --tap               output for machines (TAP 13)\n"
+    "  --json FILE         the table as JSON too, for zf-conform --report\n"
     "  --quiet             no table, no progress: differences only\n"
     "exit status: 0 conforms, 1 does not, 2 could not run, 77 skipped\n";
 
@@ -121,6 +125,10 @@ static int set_option(zx_options_t *o, const char *key, const char *value) {
         o->plugin = value;
         return 0;
     }
+    if (strcmp(key, "--json") == 0) {
+        o->json = value;
+        return 0;
+    }
     if (strcmp(key, "--child") == 0) {
         o->child = value;
         return 0;
@@ -182,6 +190,48 @@ static void print_end(const zx_options_t *o, const zx_totals_t *t, time_t second
     printf("; %lld s: %s\n", (long long)seconds, t->n_failures ? "DOES NOT CONFORM" : "conforms");
 }
 
+static const char *verdict_of(const zx_totals_t *t, int law) {
+    if (!laws[law].is_here)
+        return "not in this version";
+    if (t->n_mismatches[law] > 0)
+        return "FAIL";
+    return t->n_values[law] > 0 ? "PASS" : "not asked for";
+}
+
+static int write_json(const zx_options_t *o, const zx_totals_t *t, int exit_status) {
+    FILE *file = fopen(o->json, "w");
+    uint64_t n_values = 0;
+    char summary[200];
+
+    if (!file)
+        return -1;
+    for (int i = 1; i <= ZX_N_LAWS; i++)
+        n_values += t->n_values[i];
+    snprintf(summary, sizeof summary,
+             "%" PRIu64 " random cases, %" PRIu64 " values compared bit for bit, %" PRIu64 " cases with a mismatch",
+             t->n_done, n_values, t->n_failures);
+    zr_checks_begin(file, "exact", exit_status, summary, "values compared");
+    for (int i = 1; i <= ZX_N_LAWS; i++) {
+        char group[16], name[64], detail[64];
+        const char *details[] = {detail};
+
+        snprintf(group, sizeof group, "law %d", i);
+        snprintf(name, sizeof name, "%" PRIu64 " cases", t->n_cases[i]);
+        snprintf(detail, sizeof detail, "%" PRIu64 " cases with a mismatch", t->n_mismatches[i]);
+        zr_checks_put(file,
+                      &(zr_check_t){.group = group,
+                                    .name = laws[i].is_here ? name : "-",
+                                    .verdict = verdict_of(t, i),
+                                    .text = laws[i].text,
+                                    .count = laws[i].is_here ? (double)t->n_values[i] : -1.0,
+                                    .details = details,
+                                    .n_details = t->n_mismatches[i] > 0},
+                      i == 1);
+    }
+    zr_checks_end(file);
+    return fclose(file) == 0 ? 0 : -1;
+}
+
 int zx_exact_main(int argc, char **argv) {
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
     zx_options_t o = {.seed = 1,
@@ -193,6 +243,7 @@ int zx_exact_main(int argc, char **argv) {
                       .n_jobs = n_cpus < 1 ? 1 : (n_cpus > 16 ? 16 : (uint32_t)n_cpus)};
     time_t start = time(NULL);
     zx_totals_t totals;
+    int status;
 
     all_isas(&o);
     if (argc > 1 && strcmp(argv[1], "--help") == 0)
@@ -211,5 +262,10 @@ int zx_exact_main(int argc, char **argv) {
         print_table(&o, &totals);
         print_end(&o, &totals, time(NULL) - start);
     }
-    return totals.n_failures ? 1 : (totals.n_done ? 0 : 2);
+    status = totals.n_failures ? 1 : (totals.n_done ? 0 : 2);
+    if (o.json && write_json(&o, &totals, status) != 0) {
+        fprintf(stderr, "zf-conform exact: %s: cannot write: %s\n", o.json, strerror(errno));
+        return 2;
+    }
+    return status;
 }

@@ -25,6 +25,7 @@ typedef struct zx_options {
     uint32_t deadline_s; /* per case */
     uint32_t max_failures;
     int is_tap, is_quiet;
+    const char *json;  /* file for the results, or NULL */
     const char *child; /* "law:case,law:case,...": this process is a child */
 } zx_options_t;
 

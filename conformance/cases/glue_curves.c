@@ -168,21 +168,29 @@ static int write_readme(const curves_t *v, const zg_result_t *results, glue_erro
     return st;
 }
 
+static int find_status(const curves_t *v, const zg_result_t *results) {
+    for (size_t arm = 1; arm < N_MODES; arm++)
+        if (modes[arm].bar > 0.0 && !(ratio_of(v, results, arm) <= modes[arm].bar))
+            return DOES_NOT;
+    return CONFORMS;
+}
+
 static int write_json(const curves_t *v, const zg_result_t *results, const char *path, glue_error_t *err) {
     FILE *file = fopen(path, "w");
 
     if (file == NULL)
         return glue_fail(err, "%s: cannot write", path);
-    (void)fputs("{\n", file);
+    (void)fprintf(file, "{\n  \"area\": \"curves\",\n  \"exit_status\": %d,\n", find_status(v, results));
     zg_put_source(file, &v->campaign, results, v->probe.version);
     (void)fprintf(file, "  \"seeds\": %zu,\n  \"arms\": [\n", v->arms[0].n_seeds);
     for (size_t arm = 0; arm < N_MODES; arm++) {
-        (void)fprintf(file, "    {\"name\": \"%s\", ", v->arms[arm].name);
+        (void)fprintf(file, "    {\"name\": \"%s\", \"title\": \"%s\", ", v->arms[arm].name, v->arms[arm].title);
         zg_put_number(file, "last_quarter_loss", mean_of(v, results, arm, offsetof(zg_result_t, last_quarter)), ", ");
         zg_put_number(file, "to_adamw", ratio_of(v, results, arm), ", ");
         zg_put_number(file, "bar", modes[arm].bar > 0.0 ? modes[arm].bar : NAN, ", ");
         zg_put_number(file, "dev_metric", mean_of(v, results, arm, offsetof(zg_result_t, metric)), ", ");
-        zg_put_number(file, "dev_loss", mean_of(v, results, arm, offsetof(zg_result_t, dev_loss)), "");
+        zg_put_number(file, "dev_loss", mean_of(v, results, arm, offsetof(zg_result_t, dev_loss)), ",\n     ");
+        zg_put_curve(file, &v->campaign, results, arm);
         (void)fprintf(file, "}%s\n", arm + 1 < N_MODES ? "," : "");
     }
     (void)fputs("  ]\n}\n", file);
@@ -207,11 +215,8 @@ static int write_all(const curves_t *v, const zg_result_t *results, glue_error_t
 }
 
 static int judge(const curves_t *v, const zg_result_t *results) {
-    int status = CONFORMS;
+    int status = find_status(v, results);
 
-    for (size_t arm = 1; arm < N_MODES; arm++)
-        if (modes[arm].bar > 0.0 && !(ratio_of(v, results, arm) <= modes[arm].bar))
-            status = DOES_NOT;
     (void)printf("%s: %s\n", status == CONFORMS ? "PASS" : "FAIL",
                  status == CONFORMS ? "every bar is held" : "a bar is missed");
     return status;

@@ -110,3 +110,73 @@ size_t zg_json_numbers(const char *text, const char *path, double *out, size_t m
     }
     return n;
 }
+
+const char *zg_json_first(const char *text, const char *path) {
+    const char *p = path != NULL ? zg_json_find(text, path) : skip_space(text);
+
+    if (p == NULL || *p != '[')
+        return NULL;
+    p = skip_space(p + 1);
+    return *p != ']' && *p != '\0' ? p : NULL;
+}
+
+const char *zg_json_next(const char *item) {
+    const char *p = skip_value(item);
+
+    if (p == NULL || *(p = skip_space(p)) != ',')
+        return NULL;
+    p = skip_space(p + 1);
+    return *p != '\0' ? p : NULL;
+}
+
+/* Four hexadecimal digits at p as UTF-8; returns the number of bytes written, 0 where they are none. */
+static size_t decode_unicode(const char *p, char out[4]) {
+    unsigned long code = 0;
+
+    for (int i = 0; i < 4; i++) {
+        const char *digits = "0123456789abcdef0123456789ABCDEF", *at = p[i] != '\0' ? strchr(digits, p[i]) : NULL;
+
+        if (at == NULL)
+            return 0;
+        code = code * 16 + (unsigned long)(at - digits) % 16;
+    }
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return code > 0;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    out[0] = (char)(0xE0 | code >> 12);
+    out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[2] = (char)(0x80 | (code & 0x3F));
+    return 3;
+}
+
+int zg_json_text(const char *text, const char *path, char *out, size_t out_nbytes) {
+    const char *p = path != NULL ? zg_json_find(text, path) : skip_space(text);
+    size_t used = 0;
+
+    out[0] = '\0';
+    if (p == NULL || *p != '"' || skip_string(p) == NULL)
+        return 0;
+    for (p++; *p != '"' && used + 4 < out_nbytes; p++) {
+        size_t n;
+
+        if (*p != '\\') {
+            out[used++] = *p;
+            continue;
+        }
+        p++;
+        if (*p == 'u' && (n = decode_unicode(p + 1, out + used)) > 0) {
+            used += n;
+            p += 4;
+        } else if (*p != 'u') {
+            out[used++] = *p == 'n' ? '\n' : *p == 't' ? '\t' : *p;
+        }
+    }
+    out[used] = '\0';
+    return 1;
+}

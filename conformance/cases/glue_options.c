@@ -9,8 +9,8 @@
 typedef enum kind { TEXT, COUNT, REAL, NUMBER_TEXT, SWITCH, TASK, SET } kind_t;
 
 typedef struct option {
-    const char *name; /* without "--" */
-    const char *area; /* NULL = both */
+    const char *name;  /* without "--" */
+    const char *areas; /* that have it, separated by spaces; NULL = all */
     kind_t kind;
     size_t offset; /* in zg_options_t */
     const char *argument, *help;
@@ -25,16 +25,20 @@ static const option_t options[] = {
      "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"},
     {"model", NULL, TEXT, AT(model), "DIR",
      "fine-tune this BERT encoder (config.json, model.safetensors, vocab.txt); without: from scratch"},
-    {"seeds", NULL, COUNT, AT(n_seeds), "N", "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12)"},
+    {"seeds", NULL, COUNT, AT(n_seeds), "N",
+     "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12; ablation: 4, --quick 2)"},
     {"sync-seeds", "glue", COUNT, AT(n_sync_seeds), "N", "seeds of the synchronous mode (4, --full 8)"},
     {"config", NULL, TEXT, AT(config), "FILE", "the plugin's INI file"},
     {"set", NULL, SET, 0, "S.KEY=VALUE", "override a key of the INI file; may be repeated"},
     {"margin", "glue", REAL, AT(margin), "X", "how much worse is still as good, points (default: the task's, 1.0)"},
-    {"full", NULL, SWITCH, AT(is_full), NULL, "more seeds and longer runs"},
+    {"full", "glue curves", SWITCH, AT(is_full), NULL, "more seeds and longer runs"},
+    {"quick", "ablation", SWITCH, AT(is_quick), NULL,
+     "2 seeds, 300 steps, one rate: shows that it works, decides nothing"},
     {"steps", NULL, COUNT, AT(n_steps), "N",
-     "optimizer steps of a run, default 2000, --model the task's; --full doubles it"},
+     "optimizer steps of a run, default 2000, --model the task's; --full doubles it; --quick 300"},
     {"batch", NULL, COUNT, AT(batch), "N", "rows of a step, default 32"},
-    {"lr", NULL, NUMBER_TEXT, AT(lr), "X", "peak learning rate, default 1e-3, --model 1e-4"},
+    {"lr", NULL, NUMBER_TEXT, AT(lr), "X",
+     "peak learning rate, default 1e-3, --model 1e-4 (ablation: this and its half)"},
     {"warmup", NULL, NUMBER_TEXT, AT(warmup), "X", "share of the steps in which the rate rises, default 0.1"},
     {"dropout", NULL, NUMBER_TEXT, AT(dropout), "X", "probability, default none"},
     {"max-tokens", NULL, NUMBER_TEXT, AT(max_tokens), "N", "cut longer texts, default 128, --model the task's"},
@@ -42,7 +46,7 @@ static const option_t options[] = {
     {"jobs", NULL, COUNT, AT(n_jobs), "N", "runs at the same time, default 2"},
     {"out", NULL, TEXT, AT(out), "DIR", "results, plot and kept runs, default zf-conform-glue"},
     {"host", NULL, TEXT, AT(host), "FILE", "zf-host (default: beside this program)"},
-    {"readme", "curves", TEXT, AT(readme), "FILE", "write the table between the markers of this file"},
+    {"readme", "curves ablation", TEXT, AT(readme), "FILE", "write the table between the markers of this file"},
     {"svg", "curves", TEXT, AT(svg), "FILE", "write the plot here too"},
     {"help", NULL, SWITCH, AT(wants_help), NULL, "this text"},
 };
@@ -102,7 +106,12 @@ static const char *store(zg_options_t *o, const option_t *option, const char *te
 }
 
 static int is_of_area(const option_t *option, const char *area) {
-    return option->area == NULL || strcmp(option->area, area) == 0;
+    size_t length = strlen(area);
+
+    for (const char *at = option->areas; at != NULL && *at != '\0'; at += strcspn(at, " "), at += *at == ' ')
+        if (strncmp(at, area, length) == 0 && (at[length] == ' ' || at[length] == '\0'))
+            return 1;
+    return option->areas == NULL;
 }
 
 static const option_t *find_option(const char *area, const char *argument) {

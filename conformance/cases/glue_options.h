@@ -1,4 +1,4 @@
-/* glue_options.h - the command line of "glue" and "curves". */
+/* glue_options.h - the command line of "glue", "curves" and "ablation". */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 #define ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 
@@ -12,7 +12,7 @@ typedef struct zg_options {
     size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;   /* 0 = the area's default */
     const char *lr, *dtype, *max_tokens, *warmup, *dropout; /* NULL = the default */
     double margin;                                          /* points; 0 = the task's */
-    int is_full, wants_help;
+    int is_full, is_quick, wants_help;
 } zg_options_t;
 
 /* argv[0] is the area's name. argv is borrowed for the life of *out. plugin: --plugin, else

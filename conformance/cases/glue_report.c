@@ -1,12 +1,14 @@
 /* glue_report.c - the table, the JSON file and the plot of the area "glue" (glue_report.h). */
 #include "glue_report.h"
 
-#include "glue_plot.h"
+#include "report/plot.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CURVE_POINTS = 200 };
 
 static const char *source_name(const zg_campaign_t *c) {
     return c->data_dir == NULL ? "SYNTHETIC corpus (generated; says nothing about GLUE)" : "official files";
@@ -229,7 +231,7 @@ static void put_curve(FILE *file, const zg_report_t *r, size_t arm) {
 static void put_arm(FILE *file, const zg_report_t *r, size_t arm) {
     const zg_arm_t *a = &r->campaign->arms[arm];
 
-    (void)fprintf(file, "   {\"name\": \"%s\", \"set\": [", a->name);
+    (void)fprintf(file, "   {\"name\": \"%s\", \"title\": \"%s\", \"set\": [", a->name, a->title);
     for (size_t i = 0; i < a->n_sets; i++)
         (void)fprintf(file, "%s\"%s\"", i > 0 ? ", " : "", a->sets[i]);
     (void)fputs("],\n    ", file);
@@ -254,7 +256,7 @@ int zg_write_glue_json(const zg_report_t *r, const char *path, glue_error_t *err
 
     if (file == NULL)
         return glue_fail(err, "%s: cannot write: %s", path, strerror(errno));
-    (void)fputs("{\n", file);
+    (void)fputs("{\n  \"area\": \"glue\",\n", file);
     zg_put_source(file, r->campaign, r->results, r->plugin_version);
     (void)fprintf(file, "  \"verdict\": \"%s\",\n  \"exit_status\": %d,\n  ", verdict_word(r->exit_status),
                   r->exit_status);
@@ -279,13 +281,36 @@ static void mean_curve(const zg_campaign_t *c, const zg_result_t *results, size_
     }
 }
 
+int zg_smooth_curve(const zg_campaign_t *c, const zg_result_t *results, size_t arm, double *out) {
+    double *mean = calloc(c->n_steps, sizeof *mean);
+
+    if (mean == NULL)
+        return -1;
+    mean_curve(c, results, arm, mean);
+    zr_smooth(mean, c->n_steps, c->n_steps / 80, out);
+    free(mean);
+    return 0;
+}
+
+void zg_put_curve(FILE *file, const zg_campaign_t *c, const zg_result_t *results, size_t arm) {
+    size_t every = c->n_steps / CURVE_POINTS > 0 ? c->n_steps / CURVE_POINTS : 1;
+    double *curve = calloc(c->n_steps, sizeof *curve);
+
+    (void)fprintf(file, "\"curve_every\": %zu, \"curve\": [", every);
+    if (curve != NULL && zg_smooth_curve(c, results, arm, curve) == 0)
+        for (size_t i = every - 1; i < c->n_steps; i += every)
+            (void)fprintf(file, isfinite(curve[i]) ? "%s%.5g" : "%snull", i >= every ? "," : "", curve[i]);
+    (void)fputs("]", file);
+    free(curve);
+}
+
 int zg_write_plot(const zg_campaign_t *c, const zg_result_t *results, const int *is_dashed, const char *path,
                   glue_error_t *err) {
     size_t n = c->n_steps, half = n / 80;
-    double *mean = calloc(n, sizeof *mean), *curves = calloc(n * c->n_arms, sizeof *curves);
-    zg_line_t *lines = calloc(c->n_arms, sizeof *lines);
+    double *curves = calloc(n * c->n_arms, sizeof *curves);
+    zr_line_t *lines = calloc(c->n_arms, sizeof *lines);
     char subtitle[200], y_label[120];
-    zg_plot_t plot = {.title = "Training loss: host AdamW and the plugin",
+    zr_plot_t plot = {.title = "Training loss: host AdamW and the plugin",
                       .subtitle = subtitle,
                       .x_label = "optimizer step",
                       .y_label = y_label,
@@ -297,21 +322,19 @@ int zg_write_plot(const zg_campaign_t *c, const zg_result_t *results, const int 
                    source_name(c), zg_result_of(c, results, 0, 1)->n_params, c->batch, c->lr);
     (void)snprintf(y_label, sizeof y_label, "%s (seed mean, %zu-step running mean)",
                    c->task->n_labels == 0 ? "squared error per row" : "cross entropy, nats per row", 2 * half + 1);
-    if (mean == NULL || curves == NULL || lines == NULL) {
+    if (curves == NULL || lines == NULL) {
         (void)glue_fail(err, "out of memory");
     } else {
         for (size_t arm = 0; arm < c->n_arms; arm++) {
-            mean_curve(c, results, arm, mean);
-            zg_smooth(mean, n, half, curves + arm * n);
-            lines[arm] = (zg_line_t){.title = c->arms[arm].title,
+            (void)zg_smooth_curve(c, results, arm, curves + arm * n);
+            lines[arm] = (zr_line_t){.title = c->arms[arm].title,
                                      .y = curves + arm * n,
                                      .n = n,
                                      .is_dashed = is_dashed != NULL && is_dashed[arm]};
         }
-        st = zg_plot_write(&plot, path, err);
+        st = zr_plot_write(&plot, path, err);
     }
     free(lines);
     free(curves);
-    free(mean);
     return st;
 }

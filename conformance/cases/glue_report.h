@@ -33,6 +33,12 @@ void zg_put_number(FILE *file, const char *name, double value, const char *end);
 
 int zg_write_glue_json(const zg_report_t *report, const char *path, glue_error_t *err);
 
+/* Members "curve_every" and "curve": the arm's mean training loss over its seeds, smoothed as in plots, at about 200 of
+ * the steps. */
+void zg_put_curve(FILE *file, const zg_campaign_t *campaign, const zg_result_t *results, size_t arm);
+/* The smoothed mean itself. out: [n_steps]. Returns 0, or -1 when memory runs out. */
+int zg_smooth_curve(const zg_campaign_t *campaign, const zg_result_t *results, size_t arm, double *out);
+
 /* Mean training loss over each arm's seeds against the step, smoothed. is_dashed: [n_arms] or NULL. */
 int zg_write_plot(const zg_campaign_t *campaign, const zg_result_t *results, const int *is_dashed, const char *path,
                   glue_error_t *err);

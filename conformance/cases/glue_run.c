@@ -212,7 +212,7 @@ static size_t list_arguments(const zg_campaign_t *c, const zg_arm_t *arm, const 
     ADD("--seed", p->seed_text);
     ADD("--steps", p->steps_text);
     ADD("--batch", p->batch_text);
-    ADD("--lr", c->lr);
+    ADD("--lr", arm->lr != NULL ? arm->lr : c->lr);
     ADD("--dtype", c->dtype);
     if (c->max_tokens != NULL)
         ADD("--max-tokens", c->max_tokens);
@@ -326,26 +326,33 @@ static int fail_run(work_t *w, const pending_t *p, const zg_job_t *job, glue_err
     else
         w->status = arm->is_plugin ? ZG_PLUGIN_FAILED : ZG_NOT_RUN;
     if (job->exit_status > 128)
-        return glue_fail(err, "%s, seed %zu: the process ended by signal %d; %s", arm->name, p->seed,
+        return glue_fail(err, "%s, seed %zu: the process ended by signal %d; %s", arm->title, p->seed,
                          job->exit_status - 128, line);
-    return glue_fail(err, "%s, seed %zu: exit status %d: %s", arm->name, p->seed, job->exit_status, line);
+    return glue_fail(err, "%s, seed %zu: exit status %d: %s", arm->title, p->seed, job->exit_status, line);
 }
 
 static int end_run(void *ctx, size_t index, char *out_line, size_t nbytes, glue_error_t *err) {
     work_t *w = ctx;
     const pending_t *p = &w->pending[index];
     const zg_job_t *job = &w->jobs.list[index];
+    const zg_arm_t *arm = &w->campaign->arms[p->arm];
     zg_result_t *r = &w->results[p->arm * zg_campaign_max_seeds(w->campaign) + p->seed - 1];
 
-    if (job->exit_status != 0)
-        return fail_run(w, p, job, err);
+    if (job->exit_status != 0) {
+        (void)fail_run(w, p, job, err);
+        if (!w->campaign->goes_on || w->status != ZG_PLUGIN_FAILED || (r->failure = strdup(err->text)) == NULL)
+            return -1;
+        (void)snprintf(out_line, nbytes, "FAILED: %s", err->text);
+        w->status = ZG_NOT_RUN;
+        return 0;
+    }
     if (keep(p, job->peak_rss_nbytes, err) != 0)
         return -1;
     if (load_kept(w->campaign, p->kept_path, r) != 0)
         return glue_fail(err, "%s: not the report of %zu steps that was expected", p->kept_path, w->campaign->n_steps);
-    (void)snprintf(out_line, nbytes, "%s, seed %zu: %s %.2f, loss of the last quarter %.4f, %.1f s",
-                   w->campaign->arms[p->arm].name, p->seed, glue_metric_name(w->campaign->task->metric), r->metric,
-                   r->last_quarter, r->seconds);
+    (void)snprintf(out_line, nbytes, "%s%s%s, seed %zu: %s %.2f, loss of the last quarter %.4f, %.1f s", arm->title,
+                   arm->lr != NULL ? ", rate " : "", arm->lr != NULL ? arm->lr : "", p->seed,
+                   glue_metric_name(w->campaign->task->metric), r->metric, r->last_quarter, r->seconds);
     return 0;
 }
 
@@ -440,6 +447,7 @@ void zg_results_free(const zg_campaign_t *c, zg_result_t *results) {
     for (size_t i = 0; results != NULL && i < c->n_arms * zg_campaign_max_seeds(c); i++) {
         free(results[i].losses);
         free(results[i].text);
+        free(results[i].failure);
     }
     free(results);
 }

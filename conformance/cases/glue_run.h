@@ -25,6 +25,7 @@ typedef struct zg_arm {
     const char *sets[ZG_MAX_SETS]; /* "section.key=value", in order */
     size_t n_sets;
     size_t n_seeds; /* seeds 1..n_seeds */
+    const char *lr; /* NULL = the campaign's */
 } zg_arm_t;
 
 typedef struct zg_campaign {
@@ -37,6 +38,7 @@ typedef struct zg_campaign {
     size_t n_steps, batch, n_jobs;
     const char *lr, *dtype;                    /* as on zf-host's command line */
     const char *max_tokens, *warmup, *dropout; /* the same, NULL = its default */
+    int goes_on;                               /* a failed run of a plugin arm is a result (failure), not the end */
     const zg_arm_t *arms;
     size_t n_arms;
     /* Filled by zg_campaign_prepare. */
@@ -57,7 +59,8 @@ typedef struct zg_result {
     double dev_loss;
     double last_quarter; /* mean training loss of the last quarter of the steps */
     double seconds, peak_rss_nbytes, n_params;
-    double *losses; /* [n_steps]; owned */
+    double *losses; /* [n_steps]; owned; NULL where the run failed */
+    char *failure;  /* its last line, where the campaign goes on; owned */
 } zg_result_t;
 
 typedef enum zg_status { ZG_DONE, ZG_PLUGIN_FAILED, ZG_NOT_RUN } zg_status_t;
@@ -68,7 +71,8 @@ int zg_campaign_prepare(zg_campaign_t *campaign, glue_error_t *err);
 
 /* Runs what is not kept; a progress bar on a terminal, else one line per run, both on stderr. *out_results
  * [arm * n_seeds_max + seed - 1] is allocated; entries of seeds that an arm does not have stay zero. A run of a plugin
- * arm that ends with a failure is ZG_PLUGIN_FAILED, anything else that goes wrong ZG_NOT_RUN; both fill *err. */
+ * arm that ends with a failure is ZG_PLUGIN_FAILED (unless the campaign goes_on), anything else that goes wrong
+ * ZG_NOT_RUN; both fill *err. */
 zg_status_t zg_campaign_run(const zg_campaign_t *campaign, zg_result_t **out_results, glue_error_t *err);
 /* zf-conform's exit status for it; 0 of ZG_DONE means that there is something to judge. */
 int zg_exit_status(zg_status_t status);

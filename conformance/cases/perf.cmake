@@ -1,5 +1,6 @@
-# Area "perf" of zf-conform: bytes moved and occupied. Included by conformance/CMakeLists.txt after glue.cmake (glue_json).
-target_sources(zf-conform PRIVATE cases/perf_child.c cases/perf_main.c cases/perf_model.c)
+# Area "perf" of zf-conform: bytes moved and occupied. Included by conformance/CMakeLists.txt after glue.cmake.
+target_sources(zf-conform PRIVATE cases/perf_child.c cases/perf_main.c cases/perf_model.c
+    cases/perf_timeline.c)
 target_link_libraries(zf-conform PRIVATE ${CMAKE_DL_LIBS})
 
 # zf_count_alloc.so: preloaded by "perf" to count allocations; sanitizers have their own allocator.

@@ -7,6 +7,7 @@
 #include "perf_area.h"
 
 #include "perf_model.h"
+#include "perf_timeline.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_SETS = 80, N_WINDOWS = 8, N_SETTLE = 64 };
+enum { MAX_SETS = 80, N_WINDOWS = 8, N_SETTLE = 64, N_TIMELINE = 8 };
 static const uint64_t timeout_ns = UINT64_C(60000000000);
 
 typedef struct rig {
@@ -32,6 +33,7 @@ typedef struct rig {
     zf_fence_t *done;     /* [n] */
     uint32_t *ids;        /* [n] */
     unsigned step;
+    zp_timeline_t *timeline; /* while one is taken */
     zf_error_t error;
 } rig_t;
 
@@ -176,9 +178,23 @@ static int fetch(rig_t *r) {
 
 static int run_steps(rig_t *r, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
+        double at = zp_timeline_now(r->timeline);
+
         zp_model_fill_gradients(&r->model, ++r->step);
-        if (deliver(r) != 0 || step(r) != 0 || fetch(r) != 0)
+        zp_timeline_mark(r->timeline, ZP_MARK_BACKWARD, at);
+        at = zp_timeline_now(r->timeline);
+        if (deliver(r) != 0)
             return -1;
+        zp_timeline_mark(r->timeline, ZP_MARK_GRADS_READY, at);
+        at = zp_timeline_now(r->timeline);
+        if (step(r) != 0)
+            return -1;
+        zp_timeline_mark(r->timeline, ZP_MARK_STEP, at);
+        at = zp_timeline_now(r->timeline);
+        if (fetch(r) != 0)
+            return -1;
+        zp_timeline_mark(r->timeline, ZP_MARK_FETCH, at);
+        zp_timeline_end_step(r->timeline);
     }
     return 0;
 }
@@ -259,6 +275,26 @@ static int measure(rig_t *r, const zp_setting_t *s) {
     return 0;
 }
 
+static int take_timeline(rig_t *r, const zp_setting_t *s) {
+    int st;
+
+    if (create(r, s) != 0 || bind_all(r) != 0 || run_steps(r, N_SETTLE) != 0)
+        return -1;
+    r->timeline = zp_timeline_start(r->stats, r->instance);
+    if (r->timeline == NULL)
+        return fail(r, "the sampler cannot be started");
+    st = run_steps(r, N_TIMELINE);
+    zp_timeline_stop(r->timeline);
+    if (st == 0) {
+        (void)printf("{\"interval\": %u, \"gradient\": \"%s\", ", s->interval, s->gradient_size == 2 ? "bf16" : "fp32");
+        zp_timeline_print(r->timeline, stdout);
+        (void)puts("}");
+    }
+    zp_timeline_free(r->timeline);
+    r->timeline = NULL;
+    return st;
+}
+
 int zp_perf_child(const zp_setting_t *s) {
     static rig_t r;
     int st = -1;
@@ -270,7 +306,7 @@ int zp_perf_child(const zp_setting_t *s) {
         r.ids = calloc(r.model.n, sizeof *r.ids);
         zp_model_fill_gradients(&r.model, 0); /* so that its memory counts before */
         if (r.tensors != NULL && r.done != NULL && r.ids != NULL)
-            st = measure(&r, s);
+            st = s->wants_timeline ? take_timeline(&r, s) : measure(&r, s);
     }
     if (r.instance != NULL)
         r.zf->destroy(r.instance);

@@ -35,6 +35,7 @@ typedef struct options {
     size_t n_sets;
     const char *millions;
     unsigned child_interval, child_gradient_size; /* hidden: measure this one here */
+    int is_child_timeline;
     int wants_help;
 } options_t;
 
@@ -60,7 +61,7 @@ static void print_help(void) {
                "  --config FILE       its INI file\n"
                "  --set S.KEY=VALUE   override a key; may be repeated (update_interval is this area's own)\n"
                "  --millions X        about so many million parameters, default 5\n"
-               "  --out FILE          JSON too\n"
+               "  --out FILE          JSON too, with a timeline of what every thread does over a few steps\n"
                "exit status: 0 conforms, 1 does not, 2 could not run");
 }
 
@@ -86,6 +87,8 @@ static int take_option(options_t *o, const char *name, const char *value) {
         o->child_interval = (unsigned)strtoul(value, NULL, 10);
     else if (strcmp(name, "--child-gradient") == 0)
         o->child_gradient_size = (unsigned)strtoul(value, NULL, 10);
+    else if (strcmp(name, "--child-timeline") == 0)
+        o->is_child_timeline = strcmp(value, "1") == 0;
     else
         return usage_error(name);
     return 0;
@@ -132,7 +135,7 @@ static void preload_counter(const char *folder) {
         (void)setenv("LD_PRELOAD", path, 1);
 }
 
-static void become(const options_t *o, const row_t *row, int out) {
+static void become(const options_t *o, const row_t *row, int wants_timeline, int out) {
     char self[MAX_PATH], folder[MAX_PATH], interval[16], gradient[16];
     const char *arguments[MAX_ARGS] = {self, "perf", "--plugin", o->plugin, "--millions", o->millions};
     size_t n = 6;
@@ -144,6 +147,10 @@ static void become(const options_t *o, const row_t *row, int out) {
     arguments[n++] = interval;
     arguments[n++] = "--child-gradient";
     arguments[n++] = gradient;
+    if (wants_timeline) {
+        arguments[n++] = "--child-timeline";
+        arguments[n++] = "1";
+    }
     if (o->config != NULL) {
         arguments[n++] = "--config";
         arguments[n++] = o->config;
@@ -160,8 +167,8 @@ static void become(const options_t *o, const row_t *row, int out) {
     _exit(127);
 }
 
-/* Runs one setting and takes what it prints. Returns its exit status, or 128 + signal. */
-static int run_row(const options_t *o, row_t *row) {
+/* Runs one setting and takes what it prints, up to nbytes - 1. Returns its exit status, or 128 + signal. */
+static int run_setting(const options_t *o, const row_t *row, int wants_timeline, char *text, size_t nbytes) {
     size_t used = 0;
     int fds[2], status = 0;
     ssize_t n;
@@ -173,11 +180,11 @@ static int run_row(const options_t *o, row_t *row) {
         return COULD_NOT_RUN;
     }
     if (pid == 0)
-        become(o, row, fds[1]);
+        become(o, row, wants_timeline, fds[1]);
     (void)close(fds[1]);
-    while (used < sizeof row->text - 1 && (n = read(fds[0], row->text + used, sizeof row->text - 1 - used)) > 0)
+    while (used < nbytes - 1 && (n = read(fds[0], text + used, nbytes - 1 - used)) > 0)
         used += (size_t)n;
-    row->text[used] = '\0';
+    text[used] = '\0';
     (void)close(fds[0]);
     (void)waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -190,7 +197,8 @@ static int run_child_here(const options_t *o) {
                       .n_sets = o->n_sets,
                       .interval = o->child_interval,
                       .gradient_size = o->child_gradient_size,
-                      .millions = strtod(o->millions, NULL)};
+                      .millions = strtod(o->millions, NULL),
+                      .wants_timeline = o->is_child_timeline};
 
     return zp_perf_child(&s);
 }
@@ -284,14 +292,29 @@ static int print_verdict(const row_t *rows, size_t n) {
     return status;
 }
 
-static int write_json(const options_t *o, const row_t *rows, size_t n) {
+/* What the threads do over a few steps, bfloat16 gradients, S = 4; NULL where it could not be taken. Release with free.
+ */
+static char *take_timeline(const options_t *o) {
+    enum { MOST_NBYTES = 4 << 20 };
+    const row_t row = {.interval = 4, .gradient_size = 2};
+    char *text = malloc(MOST_NBYTES);
+
+    if (text != NULL && run_setting(o, &row, 1, text, MOST_NBYTES) == 0 && text[0] == '{')
+        return text;
+    (void)fputs("zf-conform perf: no timeline could be taken\n", stderr);
+    free(text);
+    return NULL;
+}
+
+static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_status, const char *timeline) {
     FILE *file = fopen(o->out, "w");
 
     if (file == NULL) {
         (void)fprintf(stderr, "zf-conform perf: %s: cannot write: %s\n", o->out, strerror(errno));
         return -1;
     }
-    (void)fputs("{\"unit\": \"bytes per parameter\", \"rows\": [\n", file);
+    (void)fprintf(file, "{\"area\": \"perf\", \"exit_status\": %d, \"unit\": \"bytes per parameter\", \"rows\": [\n",
+                  exit_status);
     for (size_t i = 0; i < n; i++) {
         const row_t *r = &rows[i];
 
@@ -302,7 +325,7 @@ static int write_json(const options_t *o, const row_t *rows, size_t n) {
             dtype_of(r), r->interval, down_formula(r), up_formula(r), host_formula(r), device_formula(r), r->faults,
             (int)strcspn(r->text, "\n"), r->text, i + 1 < n ? "," : "");
     }
-    (void)fputs("]}\n", file);
+    (void)fprintf(file, "]%s%s}\n", timeline != NULL ? ",\n \"timeline\": " : "", timeline != NULL ? timeline : "");
     return fclose(file) == 0 ? 0 : -1;
 }
 
@@ -316,7 +339,7 @@ static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
             int status;
 
             *r = (row_t){.interval = intervals[i], .gradient_size = size};
-            status = run_row(o, r);
+            status = run_setting(o, r, 0, r->text, sizeof r->text);
             if (status != 0) {
                 (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", dtype_of(r),
                               r->interval, status);
@@ -331,7 +354,7 @@ int zp_perf_main(int argc, char **argv) {
     static row_t rows[MAX_ROWS];
     options_t o;
     size_t n = 0;
-    int status;
+    int status, has_failed = 0;
 
     if (parse(argc, argv, &o) != 0)
         return COULD_NOT_RUN;
@@ -349,5 +372,11 @@ int zp_perf_main(int argc, char **argv) {
     print_link(rows, n);
     print_memory(rows, n);
     status = print_verdict(rows, n);
-    return o.out != NULL && write_json(&o, rows, n) != 0 ? COULD_NOT_RUN : status;
+    if (o.out != NULL) {
+        char *timeline = take_timeline(&o);
+
+        has_failed = write_json(&o, rows, n, status, timeline) != 0;
+        free(timeline);
+    }
+    return has_failed ? COULD_NOT_RUN : status;
 }

@@ -8,8 +8,8 @@
 
 #include "glue_json.h"
 #include "glue_markers.h"
-#include "glue_plot.h"
 #include "glue_sha256.h"
+#include "report/plot.h"
 
 static const char json[] = "{ \"a\": {\"text\": \"x } \\\" ,\", \"n\": -2.5e1}, \"aa\": 3, \"empty\": {},\n"
                            "  \"list\": [1, 2.5,\n 3], \"none\": [], \"last\": null }";
@@ -105,28 +105,28 @@ START_TEST(smoothing_is_a_centred_mean) {
     const double y[5] = {1, 2, 6, 4, 5};
     double out[5];
 
-    zg_smooth(y, 5, 1, out);
+    zr_smooth(y, 5, 1, out);
     ck_assert(out[0] == 1.5 && out[1] == 3.0 && out[2] == 4.0 && out[3] == 5.0 && out[4] == 4.5);
 }
 END_TEST
 
 START_TEST(plot_is_whole_for_odd_lines) {
     const double flat[3] = {2, 2, 2}, one[1] = {NAN};
-    const zg_line_t lines[] = {{.title = "a < b & c", .y = flat, .n = 3}, {.title = "one", .y = one, .n = 1}};
-    zg_plot_t plot = {.title = "t", .subtitle = "s", .x_label = "x", .y_label = "y", .lines = lines, .n_lines = 2};
+    const zr_line_t lines[] = {{.title = "a < b & c", .y = flat, .n = 3}, {.title = "one", .y = one, .n = 1}};
+    zr_plot_t plot = {.title = "t", .subtitle = "s", .x_label = "x", .y_label = "y", .lines = lines, .n_lines = 2};
     const char *path = "glue_plot.svg";
     glue_error_t err = {""};
     char text[8192] = "";
     FILE *file;
 
-    ck_assert_int_eq(zg_plot_write(&plot, path, &err), 0);
+    ck_assert_int_eq(zr_plot_write(&plot, path, &err), 0);
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     (void)fclose(file);
     ck_assert_ptr_nonnull(strstr(text, "a &lt; b &amp; c"));
     ck_assert_ptr_nonnull(strstr(text, "</svg>"));
-    ck_assert_int_eq(zg_plot_write(&plot, "nowhere/x.svg", &err), -1);
+    ck_assert_int_eq(zr_plot_write(&plot, "nowhere/x.svg", &err), -1);
     (void)unlink(path);
 }
 END_TEST
