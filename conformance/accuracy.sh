@@ -2,29 +2,42 @@
 # accuracy.sh - makes every figure of conformance/README.md anew: sh conformance/accuracy.sh [--data DIR] [--seeds N]
 #
 #   --data DIR   official GLUE files; without: the generated corpus, and the tables say so
-#   --seeds N    of the loss curves and of the parity verdict (default 5 and 16)
+#   --seeds N    of the loss curves, the parity verdict and the ablation (default 5, 16 and 4)
+#   --only PART  this part alone: curves, glue, faults, perf, ablation or report
 #
-# Builds build/release, trains (curves, glue, glue on the planted faults), measures bytes (perf) and writes the tables
-# between the markers of conformance/README.md and the files of conformance/results/. Runs that are kept in build/glue are
-# not repeated. About a quarter of an hour on two quiet cores. Exit status: 1 if a bar is missed or a fault that must be caught is not.
+# Builds build/release, trains (curves, glue, glue on the planted faults, ablation), measures bytes (perf) and writes the
+# tables between the markers of conformance/README.md, the files of conformance/results/ and build/report.html, the page
+# made of them. Runs that are kept in build/glue are not repeated. On two quiet cores the ablation takes 20 to 25 minutes, the rest a
+# quarter of an hour. Exit status: 1 if a bar is missed or a fault that must be caught is not.
 set -u
 
 caller=$(pwd)
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 data=
 seeds=
+only=
 jobs=2
 while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || {
-        echo "usage: sh conformance/accuracy.sh [--data DIR] [--seeds N] [--jobs N]" >&2
+        echo "usage: sh conformance/accuracy.sh [--data DIR] [--seeds N] [--jobs N] [--only PART]" >&2
         exit 2
     }
     case $1 in
     --data) case $2 in /*) data=$2 ;; *) data=$caller/$2 ;; esac ;;
     --seeds) seeds=$2 ;;
     --jobs) jobs=$2 ;;
+    --only)
+        only=$2
+        case $only in
+        curves | glue | faults | perf | ablation | report) ;;
+        *)
+            echo "accuracy.sh: --only $only: curves, glue, faults, perf, ablation or report is needed" >&2
+            exit 2
+            ;;
+        esac
+        ;;
     *)
-        echo "accuracy.sh: found \"$1\"; --data, --seeds and --jobs are known" >&2
+        echo "accuracy.sh: found \"$1\"; --data, --seeds, --jobs and --only are known" >&2
         exit 2
         ;;
     esac
@@ -40,7 +53,10 @@ plugin=build/release/plugin/libzfplugin.so
 readme=conformance/README.md
 results=conformance/results
 status=0
-mkdir -p "$results"
+mkdir -p "$results" build/glue
+
+# wants PART
+wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 # train AREA ARGUMENT... - one of the training areas with what all share
 train() {
@@ -70,53 +86,75 @@ as_block() {
     echo '```'
 }
 
-for rate in 1e-3 5e-4; do
-    echo "== curves, peak rate $rate"
-    train curves --plugin "$plugin" --lr $rate ${seeds:+--seeds "$seeds"} --readme "$readme" \
-        --svg "$results/curves-$rate.svg" || status=1
-    cp "build/glue/curves-$rate.json" "$results/"
-done
-
-echo "== glue"
-train glue --plugin "$plugin" ${seeds:+--seeds "$seeds"} >build/glue/glue.out || status=1
-grep -v '^build/glue/' build/glue/glue.out >"$results/glue.txt"
-cat "$results/glue.txt"
-cp build/glue/glue.json build/glue/glue.svg "$results/"
-as_block "$results/glue.txt" >build/glue/block
-insert glue build/glue/block
-
-echo "== glue on planted faults"
-{
-    echo "| plugin built with the fault | exit status | points against AdamW | metric | start | last quarter |"
-    echo "|---|---|---|---|---|---|"
-    for fault in "$plugin" build/release/faults/*.so; do
-        name=$(basename "$fault" .so)
-        [ "$fault" != "$plugin" ] || name='(none)'
-        train glue --plugin "$fault" --set zenflow.topk_ratio=0.01 --seeds 4 --sync-seeds 1 --steps 800 \
-            >build/glue/fault.out
-        rc=$?
-        sed -n '/^ZenFlow against/,$p' build/glue/fault.out >build/glue/fault.zenflow
-        points=$(sed -n 's/^  metric .* = \([-+0-9.]*\) points.*/\1/p' build/glue/fault.zenflow)
-        metric=$(sed -n 's/^  metric  *\([A-Z]*\):.*/\1/p' build/glue/fault.zenflow)
-        start=$(sed -n 's/^  start  *\([A-Z]*\):.*/\1/p' build/glue/fault.zenflow)
-        quarter=$(sed -n 's/^  last quarter .*: \([-+0-9.]* %\)$/\1/p' build/glue/fault.zenflow)
-        echo "| $name | $rc | $points | $metric | $start | $quarter |"
-        case $name in
-        wrong_bias_correction | deferred_dropped) [ "$rc" -eq 1 ] || echo missed >build/glue/missed ;;
-        esac
+curves_part() {
+    for rate in 1e-3 5e-4; do
+        echo "== curves, peak rate $rate"
+        train curves --plugin "$plugin" --lr $rate ${seeds:+--seeds "$seeds"} --readme "$readme" \
+            --svg "$results/curves-$rate.svg" || status=1
+        cp "build/glue/curves-$rate.json" "$results/"
     done
-} >build/glue/block
-cat build/glue/block
-[ ! -e build/glue/missed ] || {
-    rm build/glue/missed
-    echo "a fault that must be caught was not"
-    status=1
 }
-insert faults build/glue/block
 
-echo "== perf"
-"$conform" perf --plugin "$plugin" --out "$results/perf.json" >"$results/perf.txt" || status=1
-cat "$results/perf.txt"
-as_block "$results/perf.txt" >build/glue/block
-insert perf build/glue/block
+glue_part() {
+    echo "== glue"
+    train glue --plugin "$plugin" ${seeds:+--seeds "$seeds"} >build/glue/glue.out || status=1
+    grep -v '^build/glue/' build/glue/glue.out >"$results/glue.txt"
+    cat "$results/glue.txt"
+    cp build/glue/glue.json build/glue/glue.svg "$results/"
+    as_block "$results/glue.txt" >build/glue/block
+    insert glue build/glue/block
+}
+
+faults_part() {
+    echo "== glue on planted faults"
+    {
+        echo "| plugin built with the fault | exit status | points against AdamW | metric | start | last quarter |"
+        echo "|---|---|---|---|---|---|"
+        for fault in "$plugin" build/release/faults/*.so; do
+            name=$(basename "$fault" .so)
+            [ "$fault" != "$plugin" ] || name='(none)'
+            train glue --plugin "$fault" --set zenflow.topk_ratio=0.01 --seeds 4 --sync-seeds 1 --steps 800 \
+                >build/glue/fault.out
+            rc=$?
+            sed -n '/^ZenFlow against/,$p' build/glue/fault.out >build/glue/fault.zenflow
+            points=$(sed -n 's/^  metric .* = \([-+0-9.]*\) points.*/\1/p' build/glue/fault.zenflow)
+            metric=$(sed -n 's/^  metric  *\([A-Z]*\):.*/\1/p' build/glue/fault.zenflow)
+            start=$(sed -n 's/^  start  *\([A-Z]*\):.*/\1/p' build/glue/fault.zenflow)
+            quarter=$(sed -n 's/^  last quarter .*: \([-+0-9.]* %\)$/\1/p' build/glue/fault.zenflow)
+            echo "| $name | $rc | $points | $metric | $start | $quarter |"
+            case $name in
+            wrong_bias_correction | deferred_dropped) [ "$rc" -eq 1 ] || echo missed >build/glue/missed ;;
+            esac
+        done
+    } >build/glue/block
+    cat build/glue/block
+    [ ! -e build/glue/missed ] || {
+        rm build/glue/missed
+        echo "a fault that must be caught was not"
+        status=1
+    }
+    insert faults build/glue/block
+}
+
+perf_part() {
+    echo "== perf"
+    "$conform" perf --plugin "$plugin" --out "$results/perf.json" >"$results/perf.txt" || status=1
+    cat "$results/perf.txt"
+    as_block "$results/perf.txt" >build/glue/block
+    insert perf build/glue/block
+}
+
+ablation_part() {
+    echo "== ablation"
+    train ablation --plugin "$plugin" ${seeds:+--seeds "$seeds"} --readme "$readme" || status=1
+    cp build/glue/ablation.json build/glue/ablation.md build/glue/ablation-*.svg "$results/"
+}
+
+report_part() {
+    "$conform" --report build/report.html --results "$results" --plugin "$plugin" abi exact --cases 400 || status=1
+}
+
+for part in curves glue faults perf ablation report; do
+    ! wants $part || ${part}_part
+done
 exit $status

@@ -17,7 +17,10 @@ for text in 'link, bytes per parameter' 'host memory, bytes' 'bf16       4' 'fp3
         exit 1
     }
 done
-[ "$(grep -c '"interval"' "$out/perf.json")" -eq 8 ] || exit 1
+[ "$(grep -c '"down_formula"' "$out/perf.json")" -eq 8 ] && grep -q '"timeline"' "$out/perf.json" || {
+    echo "FAIL: 8 rows and a timeline are needed in: $(cut -c1-200 "$out/perf.json")"
+    exit 1
+}
 "$conform" perf --plugin "$out/none.so" >/dev/null 2>&1
 [ $? -eq 2 ] || {
     echo "FAIL: a missing plugin: exit status is not 2"
