@@ -1,5 +1,6 @@
 # Packages, all found by pkg-config, none copied into the tree. Targets:
-#   PkgConfig::INIH      configuration (the only one that the product itself needs)
+#   PkgConfig::INIH      configuration             PkgConfig::JANSSON  index of checkpoints
+#                        (these two are all that the product itself needs)
 #   PkgConfig::OPENBLAS  reference host            PkgConfig::FFI  conformance area "abi"
 #   PkgConfig::JANSSON   reference host: JSON of pretrained encoders
 #   PkgConfig::CHECK     tests                     Threads::Threads
@@ -28,6 +29,7 @@ macro(zf_find_package prefix module package)
 endmacro()
 
 zf_find_package(INIH inih libinih-dev)
+zf_find_package(JANSSON jansson libjansson-dev)
 if(ZF_TESTS)
     zf_find_package(OPENBLAS openblas libopenblas-dev)
     zf_find_package(JANSSON jansson libjansson-dev)
@@ -39,7 +41,7 @@ if(zf_missing_packages)
     list(JOIN zf_missing_packages " " zf_missing_packages)
     set(zf_missing_hint "")
     if(ZF_TESTS)
-        set(zf_missing_hint "\nor configure with -DZF_TESTS=OFF: libzfplugin itself needs only libinih-dev.")
+        set(zf_missing_hint "\nor configure with -DZF_TESTS=OFF: libzfplugin itself needs only libinih-dev and libjansson-dev.")
     endif()
     message(FATAL_ERROR "Not found:\n${zf_missing_text}Install with\n"
                         "  sudo apt-get install ${zf_missing_packages}\n"

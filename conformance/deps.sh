@@ -25,6 +25,7 @@ check() {
     has_command ninja || missing_required="$missing_required ninja-build"
     has_command pkg-config || missing_required="$missing_required pkg-config"
     has_module inih || missing_required="$missing_required libinih-dev"
+    has_module jansson || missing_required="$missing_required libjansson-dev"
     has_module check || missing_required="$missing_required check"
     has_module libffi || missing_required="$missing_required libffi-dev"
     has_module openblas || missing_required="$missing_required libopenblas-dev"

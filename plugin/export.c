@@ -11,6 +11,7 @@
 #include "offload/replay.h"
 #include "quiesce.h"
 #include "struct.h"
+#include "window.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
@@ -22,18 +23,6 @@ typedef struct export_work {
     float *scratch; /* w, m, v and mean of one chunk */
     zf_status_t status;
 } export_work_t;
-
-/* The window that is open now, as if it closed. */
-static zfi_close_t open_window(const zf_instance_t *inst, uint32_t cohort) {
-    return (zfi_close_t){
-        .cohort = cohort,
-        .table = inst->window_table[cohort],
-        .n_slots = (uint32_t)(inst->t + 1 - inst->window_first[cohort]),
-        .step = inst->t,
-        .first_step = inst->window_first[cohort],
-        .is_warm_up = zfi_is_warm_up(inst, inst->t),
-    };
-}
 
 static int is_wanted(const export_work_t *work, const zfi_chunk_t *chunk) {
     for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++)
@@ -69,7 +58,8 @@ static void run_export(void *raw) {
     const zfi_plan_t *plan = &work->inst->plan;
     zfi_fp_mode_ieee();
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        zfi_close_t window = open_window(work->inst, c);
+        zfi_close_t window;
+        zfi_window_open(work->inst, c, &window);
         for (uint32_t i = plan->cohorts[c].first_chunk; i < plan->cohorts[c].first_chunk + plan->cohorts[c].n_chunks;
              i++)
             if (!work->status && is_wanted(work, &plan->chunks[i]))

@@ -1,4 +1,4 @@
-/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0. */
+/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, and the list of all (zf.state/1: state.c). */
 #include <string.h>
 
 #include "config.h"
@@ -6,13 +6,14 @@
 #include "hooks.h"
 #include "instance.h"
 #include "memory.h"
+#include "state.h"
 #include "struct.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/stats.h"
 
-const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_INSPECT;
+const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT;
 
 /* [any-thread] An instance argument of an extension, without the hook's lock. */
 static zf_status_t check_instance(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -203,6 +204,7 @@ const void *zfi_get_extension(const char *id) {
     } all[] = {{ZF_EXT_STATS, &stats_ext},
                {ZF_EXT_CONFIG, &config_ext},
                {ZF_EXT_CPU, &cpu_ext},
+               {ZF_EXT_STATE, &zfi_state_ext},
                {ZF_EXT_INSPECT, &inspect_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].id, id) == 0)

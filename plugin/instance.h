@@ -229,8 +229,6 @@ struct zf_instance {
     pthread_mutex_t poison_lock;
     _Atomic int is_poisoned;
     zf_error_t poison;
-    _Atomic uint32_t n_overwritten; /* parameters the host changed unannounced ... */
-    _Atomic uint8_t *overwritten;   /* ... [n_params] which; set by the device, cleared by params_changed */
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
         control, stepped, publish_due, enter_due;
@@ -239,10 +237,21 @@ struct zf_instance {
     zfi_queue_t
         *host_queues[ZFI_MOST_QUEUES]; /* of the host, that have held commands of ours: destroy waits for them */
     uint32_t n_host_queues;
-    struct zfi_workers *workers;
+    uint64_t n_batches;    /* pushed; entry n_batches is being filled */
+    uint64_t n_calls;      /* of grads_ready */
+    uint64_t stream_epoch; /* changes of stream; visible writes of earlier ones are over at visible_floor of this one */
+    uint64_t visible_floor;
+    uint32_t n_workers;
 
+    /* Bound parts, from here to `count`: what belongs to one set of parameters and one run. A load, and a bind_params
+     * that changes the set, build them a second time and exchange them in one go (state_replace.c), so whatever is
+     * added for the training state goes between `params` and `count`; what a checkpoint must hold of it becomes a row
+     * of state_table.c. Arrays live in the two arenas (memory.c). */
     zfi_param_t *params;
-    uint32_t n_params, n_groups, n_workers;
+    uint32_t n_params, n_groups;
+    struct zfi_workers *workers;
+    _Atomic uint32_t n_overwritten; /* parameters the host changed unannounced ... */
+    _Atomic uint8_t *overwritten;   /* ... [n_params] which; set by the device, cleared by params_changed */
     zfi_plan_t plan;
     zfi_arena_t host_arena, device_arena;
     _Atomic uint64_t extra_device_nbytes; /* staging and sums, mapped when the first hook needs them */
@@ -257,7 +266,9 @@ struct zf_instance {
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 
     /* the host thread's clocks */
-    uint64_t t;          /* submitted steps */
+    uint64_t t;            /* submitted steps of this schedule */
+    uint64_t steps_before; /* of the schedules before it: reports count on (compact load, bind_params again) */
+    int has_loaded;        /* its state is not what the visible values and no step give */
     uint64_t clock_base; /* SCHEDULE.md: b */
     uint64_t epoch_end;  /* newest step that ended an epoch; 0 = none */
     uint64_t next_job;
@@ -267,10 +278,6 @@ struct zf_instance {
     uint32_t n_rows;
     zfi_grad_state_t *grads; /* [n_params] */
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
-    uint64_t n_batches;      /* pushed; entry n_batches is being filled */
-    uint64_t n_calls;        /* of grads_ready */
-    uint64_t stream_epoch; /* changes of stream; visible writes of earlier ones are over at visible_floor of this one */
-    uint64_t visible_floor;
     int has_begun;           /* begin(t+1) was pushed */
     uint64_t waiting_choice; /* step of a choice whose channels have not yet become visible; 0 = none */
     int enter_state_pushed;  /* ... but their state is already on its way into the compact arrays (quiesce) */
@@ -278,7 +285,7 @@ struct zf_instance {
     uint32_t n_due;
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 
-    zfi_counters_t count;
+    zfi_counters_t count; /* not a bound part: they rise from create() on */
 };
 
 #define ZFI_INSTANCE_MAGIC 0x7A66696E7374ull

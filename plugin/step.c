@@ -216,7 +216,7 @@ static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     if (t != 0 && t <= inst->t)
         *out = zfi_row(inst, t)->report;
     out->struct_size = sizeof *out;
-    out->submitted_step = inst->t;
+    out->submitted_step = inst->t + inst->steps_before;
     out->window_closes = atomic_load(&inst->count.window_closes);
     out->stall_ns = stall_ns(inst);
     out->lost_overlap_nbytes = atomic_load(&inst->count.lost_overlap_nbytes);
@@ -247,7 +247,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
     }
     if (!st) {
         inst->t = t;
-        atomic_store(&inst->count.steps, t);
+        atomic_store(&inst->count.steps, t + inst->steps_before);
         inst->has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst);
@@ -306,7 +306,7 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
     if (!st) {
         newest_report(inst, &report);
         zfi_struct_write(out_report, &report, sizeof report);
-        if (report.step < inst->t)
+        if (zfi_timeline_now(&inst->stepped) < inst->t)
             st = ZF_IN_PROGRESS;
     }
     zfi_leave(inst);

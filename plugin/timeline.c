@@ -53,6 +53,13 @@ void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
     wake(timeline);
 }
 
+void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value) {
+    uint64_t old = atomic_load(&timeline->value);
+    while (old != ZFI_TIMELINE_POISON)
+        if (atomic_compare_exchange_weak(&timeline->value, &old, value))
+            break;
+}
+
 void zfi_timeline_poison(zfi_timeline_t *timeline) {
     atomic_store(&timeline->value, ZFI_TIMELINE_POISON);
     wake(timeline);

@@ -34,6 +34,9 @@ static inline uint64_t zfi_timeline_now(const zfi_timeline_t *timeline) {
 /* [writer] value must be greater than the present one; ignored once poisoned. */
 void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value);
 
+/* [control] Any value, while nobody waits and nobody signals: a loaded run's clocks. Ignored once poisoned. */
+void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value);
+
 /* [any-thread] Releases every waiter, now and later. */
 void zfi_timeline_poison(zfi_timeline_t *timeline);
 

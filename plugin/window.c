@@ -10,15 +10,21 @@ static void clear_table(zf_instance_t *inst, uint32_t cohort) {
                inst->config.update_interval * sizeof(int32_t)); /* all ZFI_NO_PIECE */
 }
 
-void zfi_window_start(zf_instance_t *inst) {
-    inst->clock_base = inst->config.full_warm_up_rounds;
+void zfi_window_clear_slots(zf_instance_t *inst) {
+    inst->slots.free_head = 0;
     inst->slots.free_tail = inst->slots.n_pieces;
+    inst->slots.in_use = 0;
     for (uint32_t i = 0; i < inst->slots.n_pieces; i++)
         inst->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
-    for (uint32_t c = 0; c < inst->plan.n_cohorts; c++) {
-        inst->window_first[c] = 1;
+    for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
         clear_table(inst, c);
-    }
+}
+
+void zfi_window_start(zf_instance_t *inst) {
+    inst->clock_base = inst->config.full_warm_up_rounds;
+    for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
+        inst->window_first[c] = 1;
+    zfi_window_clear_slots(inst);
     zfi_window_prepare(inst);
 }
 
@@ -40,6 +46,25 @@ void zfi_window_prepare(zf_instance_t *inst) {
     place_slots(inst, row);
 }
 
+static const struct zfi_free_piece *take_piece(zfi_slots_t *slots, int32_t *out) {
+    const struct zfi_free_piece *taken;
+    if (slots->free_head == slots->free_tail)
+        return NULL;
+    taken = &slots->free[slots->free_head++ % slots->n_pieces];
+    *out = taken->piece;
+    slots->in_use++;
+    return taken;
+}
+
+int32_t zfi_window_slot_of(zf_instance_t *inst, uint32_t chunk, uint64_t step) {
+    uint32_t cohort = inst->plan.matrices[inst->plan.segments[inst->plan.chunks[chunk].first_segment].matrix].cohort;
+    int32_t *piece =
+        &zfi_slot_table(inst, chunk, inst->window_table[cohort])[step - inst->window_first[cohort]];
+    if (*piece == ZFI_NO_PIECE)
+        take_piece(&inst->slots, piece);
+    return *piece;
+}
+
 zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs_job) {
     zfi_slots_t *slots = &inst->slots;
     const zfi_step_row_t *row = zfi_row(inst, inst->t + 1);
@@ -48,13 +73,12 @@ zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs
     const struct zfi_free_piece *taken;
     if (*piece != ZFI_NO_PIECE)
         return ZF_OK;
-    if (slots->free_head == slots->free_tail)
+    taken = take_piece(slots, piece);
+    if (!taken)
         return ZF_ERR_INTERNAL;
-    taken = &slots->free[slots->free_head++ % slots->n_pieces];
-    *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;
-    if (++slots->in_use > atomic_load(&inst->count.slots_peak))
+    if (slots->in_use > atomic_load(&inst->count.slots_peak))
         atomic_store(&inst->count.slots_peak, slots->in_use);
     return ZF_OK;
 }
@@ -119,6 +143,26 @@ void zfi_window_close(zf_instance_t *inst, uint32_t cohort, uint64_t t, int publ
     inst->window_table[cohort] = (inst->window_table[cohort] + 1) % inst->slots.n_tables;
     clear_table(inst, cohort);
     atomic_fetch_add(&inst->count.window_closes, 1);
+}
+
+void zfi_window_open(const zf_instance_t *inst, uint32_t cohort, zfi_close_t *out) {
+    *out = (zfi_close_t){
+        .cohort = cohort,
+        .table = inst->window_table[cohort],
+        .n_slots = (uint32_t)(inst->t + 1 - inst->window_first[cohort]),
+        .step = inst->t,
+        .first_step = inst->window_first[cohort],
+        .is_warm_up = zfi_is_warm_up(inst, inst->t),
+    };
+}
+
+uint64_t zfi_window_first(const zf_instance_t *inst, uint32_t cohort) {
+    uint64_t t = inst->t;
+    if (zfi_is_warm_up(inst, t))
+        return t + 1;
+    while (t > inst->clock_base && !zfi_window_closes(inst, cohort, t))
+        t--;
+    return t + 1;
 }
 
 void zfi_window_restart(zf_instance_t *inst) {

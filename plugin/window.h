@@ -9,6 +9,12 @@
 /* [control] First state after memory is bound. */
 void zfi_window_start(zf_instance_t *inst);
 
+/* [control] The slot pool with every piece free, and windows (window_first is set) without slots. */
+void zfi_window_clear_slots(zf_instance_t *inst);
+
+/* [control] Piece of an earlier step's slot in the open window, allocated at first use; the pool is not empty. */
+int32_t zfi_window_slot_of(zf_instance_t *inst, uint32_t chunk, uint64_t step);
+
 /* [hook] Readies the ring row of the step after inst->t. */
 void zfi_window_prepare(zf_instance_t *inst);
 
@@ -23,6 +29,12 @@ int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 /* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
  * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
 void zfi_window_close(zf_instance_t *inst, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
+
+/* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
+void zfi_window_open(const zf_instance_t *inst, uint32_t cohort, zfi_close_t *out);
+
+/* [control] First step of the window that is open at the end of step inst->t, by the clocks alone. */
+uint64_t zfi_window_first(const zf_instance_t *inst, uint32_t cohort);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */

@@ -60,9 +60,9 @@ static void *input_of_type(abi_args_t *a, const char *type) {
     const struct {
         const char *type;
         void *value;
-    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step}, {"zf_stream_t", &a->stream},
-                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items}, {"zf_export_item_t", a->exports},
-                  {"zf_fence_t", &a->fence}};
+    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},  {"zf_stream_t", &a->stream},
+                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},  {"zf_export_item_t", a->exports},
+                  {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (strcmp(inputs[i].type, type) == 0)
             return inputs[i].value;
@@ -96,6 +96,8 @@ static void paint_output(abi_args_t *a, int i) {
     }
 }
 
+static int is_weights(const abi_args_t *a) { return strcmp(a->slot.entry->name, "weights") == 0; }
+
 static void fill_arg(abi_args_t *a, int i) {
     const abi_role_t *role = &a->slot.args[i];
     const char *name = role->name;
@@ -116,7 +118,7 @@ static void fill_arg(abi_args_t *a, int i) {
     else if (strcmp(name, "id") == 0)
         a->v[i].u32 = a->ids[0];
     else if (strcmp(name, "u64") == 0)
-        a->v[i].u64 = 1000000000u;
+        a->v[i].u64 = is_weights(a) ? a->exports[0].dst_nbytes / 4 : 1000000000u;
     else if (strcmp(name, "err") == 0)
         a->v[i].p = &a->err;
     else if (strcmp(name, "text") == 0)
@@ -124,7 +126,7 @@ static void fill_arg(abi_args_t *a, int i) {
     else if (strcmp(name, "strs") == 0)
         a->v[i].p = (void *)a->overrides;
     else if (strcmp(name, "str") == 0)
-        a->v[i].p = (void *)ZF_EXT_STATS;
+        a->v[i].p = is_weights(a) ? (void *)(uintptr_t)a->decls[0].name : (void *)ZF_EXT_STATS;
     else if (strcmp(name, "queue") == 0)
         a->v[i].p = a->queue;
     else if (strcmp(name, "nbytes") == 0)
@@ -150,9 +152,21 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
         return plugin->get_extension(ZF_EXT_CPU);
     if (strcmp(owner, "zf_stats_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_STATS);
+    if (strcmp(owner, "zf_state_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_STATE);
     if (strcmp(owner, "zf_inspect_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_INSPECT);
     return NULL;
+}
+
+/* Arguments of zf.state/1: a store of the host's that holds a checkpoint of the instance, where it can be saved. */
+static void fill_store(abi_args_t *a) {
+    const zf_state_ext_t *state = a->table;
+    abi_store_start(&a->store);
+    a->state_store = a->store.table;
+    a->state = (zf_state_args_t){.struct_size = sizeof a->state, .store = &a->state_store};
+    if (a->rig->instance && a->rig->stage >= ABI_BOUND && strcmp(a->slot.entry->name, "save") != 0)
+        state->save(a->rig->instance, &a->state, NULL, NULL);
 }
 
 int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *slot) {
@@ -166,6 +180,8 @@ int abi_args_fill(abi_args_t *a, abi_rig_t *rig, const char *owner, const char *
     if (!abi_slot_function(a->table, &a->slot))
         return 0;
     copy_descriptions(a);
+    if (strcmp(owner, "zf_state_ext_t") == 0)
+        fill_store(a);
     memset(a->exported, ABI_PAINT, sizeof a->exported);
     memset(a->inspected, ABI_PAINT, sizeof a->inspected);
     if (abi_args_find(a, "queue") >= 0) {

@@ -5,6 +5,7 @@
 
 #include "abi_call.h"
 #include "abi_rig.h"
+#include "abi_store.h"
 
 enum { ABI_OUT_NBYTES = 1024, ABI_PAINT = 0xA5 };
 
@@ -25,6 +26,9 @@ typedef struct abi_args {
     zf_tensor_t grad_tensors[ABI_RIG_TRAINED];
     zf_export_item_t exports[ABI_RIG_TRAINED];
     zf_fence_t fence;
+    zf_state_args_t state;
+    zf_state_store_t state_store;
+    abi_store_t store; /* holds a checkpoint of the rig's instance, where that is bound */
     uint32_t ids[ABI_RIG_PARAMS];
     int64_t shape[8];
     const char *overrides[4];

@@ -23,6 +23,7 @@ const char *const abi_header_files[] = {"zf/bootstrap.h",
                                         "zf/plugin.h",
                                         "zf/ext/config.h",
                                         "zf/ext/cpu.h",
+                                        "zf/ext/state.h",
                                         "zf/ext/stats.h",
                                         "zf/ext/draft/inspect.h",
                                         NULL};

@@ -13,6 +13,7 @@
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"
 

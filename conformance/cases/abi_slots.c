@@ -100,6 +100,8 @@ static int find_sites(abi_args_t *a, site_t *out) {
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
     if (strcmp(current->name, "grads_ready") == 0)
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
+    if (strcmp(current->owner, "zf_state_ext_t") == 0)
+        out[n++] = (site_t){"zf_state_store_t", (const void **)(void *)&a->state.store};
     if (strcmp(current->name, "step") == 0)
         out[n++] = (site_t){"zf_stream_t", (const void **)(void *)&a->step.stream};
     return n;

@@ -453,7 +453,7 @@ static void run_done(void *raw) {
     *report = (zf_step_report_t){
         .struct_size = sizeof *report,
         .has_report = 1,
-        .step = args->t,
+        .step = args->t + inst->steps_before,
         .applied = row->dev.applied,
         .skip_reason = row->dev.applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE,
         .nonfinite_param = row->dev.nonfinite_param,
@@ -526,6 +526,30 @@ static zf_status_t cpu_reload_selected(zf_instance_t *inst, uint32_t param) {
     return push(inst, run_reload_selected, &args, sizeof args);
 }
 
+typedef struct catch_up_args {
+    zf_instance_t *inst;
+    uint64_t t;
+    uint32_t matrix;
+    const void *grad;
+} catch_up_args_t;
+
+static void run_catch_up(void *raw) {
+    const catch_up_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_matrix_t *matrix = &inst->plan.matrices[args->matrix];
+    size_t elem = zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
+    zfi_submatrix_t sub = selected_part(inst, matrix);
+    zfi_fp_mode_ieee();
+    if (matrix->k)
+        inst->kernels->gather(inst->dev.grad + inst->dev.grad_base[args->matrix], args->grad, matrix->cols, elem, &sub);
+    advance(inst, args->matrix, zfi_row(inst, args->t));
+}
+
+static zf_status_t cpu_catch_up(zf_instance_t *inst, uint64_t t, uint32_t matrix, const void *grad) {
+    catch_up_args_t args = {inst, t, matrix, grad};
+    return push(inst, run_catch_up, &args, sizeof args);
+}
+
 /* ---- order between streams ----------------------------------------------------------------------------------------
  */
 
@@ -551,5 +575,10 @@ const zfi_device_ops_t zfi_device_cpu = {
     .done = cpu_done,
     .read_visible = cpu_read_visible,
     .reload_selected = cpu_reload_selected,
+    .get_visible = zfi_cpu_get_visible,
+    .put_visible = zfi_cpu_put_visible,
+    .shows_state = zfi_cpu_shows_state,
+    .put_maps = zfi_cpu_put_maps,
+    .catch_up = cpu_catch_up,
     .order = cpu_order,
 };

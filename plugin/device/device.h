@@ -30,10 +30,26 @@ typedef struct zfi_device_ops {
     zf_status_t (*read_visible)(zf_instance_t *inst, uint32_t param);
     /* Compact state of a parameter := the host's (everything else idle). */
     zf_status_t (*reload_selected)(zf_instance_t *inst, uint32_t param);
+    /* For checkpoints; everything else is idle, and these return when they are done. Visible values are bits in the
+     * parameter's type, row-major, of elements [first, first + n) of a matrix. */
+    void (*get_visible)(zf_instance_t *inst, uint32_t matrix, uint64_t first, uint64_t n, void *out);
+    void (*put_visible)(zf_instance_t *inst, uint32_t matrix, const void *bits); /* the whole; NULL: what state says */
+    /* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
+    int (*shows_state)(zf_instance_t *inst, uint32_t matrix);
+    /* The maps of all matrices := the host's. */
+    void (*put_maps)(zf_instance_t *inst);
+    /* Enqueues: selected channels of a matrix are updated once more, with its gradient of step t from host memory. */
+    zf_status_t (*catch_up)(zf_instance_t *inst, uint64_t t, uint32_t matrix, const void *grad);
     /* Work enqueued on `to` waits for everything enqueued on `from`. */
     zf_status_t (*order)(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to);
 } zfi_device_ops_t;
 
 extern const zfi_device_ops_t zfi_device_cpu;
+
+/* cpu_state.c */
+void zfi_cpu_get_visible(zf_instance_t *inst, uint32_t matrix, uint64_t first, uint64_t n, void *out);
+void zfi_cpu_put_visible(zf_instance_t *inst, uint32_t matrix, const void *bits);
+int zfi_cpu_shows_state(zf_instance_t *inst, uint32_t matrix);
+void zfi_cpu_put_maps(zf_instance_t *inst);
 
 #endif

@@ -313,3 +313,11 @@ void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close) {
             inst->hs.n[matrix->channel_base + c] += is_by_mean(inst, close, matrix, c) ? n > 0 : n;
     }
 }
+
+uint32_t zfi_replay_count_of(zf_instance_t *inst, const zfi_close_t *close, uint32_t number, uint32_t channel) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    uint32_t n = n_updates(inst, close, matrix->param);
+    if (!zfi_is_mean(inst))
+        return inst->hs.n[number] + n;
+    return inst->hs.n[matrix->channel_base + channel] + (is_by_mean(inst, close, matrix, channel) ? n > 0 : n);
+}

@@ -21,4 +21,7 @@ zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint
 /* [own threads] Adds the window's updates to n of the cohort's matrices; once per close, after its last chunk. */
 void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close);
 
+/* [control] What n of a matrix's channel will be once this window is counted. */
+uint32_t zfi_replay_count_of(zf_instance_t *inst, const zfi_close_t *close, uint32_t matrix, uint32_t channel);
+
 #endif

@@ -149,6 +149,15 @@ void zfi_workers_push(zf_instance_t *inst, const zfi_close_t *close) {
     pthread_mutex_unlock(&workers->lock);
 }
 
+void zfi_workers_restart(zfi_workers_t *workers, zf_instance_t *inst, uint64_t next_job) {
+    pthread_mutex_lock(&workers->lock);
+    workers->inst = inst;
+    workers->prefix = next_job;
+    memset(workers->is_done, 0, workers->n_flags);
+    memset(workers->cohort_end, 0, inst->plan.n_cohorts * sizeof *workers->cohort_end);
+    pthread_mutex_unlock(&workers->lock);
+}
+
 static void free_workers(zfi_workers_t *workers) {
     free(workers->threads);
     free(workers->ring);

@@ -16,4 +16,8 @@ void zfi_workers_stop(struct zfi_workers *workers);
 /* [hook] Enqueues the chunks of a close. The order of closes is the order of pushes. */
 void zfi_workers_push(zf_instance_t *inst, const zfi_close_t *close);
 
+/* [control] Idle threads that a twin instance started work for `inst` from now on; chunk jobs below next_job are done.
+ */
+void zfi_workers_restart(struct zfi_workers *workers, zf_instance_t *inst, uint64_t next_job);
+
 #endif

@@ -3,7 +3,7 @@
  * A checkpoint is a small set of named blobs: one JSON index, ZF_STATE_INDEX, and safetensors files that hold plain
  * tensors per logical parameter (name, shape, extent): w, m, v, n, open gradient slots, what is still to be published,
  * the selection, importance, clocks. No pickle, no rank or bucket layout. It lives in a directory, or wherever the host
- * keeps the blobs (zf_state_store_t). Every tensor carries a checksum.
+ * keeps the blobs (zf_state_store_t). Every tensor carries a checksum (CRC-32, the one of zlib).
  *
  *   exact     (default) after load the run goes on to the bit as if it had never stopped, in mid-window too
  *   compact   only w, m, v, n as FLUSH would leave them; after load the schedule starts anew with its warm-up
@@ -11,8 +11,10 @@
  * differently) is taken as a compact one: open slots are replayed while loading; the report and the log say so.
  *
  * Gradients that were delivered but not yet stepped are not part of a checkpoint: save between steps.
- * Directory: written as a temporary directory beside `path`, synced, then renamed; a process killed at any moment
- * leaves the old checkpoint whole. Load checks everything before it changes anything.
+ * load() drops them. Directory: written as a temporary directory beside `path`, synced, then renamed; a process killed
+ * at any moment leaves the old checkpoint whole. A directory that holds anything but a checkpoint is never replaced.
+ * Load checks everything before it changes anything. Memory: a load into an instance that has trained needs its host
+ * memory a second time while it lasts; into a fresh one only buffers.
  */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H
@@ -77,8 +79,14 @@ typedef struct zf_state_ext {
      * what is wrong with the checkpoint and where. */
     zf_status_t (*load)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);
-    /* [control] Reads a checkpoint's note without an instance; buf gets it NUL-terminated, cut to nbytes. */
+    /* [any-thread] Reads a checkpoint's note without an instance; buf gets it NUL-terminated, cut to nbytes. */
     zf_status_t (*note)(const zf_state_args_t *args, char *buf, uint64_t nbytes, zf_error_t *err);
+    /* [any-thread] Makes all the checks that load() makes of a checkpoint by itself, without an instance. */
+    zf_status_t (*verify)(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err);
+    /* [any-thread] The fp32 weights of one parameter as FLUSH would leave them (open slots are replayed), row-major,
+     * without an instance; n_elems must be the parameter's. Checks what it reads. Memory: one matrix of it. */
+    zf_status_t (*weights)(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
+                           zf_error_t *err);
 } zf_state_ext_t;
 
 #ifdef __cplusplus

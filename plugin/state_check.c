@@ -1,0 +1,269 @@
+/* plugin/state_check.c - a checkpoint checked by itself: every byte against its checksum, every value against what
+ * training can leave, and the clocks against each other (contract in state.h). After this, a load can fail on the way
+ * only for want of memory or because reading fails. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32.h"
+#include "error.h"
+#include "state.h"
+#include "window.h"
+
+static zf_status_t bad(zf_error_t *err, const char *where, const char *what) {
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "%s: %s; the checkpoint was changed or is damaged", where, what);
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------------------
+ */
+
+zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_tensor_t *tensor,
+                             const char *name, zfi_block_fn fn, void *arg, zf_error_t *err) {
+    const char *file = saved->files[tensor->file].name;
+    unsigned char *block = malloc(ZFI_STATE_BLOCK);
+    uint32_t crc = 0;
+    zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
+    for (uint64_t at = 0; at < tensor->nbytes && !st; at += ZFI_STATE_BLOCK) {
+        uint64_t n = tensor->nbytes - at < ZFI_STATE_BLOCK ? tensor->nbytes - at : ZFI_STATE_BLOCK;
+        st = zfi_store_read(store, file, tensor->offset + at, block, n, err);
+        if (!st)
+            crc = zfi_crc32(crc, block, n);
+        if (!st && fn)
+            st = fn(arg, at, block, n, err);
+    }
+    free(block);
+    if (!st && crc != tensor->crc)
+        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                       "%s: tensor \"%s\" (bytes %" PRIu64 " to %" PRIu64
+                       ") is damaged: checksum %08x, need %08x; load another checkpoint",
+                       file, name, tensor->offset, tensor->offset + tensor->nbytes, crc, tensor->crc);
+    return st;
+}
+
+static zf_status_t check_header(zfi_store_t *store, const zfi_saved_file_t *file, zf_error_t *err) {
+    unsigned char block[4096];
+    uint32_t crc = 0;
+    zf_status_t st = ZF_OK;
+    for (uint64_t at = 0; at < file->header_nbytes && !st; at += sizeof block) {
+        uint64_t n = file->header_nbytes - at < sizeof block ? file->header_nbytes - at : sizeof block;
+        st = zfi_store_read(store, file->name, at, block, n, err);
+        if (!st)
+            crc = zfi_crc32(crc, block, n);
+    }
+    if (!st && crc != file->header_crc)
+        st = bad(err, file->name, "its header has another checksum than the index says");
+    return st;
+}
+
+/* ---- clocks --------------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_error_t *err) {
+    zf_instance_t clocks = {
+        .config = saved->config, .t = saved->clocks[ZFI_CLOCK_T][0], .clock_base = saved->clocks[ZFI_CLOCK_BASE][0]};
+    uint64_t first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cohort];
+    uint64_t choice = saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort], warm_up = saved->config.full_warm_up_rounds;
+    if (first != zfi_window_first(&clocks, cohort))
+        return bad(err, "clocks", "window_first is not where its configuration puts it");
+    if (clocks.t < warm_up ? choice != 0 : choice < warm_up || choice > clocks.t)
+        return bad(err, "clocks", "last_choice is not in the run's past");
+    return ZF_OK;
+}
+
+static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
+    uint64_t t = saved->clocks[ZFI_CLOCK_T][0], base = saved->clocks[ZFI_CLOCK_BASE][0], newest = 0, first = t;
+    uint64_t warm_up = saved->config.full_warm_up_rounds, waiting = saved->clocks[ZFI_CLOCK_WAITING_CHOICE][0];
+    zf_status_t st = ZF_OK;
+    if (saved->is_compact)
+        return ZF_OK;
+    if (saved->shape.is_mean != (saved->config.deferred == ZFI_DEFERRED_MEAN) ||
+        saved->n_cohorts != (saved->config.stagger ? saved->config.update_interval : 1))
+        return bad(err, "config", "it does not go with the number of cohorts or the kind of counts");
+    if (base < warm_up || (base > warm_up && base > t))
+        return bad(err, "clocks", "clock_base is not in the run's past");
+    for (uint32_t c = 0; c < saved->n_cohorts && !st; c++) {
+        st = check_window(saved, c, err);
+        if (saved->clocks[ZFI_CLOCK_LAST_CHOICE][c] > newest)
+            newest = saved->clocks[ZFI_CLOCK_LAST_CHOICE][c];
+        if (saved->clocks[ZFI_CLOCK_WINDOW_FIRST][c] < first)
+            first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][c];
+    }
+    if (!st && waiting != (t && newest == t ? t : 0))
+        st = bad(err, "clocks", "waiting_choice is not the newest choice");
+    if (!st && t && (saved->first_step != first || saved->n_steps != t + 1 - first))
+        st = bad(err, "first_step", "the steps that are listed are not those of the open windows");
+    if (!st && !t && saved->n_steps)
+        st = bad(err, "n_steps", "steps before the first");
+    return st;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t keep_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
+    (void)err;
+    memcpy((unsigned char *)arg + at, block, nbytes);
+    return ZF_OK;
+}
+
+static zf_status_t read_step_values(zfi_store_t *store, zfi_saved_t *saved, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps && !st; i++) {
+        const zfi_state_steps_t *row = &zfi_state_steps[i];
+        uint64_t nbytes = saved->steps[i].nbytes / saved->n_steps;
+        saved->step_values[i] = malloc(saved->steps[i].nbytes + 1);
+        if (!saved->step_values[i])
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %" PRIu64 " steps", saved->n_steps);
+        st = zfi_state_stream(store, saved, &saved->steps[i], row->name, keep_block, saved->step_values[i], err);
+        for (uint64_t s = 0; s < saved->n_steps && !st; s++)
+            if (row->is_bad(&saved->shape, (unsigned char *)saved->step_values[i] + s * nbytes))
+                st = bad(err, row->name, "values that no step can have");
+    }
+    return st;
+}
+
+static int is_applied(const zfi_saved_t *saved, uint64_t step) {
+    const double *scalars = saved->step_values[ZFI_STEPS_SCALARS];
+    return scalars[(step - saved->first_step) * ZFI_N_STEP_SCALARS + ZFI_SCALAR_APPLIED] != 0;
+}
+
+static int is_present(const zfi_saved_t *saved, uint64_t step, uint32_t param) {
+    const uint8_t *present = saved->step_values[ZFI_STEPS_PRESENT];
+    return present[(step - saved->first_step) * saved->n_params + param];
+}
+
+/* ---- tensors -------------------------------------------------------------------------------------------------------
+ */
+
+static int holds_matrix(const zfi_saved_tensor_t *tensor, uint32_t matrix) {
+    for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
+        if (tensor->matrices[i] == matrix)
+            return 1;
+    return 0;
+}
+
+/* Which arrays a matrix of an exact checkpoint must have, and which it must not. */
+static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m, zf_error_t *err) {
+    const zfi_saved_param_t *param = &saved->params[p];
+    const zfi_matrix_t *matrix = &param->matrices[m];
+    uint64_t t = saved->clocks[ZFI_CLOCK_T][0], first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort];
+    int has_choice = t >= saved->config.full_warm_up_rounds;
+    if (holds_matrix(zfi_saved_find(param, "selected", 0), m) != (has_choice && matrix->k > 0) ||
+        holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
+        return bad(err, param->param.name,
+                   "the selection or its importance is missing, or there before the first choice");
+    if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
+        (first != t + 1 || t <= saved->config.full_warm_up_rounds || saved->config.publish_lag == 0))
+        return bad(err, param->param.name, "values are to be published where no window has closed");
+    for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
+        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (s >= first && is_present(saved, s, p)))
+            return bad(err, param->param.name, "a slot is missing, or there for a step without a gradient");
+    return ZF_OK;
+}
+
+typedef struct value_check {
+    const zfi_saved_t *saved;
+    const zfi_saved_param_t *param;
+    const zfi_saved_tensor_t *tensor;
+    uint64_t n_selected, in_matrix; /* "selected": of the matrix that is being read */
+    uint32_t at;                    /* ... number in the tensor's list */
+} value_check_t;
+
+/* No parameter was updated more often than there were steps. */
+static zf_status_t check_counts(const value_check_t *check, const uint32_t *values, uint64_t n, zf_error_t *err) {
+    uint64_t most = check->saved->clocks[ZFI_CLOCK_T][0] + check->saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    for (uint64_t i = 0; i < n; i++)
+        if (values[i] > most)
+            return bad(err, check->param->param.name, "more updates than there were steps");
+    return ZF_OK;
+}
+
+/* A matrix has as many selected channels as its choice takes, and channels enter only right after a choice. */
+static zf_status_t count_selected(value_check_t *check, const uint8_t *values, uint64_t n, zf_error_t *err) {
+    for (uint64_t i = 0; i < n; i++) {
+        const zfi_matrix_t *matrix = &check->param->matrices[check->tensor->matrices[check->at]];
+        check->n_selected += values[i] != ZFI_CHANNEL_DEFERRED;
+        if (values[i] == ZFI_CHANNEL_ENTERING &&
+            check->saved->clocks[ZFI_CLOCK_LAST_CHOICE][matrix->cohort] != check->saved->clocks[ZFI_CLOCK_T][0])
+            return bad(err, check->param->param.name, "channels enter without a choice");
+        if (++check->in_matrix < matrix->n_channels)
+            continue;
+        if (check->n_selected != matrix->k)
+            return bad(err, check->param->param.name, "not as many selected channels as a choice takes");
+        check->n_selected = check->in_matrix = 0;
+        check->at++;
+    }
+    return ZF_OK;
+}
+
+static zf_status_t check_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
+    value_check_t *check = arg;
+    const zfi_state_array_t *array = check->tensor->array;
+    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &check->param->param);
+    uint64_t n = nbytes / zfi_state_dtype_nbytes(dtype), i;
+    int applied = (array->flags & ZFI_ARRAY_PER_STEP) && is_applied(check->saved, check->tensor->step);
+    i = array->find_bad ? array->find_bad(block, n, dtype, applied) : n;
+    if (i < n)
+        return zfi_error(
+            err, ZF_ERR_CHECKPOINT, "state",
+            "%s of \"%s\": value %" PRIu64
+            " is one that no training leaves (Inf, NaN, negative or out of range); load another checkpoint",
+            array->name, check->param->param.name, at / zfi_state_dtype_nbytes(dtype) + i);
+    if (strcmp(array->name, "n") == 0)
+        return check_counts(check, block, n, err);
+    return strcmp(array->name, "selected") == 0 ? count_selected(check, block, n, err) : ZF_OK;
+}
+
+static zf_status_t check_param(zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, zf_error_t *err) {
+    const zfi_saved_param_t *param = &saved->params[p];
+    zf_status_t st = ZF_OK;
+    for (uint32_t m = 0; m < param->n_matrices && !saved->is_compact && !st; m++)
+        st = check_matrix(saved, p, m, err);
+    for (uint32_t i = 0; i < param->n_tensors && !st; i++) {
+        value_check_t check = {.saved = saved, .param = param, .tensor = &param->tensors[i]};
+        char name[ZFI_TENSOR_NAME];
+        zfi_saved_tensor_name(param, check.tensor, 0, name, sizeof name);
+        st = zfi_state_stream(store, saved, check.tensor, name, check_block, &check, err);
+    }
+    return st;
+}
+
+zf_status_t zfi_state_check_param(zfi_store_t *store, const char *name, zfi_saved_t *out, zf_error_t *err) {
+    zf_status_t st = zfi_index_read(store, out, err);
+    if (st)
+        return st;
+    st = check_clocks(out, err);
+    if (!st)
+        st = read_step_values(store, out, err);
+    for (uint32_t p = 0; p < out->n_params && !st; p++)
+        if (strcmp(out->params[p].param.name, name) == 0)
+            st = check_param(store, out, p, err);
+    if (st)
+        zfi_saved_free(out);
+    return st;
+}
+
+zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
+    zf_status_t st = zfi_index_read(store, out, err);
+    if (st)
+        return st;
+    st = check_clocks(out, err);
+    for (uint32_t f = 0; f < out->n_files && !st; f++)
+        st = check_header(store, &out->files[f], err);
+    if (!st)
+        st = read_step_values(store, out, err);
+    for (uint32_t p = 0; p < out->n_params && !st; p++)
+        st = check_param(store, out, p, err);
+    if (st)
+        zfi_saved_free(out);
+    return st;
+}
+
+void zfi_state_report(const zfi_saved_t *saved, const zfi_store_t *store, zf_state_report_t *out) {
+    out->is_exact = !saved->is_compact;
+    out->step = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    out->nbytes = store->total_nbytes;
+    out->n_params = saved->n_params;
+    out->note_nbytes = saved->note_nbytes;
+}

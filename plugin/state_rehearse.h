@@ -1,0 +1,45 @@
+/* plugin/state_rehearse.h - w, m, v and n as FLUSH would leave them, read piece by piece; the instance is drained and
+ * not changed. Chunks are replayed into copies, one kept per cohort, because neighbours are asked for in turn. */
+#ifndef ZFI_STATE_REHEARSE_H
+#define ZFI_STATE_REHEARSE_H
+
+#include "instance.h"
+
+typedef enum zfi_moment { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V } zfi_moment_t;
+
+typedef struct zfi_rehearsal zfi_rehearsal_t;
+
+/* [control] NULL without memory. The values stay true as long as the instance rests. */
+zfi_rehearsal_t *zfi_rehearsal_new(zf_instance_t *inst);
+void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
+
+/* [control] Elements [first, first + n) of a matrix. ZF_ERR_NONFINITE where a weight would end as Inf or NaN. The
+ * caller's floating-point mode is as before. */
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_moment_t what, uint32_t matrix, uint64_t first,
+                               uint64_t n, float *out);
+
+/* [control] Update count of a matrix's channel after its open window. */
+uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
+
+/* ---- a matrix's places in chunks ----------------------------------------------------------------------------------
+ */
+
+typedef struct zfi_piece_walk {
+    const zf_instance_t *inst;
+    uint32_t matrix, ref, end_ref;
+    uint64_t first, end;
+} zfi_piece_walk_t;
+
+typedef struct zfi_piece_place {
+    uint32_t chunk;
+    uint64_t chunk_offset; /* elements */
+    uint64_t at;           /* elements after the walk's first */
+    uint64_t n;
+} zfi_piece_place_t;
+
+/* Elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
+void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zf_instance_t *inst, uint32_t matrix, uint64_t first,
+                          uint64_t n);
+int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out);
+
+#endif

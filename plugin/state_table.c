@@ -1,0 +1,511 @@
+/* plugin/state_table.c - the rows (contract in state_table.h). */
+#include "state_table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "fault.h"
+#include "window.h"
+
+/* ---- data types ---------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    size_t nbytes;
+} dtypes[] = {[ZFI_STATE_U8] = {"U8", 1},   [ZFI_STATE_U32] = {"U32", 4}, [ZFI_STATE_BF16] = {"BF16", 2},
+              [ZFI_STATE_F16] = {"F16", 2}, [ZFI_STATE_F32] = {"F32", 4}, [ZFI_STATE_F64] = {"F64", 8}};
+
+const char *zfi_state_dtype_name(zfi_state_dtype_t dtype) { return dtypes[dtype].name; }
+size_t zfi_state_dtype_nbytes(zfi_state_dtype_t dtype) { return dtypes[dtype].nbytes; }
+
+int zfi_state_dtype_of_name(const char *name) {
+    for (int i = 0; i < (int)(sizeof dtypes / sizeof *dtypes); i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static zfi_state_dtype_t of_kernel(zfi_dtype_t dtype) {
+    if (dtype == ZFI_F32)
+        return ZFI_STATE_F32;
+    return dtype == ZFI_BF16 ? ZFI_STATE_BF16 : ZFI_STATE_F16;
+}
+
+zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param) {
+    if (array->dtype_kind == ZFI_DTYPE_FIXED)
+        return array->dtype;
+    return of_kernel(array->dtype_kind == ZFI_DTYPE_VISIBLE ? param->dtype : param->grad_dtype);
+}
+
+/* ---- values that no training leaves -------------------------------------------------------------------------------
+ */
+
+static uint64_t bad_f32(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return i;
+    return n;
+}
+
+/* A second moment may overflow; it then holds its weight still. */
+static uint64_t bad_second(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0))
+            return i;
+    return n;
+}
+
+static uint64_t bad_selected(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const uint8_t *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (x[i] > ZFI_CHANNEL_ENTERING)
+            return i;
+    return n;
+}
+
+static uint64_t bad_importance(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const double *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0))
+            return i;
+    return n;
+}
+
+/* Gradients of a step that was applied are finite. */
+static uint64_t bad_slot(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const uint16_t *half = values;
+    uint16_t exponent = dtype == ZFI_STATE_BF16 ? 0x7F80 : 0x7C00;
+    if (!is_applied)
+        return n;
+    if (dtype == ZFI_STATE_F32)
+        return bad_f32(values, n, dtype, 1);
+    for (uint64_t i = 0; i < n; i++)
+        if ((half[i] & exponent) == exponent)
+            return i;
+    return n;
+}
+
+/* ---- w, m, v, n ---------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->rows * matrix->cols;
+}
+
+static void get_moment(zfi_state_io_t *io, zfi_moment_t what, const float *live, uint32_t number, uint64_t first,
+                       uint64_t n, void *out) {
+    if (!io->rehearsal) {
+        memcpy(out, live + io->inst->plan.matrices[number].state_base + first, n * sizeof(float));
+        return;
+    }
+    if (!io->status)
+        io->status = zfi_rehearsal_read(io->rehearsal, what, number, first, n, out);
+}
+
+static void put_moment(zfi_state_io_t *io, float *live, uint32_t number, uint64_t first, uint64_t n,
+                       const void *values) {
+    memcpy(live + io->inst->plan.matrices[number].state_base + first, values, n * sizeof(float));
+}
+
+static void get_w(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    get_moment(io, ZFI_STATE_W, io->inst->hs.w, number, first, n, out);
+}
+
+static void get_m(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    get_moment(io, ZFI_STATE_M, io->inst->hs.m, number, first, n, out);
+}
+
+static void get_v(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    get_moment(io, ZFI_STATE_V, io->inst->hs.v, number, first, n, out);
+}
+
+static void put_w(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
+    (void)step;
+    put_moment(io, io->inst->hs.w, number, first, n, x);
+}
+
+static void put_m(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
+    (void)step;
+    put_moment(io, io->inst->hs.m, number, first, n, x);
+}
+
+static void put_v(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
+    (void)step;
+    put_moment(io, io->inst->hs.v, number, first, n, x);
+}
+
+static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    return shape->is_mean ? matrix->n_channels : 1;
+}
+
+static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    uint32_t *to = out;
+    const uint32_t *live =
+        io->inst->hs.n + (zfi_is_mean(io->inst) ? io->inst->plan.matrices[number].channel_base : number);
+    (void)step;
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
+}
+
+static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
+    uint32_t *live = io->inst->hs.n + (zfi_is_mean(io->inst) ? io->inst->plan.matrices[number].channel_base : number);
+    (void)step;
+    memcpy(live + first, x, n * sizeof *live);
+}
+
+/* ---- selection ----------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t per_channel(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->n_channels;
+}
+
+static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->is_choosable ? matrix->n_channels : 0;
+}
+
+static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    return io->inst->plan.matrices[number].k > 0 && !zfi_is_warm_up(io->inst, io->inst->t + 1);
+}
+
+static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    const zf_instance_t *inst = io->inst;
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    uint8_t *to = out;
+    (void)step;
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = inst->sel.mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
+    if (!inst->waiting_choice || !zfi_row(io->inst, inst->waiting_choice)->chooses[matrix->cohort])
+        return;
+    for (uint32_t e = 0; e < inst->sel.n_enter[number]; e++) {
+        uint32_t channel = inst->sel.enter_channel[matrix->index_base + e];
+        if (channel >= first && channel < first + n)
+            to[channel - first] = ZFI_CHANNEL_ENTERING;
+    }
+}
+
+/* The lists of a matrix whose mask is filled: what is selected in rising order, and where what enters will lie. */
+static void list_selected(zf_instance_t *inst, uint32_t number, const uint8_t *kinds) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    zfi_selection_t *sel = &inst->sel;
+    uint32_t pos = 0, n = 0;
+    for (uint32_t c = 0; c < matrix->n_channels; c++) {
+        if (!kinds[c])
+            continue;
+        sel->index[matrix->index_base + pos] = c;
+        if (kinds[c] == ZFI_CHANNEL_ENTERING) {
+            sel->enter_pos[matrix->index_base + n] = pos;
+            sel->enter_channel[matrix->index_base + n++] = c;
+        }
+        pos++;
+    }
+    sel->n_enter[number] = n;
+}
+
+static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                         const void *values) {
+    const zfi_matrix_t *matrix = &io->inst->plan.matrices[number];
+    uint8_t *mask = io->inst->sel.mask + matrix->channel_base;
+    (void)step;
+    memcpy(mask + first, values, n);
+    if (first + n < matrix->n_channels)
+        return; /* the lists are made when the mask is whole */
+    list_selected(io->inst, number, mask);
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
+}
+
+static void get_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    memcpy(out, io->inst->sel.importance + io->inst->plan.matrices[number].sum_base + first, n * sizeof(double));
+}
+
+static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                           const void *values) {
+    (void)step;
+    memcpy(io->inst->sel.importance + io->inst->plan.matrices[number].sum_base + first, values, n * sizeof(double));
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------------
+ */
+
+static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &io->inst->plan.matrices[number];
+    return step >= io->inst->window_first[matrix->cohort] && step <= io->inst->t &&
+           zfi_row(io->inst, step)->present[matrix->param];
+}
+
+static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    zf_instance_t *inst = io->inst;
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    zfi_piece_walk_start(&walk, inst, number, first, n);
+    while (zfi_piece_walk_next(&walk, &place)) {
+        int32_t piece = zfi_window_slot_of(inst, place.chunk, step);
+        memcpy((unsigned char *)out + place.at * elem, zfi_piece(inst, piece) + place.chunk_offset * elem,
+               place.n * elem);
+    }
+}
+
+static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                     const void *values) {
+    zf_instance_t *inst = io->inst;
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(inst->params[matrix->param].grad_dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    zfi_piece_walk_start(&walk, inst, number, first, n);
+    while (zfi_piece_walk_next(&walk, &place)) {
+        int32_t piece = zfi_window_slot_of(inst, place.chunk, step);
+        memcpy(zfi_piece(inst, piece) + place.chunk_offset * elem, (const unsigned char *)values + place.at * elem,
+               place.n * elem);
+    }
+}
+
+/* ---- what the model reads -----------------------------------------------------------------------------------------
+ */
+
+static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    return !io->inst->device->shows_state(io->inst, number);
+}
+
+static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    io->inst->device->get_visible(io->inst, number, first, n, out);
+}
+
+static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                        const void *values) {
+    const zfi_matrix_t *matrix = &io->inst->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(io->inst->params[matrix->param].dtype);
+    (void)step;
+    memcpy(io->overlay[number] + first * elem, values, n * elem);
+}
+
+/* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
+static const zfi_close_t *due_of(const zf_instance_t *inst, uint32_t number) {
+    for (uint32_t i = 0; i < inst->n_due; i++)
+        if (inst->due[i].cohort == inst->plan.matrices[number].cohort &&
+            inst->due[i].first_job >= inst->skip_publish_below[number])
+            return &inst->due[i];
+    return NULL;
+}
+
+static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    return due_of(io->inst, number) != NULL && !ZFI_FAULT_PUBLISH_LOST_ON_SAVE;
+}
+
+static unsigned char *staged_chunk(const zf_instance_t *inst, const zfi_close_t *close, uint32_t chunk) {
+    uint64_t q = close->first_job + (chunk - inst->plan.cohorts[close->cohort].first_chunk);
+    return inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes;
+}
+
+static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    zf_instance_t *inst = io->inst;
+    const zfi_close_t *close = due_of(inst, number);
+    size_t elem = zfi_dtype_nbytes(inst->params[inst->plan.matrices[number].param].dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    (void)step;
+    zfi_piece_walk_start(&walk, inst, number, first, n);
+    while (close && zfi_piece_walk_next(&walk, &place))
+        memcpy((unsigned char *)out + place.at * elem,
+               staged_chunk(inst, close, place.chunk) + place.chunk_offset * elem, place.n * elem);
+}
+
+/* The closes themselves are made anew by the load (state_load.c) before their values come. */
+static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                        const void *values) {
+    zf_instance_t *inst = io->inst;
+    const zfi_close_t *close = due_of(inst, number);
+    size_t elem = zfi_dtype_nbytes(inst->params[inst->plan.matrices[number].param].dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    (void)step;
+    zfi_piece_walk_start(&walk, inst, number, first, n);
+    while (close && zfi_piece_walk_next(&walk, &place))
+        memcpy(staged_chunk(inst, close, place.chunk) + place.chunk_offset * elem,
+               (const unsigned char *)values + place.at * elem, place.n * elem);
+}
+
+const zfi_state_array_t zfi_state_arrays[] = {
+    {"w", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_w, put_w,
+     bad_f32},
+    {"m", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_m, put_m,
+     bad_f32},
+    {"v", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_v, put_v,
+     bad_second},
+    {"n", ZFI_ARRAY_COMPACT, ZFI_DTYPE_FIXED, ZFI_STATE_U32, n_counts, NULL, get_n, put_n, NULL},
+    {"selected", 0, ZFI_DTYPE_FIXED, ZFI_STATE_U8, per_channel, has_selected, get_selected, put_selected, bad_selected},
+    {"importance", 0, ZFI_DTYPE_FIXED, ZFI_STATE_F64, per_choosable, NULL, get_importance, put_importance,
+     bad_importance},
+    {"slot", ZFI_ARRAY_PER_STEP | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_GRAD, 0, per_element, has_slot, get_slot, put_slot,
+     bad_slot},
+    {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible, NULL},
+    {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish, NULL},
+};
+const uint32_t zfi_n_state_arrays = sizeof zfi_state_arrays / sizeof *zfi_state_arrays;
+
+const zfi_state_array_t *zfi_state_array_find(const char *name, size_t length) {
+    for (uint32_t i = 0; i < zfi_n_state_arrays; i++)
+        if (strlen(zfi_state_arrays[i].name) == length && strncmp(zfi_state_arrays[i].name, name, length) == 0)
+            return &zfi_state_arrays[i];
+    return NULL;
+}
+
+/* ---- clocks -------------------------------------------------------------------------------------------------------
+ */
+
+#define CLOCK(name, value)                                                                                             \
+    static uint64_t get_##name(const zf_instance_t *inst, uint32_t cohort) {                                           \
+        (void)cohort;                                                                                                  \
+        return value;                                                                                                  \
+    }                                                                                                                  \
+    static void put_##name(zf_instance_t *inst, uint32_t cohort, uint64_t x) {                                         \
+        (void)cohort;                                                                                                  \
+        value = x;                                                                                                     \
+    }
+CLOCK(t, inst->t)
+CLOCK(base, inst->clock_base)
+CLOCK(steps_before, inst->steps_before)
+CLOCK(waiting_choice, inst->waiting_choice)
+CLOCK(window_first, inst->window_first[cohort])
+CLOCK(last_choice, inst->last_choice[cohort])
+CLOCK(n_applied, inst->count.steps_applied)
+CLOCK(n_skipped, inst->count.steps_skipped)
+#undef CLOCK
+
+const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
+    [ZFI_CLOCK_T] = {"step", 0, get_t, put_t},
+    [ZFI_CLOCK_BASE] = {"clock_base", 0, get_base, put_base},
+    [ZFI_CLOCK_STEPS_BEFORE] = {"steps_before", 0, get_steps_before, put_steps_before},
+    [ZFI_CLOCK_N_APPLIED] = {"steps_applied", 0, get_n_applied, put_n_applied},
+    [ZFI_CLOCK_N_SKIPPED] = {"steps_skipped", 0, get_n_skipped, put_n_skipped},
+    [ZFI_CLOCK_WAITING_CHOICE] = {"waiting_choice", 0, get_waiting_choice, put_waiting_choice},
+    [ZFI_CLOCK_WINDOW_FIRST] = {"window_first", 1, get_window_first, put_window_first},
+    [ZFI_CLOCK_LAST_CHOICE] = {"last_choice", 1, get_last_choice, put_last_choice},
+};
+
+/* ---- steps --------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t n_present(const zfi_state_shape_t *shape) { return shape->n_params; }
+
+static void get_present(const zfi_state_io_t *io, const zfi_step_row_t *row, void *out) {
+    for (uint32_t i = 0; i < io->n_ids; i++)
+        ((uint8_t *)out)[i] = row->present[io->ids[i]];
+}
+
+static void put_present(const zfi_state_io_t *io, zfi_step_row_t *row, const void *values) {
+    for (uint32_t i = 0; i < io->n_ids; i++)
+        row->present[io->ids[i]] = ((const uint8_t *)values)[i];
+}
+
+static int bad_present(const zfi_state_shape_t *shape, const void *values) {
+    for (uint32_t i = 0; i < shape->n_params; i++)
+        if (((const uint8_t *)values)[i] > 1)
+            return 1;
+    return 0;
+}
+
+static uint64_t n_scalars(const zfi_state_shape_t *shape) {
+    (void)shape;
+    return ZFI_N_STEP_SCALARS;
+}
+
+/* What went into the step, and its report. Numbers of parameters are those of the checkpoint: order in its list. */
+static void get_scalars(const zfi_state_io_t *io, const zfi_step_row_t *row, void *out) {
+    const zfi_step_scalars_t *from = &row->scalars;
+    double bad = -1;
+    for (uint32_t i = 0; i < io->n_ids; i++)
+        if (io->ids[i] == from->nonfinite_param)
+            bad = i;
+    memcpy(out,
+           (double[ZFI_N_STEP_SCALARS]){from->applied, from->norm, from->clip_factor, from->s_exact, (double)from->s,
+                                        bad, row->n_present, row->report.skip_reason},
+           ZFI_N_STEP_SCALARS * sizeof(double));
+}
+
+static void put_scalars(const zfi_state_io_t *io, zfi_step_row_t *row, const void *values) {
+    const double *x = values;
+    uint32_t bad = x[5] >= 0 ? io->ids[(uint32_t)x[5]] : ZF_NO_ID;
+    row->scalars = (zfi_step_scalars_t){x[0] != 0, bad, x[1], x[2], x[3], (float)x[4]};
+    row->dev = row->scalars;
+    row->n_present = (uint32_t)x[6];
+    row->report = (zf_step_report_t){
+        .struct_size = sizeof row->report,
+        .has_report = 1,
+        .step = row->t + io->inst->steps_before,
+        .applied = row->scalars.applied,
+        .skip_reason = (int32_t)x[7],
+        .nonfinite_param = bad,
+        .n_present = row->n_present,
+        .grad_norm = x[1],
+        .clip_factor = x[2],
+        .n_skipped = io->inst->count.steps_skipped,
+    };
+}
+
+static int bad_scalars(const zfi_state_shape_t *shape, const void *values) {
+    const double *x = values;
+    if ((x[0] != 0 && x[0] != 1) || !(x[5] >= -1 && x[5] < shape->n_params) || x[5] != floor(x[5]))
+        return 1;
+    if (!(x[6] >= 0 && x[6] <= UINT32_MAX) || !(x[7] >= 0 && x[7] <= 1000))
+        return 1;
+    if (x[0] == 1 && (!isfinite(x[1]) || x[1] < 0 || !isfinite(x[3]) || !isfinite(x[4])))
+        return 1;
+    return (double)(float)x[4] != x[4] && !isnan(x[4]);
+}
+
+static uint64_t n_hyper(const zfi_state_shape_t *shape) { return 5u * (uint64_t)shape->n_groups; }
+
+static void get_hyper(const zfi_state_io_t *io, const zfi_step_row_t *row, void *out) {
+    double *to = out;
+    for (uint32_t i = 0; i < io->inst->n_groups; i++, to += 5) {
+        const zfi_hyper_t *h = &row->hyper[i];
+        memcpy(to, (double[5]){h->lr, h->beta1, h->beta2, h->eps, h->weight_decay}, 5 * sizeof *to);
+    }
+}
+
+static void put_hyper(const zfi_state_io_t *io, zfi_step_row_t *row, const void *values) {
+    const double *x = values;
+    for (uint32_t i = 0; i < io->inst->n_groups; i++, x += 5)
+        row->hyper[i] = (zfi_hyper_t){x[0], x[1], x[2], x[3], x[4]};
+}
+
+static int bad_hyper(const zfi_state_shape_t *shape, const void *values) {
+    const double *x = values;
+    for (uint32_t i = 0; i < shape->n_groups; i++, x += 5) {
+        zf_group_hyper_t h = {
+            .struct_size = sizeof h, .lr = x[0], .beta1 = x[1], .beta2 = x[2], .eps = x[3], .weight_decay = x[4]};
+        if (zfi_rule_check(&h, i, NULL))
+            return 1;
+    }
+    return 0;
+}
+
+const zfi_state_steps_t zfi_state_steps[ZFI_N_STATE_STEPS] = {
+    [ZFI_STEPS_PRESENT] = {"present", ZFI_STATE_U8, n_present, get_present, put_present, bad_present},
+    [ZFI_STEPS_SCALARS] = {"scalars", ZFI_STATE_F64, n_scalars, get_scalars, put_scalars, bad_scalars},
+    [ZFI_STEPS_HYPER] = {"hyper", ZFI_STATE_F64, n_hyper, get_hyper, put_hyper, bad_hyper},
+};

@@ -1,0 +1,92 @@
+/* tests/plugin/memory_store.c - see memory_store.h. */
+#include "memory_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fails(zt_memory_store_t *store) { return ++store->n_calls == store->fail_at; }
+
+zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name) {
+    for (int i = 0; i < store->n_blobs; i++)
+        if (strcmp(store->blobs[i].name, name) == 0)
+            return &store->blobs[i];
+    return NULL;
+}
+
+static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
+    zt_memory_store_t *store = ctx;
+    zt_blob_t *blob = zt_memory_store_find(store, name);
+    if (fails(store) || store->open >= 0)
+        return -5;
+    if (!blob) {
+        if (store->n_blobs == ZT_MOST_BLOBS)
+            return -28;
+        blob = &store->blobs[store->n_blobs++];
+        snprintf(blob->name, sizeof blob->name, "%s", name);
+    }
+    free(blob->data);
+    blob->data = malloc(nbytes + 1);
+    blob->nbytes = nbytes;
+    blob->at = 0;
+    store->open = (int)(blob - store->blobs);
+    return 0;
+}
+
+static int32_t write_some(void *ctx, const void *data, uint64_t nbytes) {
+    zt_memory_store_t *store = ctx;
+    zt_blob_t *blob;
+    if (fails(store) || store->open < 0)
+        return -28;
+    blob = &store->blobs[store->open];
+    if (nbytes > blob->nbytes - blob->at)
+        return -27;
+    memcpy(blob->data + blob->at, data, nbytes);
+    blob->at += nbytes;
+    return 0;
+}
+
+static int32_t end(void *ctx) {
+    zt_memory_store_t *store = ctx;
+    int is_whole = store->open >= 0 && store->blobs[store->open].at == store->blobs[store->open].nbytes;
+    store->open = -1;
+    return fails(store) || !is_whole ? -5 : 0;
+}
+
+static int32_t size(void *ctx, const char *name, uint64_t *out) {
+    zt_memory_store_t *store = ctx;
+    const zt_blob_t *blob = zt_memory_store_find(store, name);
+    if (fails(store) || !blob)
+        return -2;
+    *out = blob->nbytes;
+    return 0;
+}
+
+static int32_t read_some(void *ctx, const char *name, uint64_t offset, void *out, uint64_t nbytes) {
+    zt_memory_store_t *store = ctx;
+    const zt_blob_t *blob = zt_memory_store_find(store, name);
+    if (fails(store) || !blob || offset > blob->nbytes || nbytes > blob->nbytes - offset)
+        return -5;
+    memcpy(out, blob->data + offset, nbytes);
+    return 0;
+}
+
+void zt_memory_store_start(zt_memory_store_t *store) {
+    *store = (zt_memory_store_t){.table = {.struct_size = sizeof store->table,
+                                           .ctx = store,
+                                           .begin = begin,
+                                           .write = write_some,
+                                           .end = end,
+                                           .size = size,
+                                           .read = read_some},
+                                 .open = -1};
+}
+
+void zt_memory_store_clear(zt_memory_store_t *store) {
+    for (int i = 0; i < store->n_blobs; i++)
+        free(store->blobs[i].data);
+    store->n_blobs = store->n_calls = store->fail_at = 0;
+    store->open = -1;
+}
+
+void zt_memory_store_end(zt_memory_store_t *store) { zt_memory_store_clear(store); }

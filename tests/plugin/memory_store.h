@@ -1,0 +1,28 @@
+/* tests/plugin/memory_store.h - a host's store of blobs in memory, which can be told to fail at its n-th call. */
+#ifndef ZT_MEMORY_STORE_H
+#define ZT_MEMORY_STORE_H
+
+#include "zf/ext/state.h"
+
+enum { ZT_MOST_BLOBS = 8 };
+
+typedef struct zt_blob {
+    char name[64];
+    unsigned char *data;
+    uint64_t nbytes, at;
+} zt_blob_t;
+
+typedef struct zt_memory_store {
+    zf_state_store_t table;
+    zt_blob_t blobs[ZT_MOST_BLOBS];
+    int n_blobs, open;    /* open: blob being written, or -1 */
+    int n_calls, fail_at; /* call fail_at (from 1) fails; 0 = none */
+} zt_memory_store_t;
+
+void zt_memory_store_start(zt_memory_store_t *store);
+void zt_memory_store_end(zt_memory_store_t *store);
+/* Forgets what it holds; counts calls anew. */
+void zt_memory_store_clear(zt_memory_store_t *store);
+zt_blob_t *zt_memory_store_find(zt_memory_store_t *store, const char *name);
+
+#endif

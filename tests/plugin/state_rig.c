@@ -1,0 +1,176 @@
+/* tests/plugin/state_rig.c - see state_rig.h. */
+#define _GNU_SOURCE
+#include "state_rig.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const zt_shape_t zt_state_shapes[] = {
+    {.rows = 96, .cols = 80},
+    {.rows = 17},
+    {.rows = 64, .cols = 48, .is_bf16 = 1, .group = 1},
+    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+    {.rows = 0, .cols = 5},
+    {.rows = 31, .cols = 33, .flags = ZF_PARAM_NEVER_SELECTED},
+    {.rows = 12, .cols = 5, .flags = ZF_PARAM_FROZEN},
+    {.rows = 6, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED, .is_bf16 = 1},
+};
+const uint32_t zt_n_state_shapes = sizeof zt_state_shapes / sizeof *zt_state_shapes;
+
+const zf_state_ext_t *zt_state(const zt_rig_t *rig) {
+    const zf_state_ext_t *state = rig->zf->get_extension(ZF_EXT_STATE);
+    ck_assert_ptr_nonnull(state);
+    return state;
+}
+
+void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage) {
+    char config[1024];
+    snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n[log]\nlevel = error\n", zenflow);
+    zt_rig_start(rig, zt_state_shapes, zt_n_state_shapes);
+    for (uint32_t i = 0; i < rig->n_params && is_garbage; i++)
+        for (size_t k = 0; k < rig->params[i].n_elems * rig->params[i].elem_nbytes; k++)
+            if (!(rig->params[i].shape.flags & ZF_PARAM_FROZEN))
+                rig->params[i].visible[k] = (unsigned char)(k * 7 + i);
+    zt_rig_open(rig, config, 0);
+}
+
+void zt_state_open(zt_rig_t *rig, const char *zenflow) { zt_state_open_copy(rig, zenflow, 0); }
+
+void zt_state_steps(zt_rig_t *rig, int n) {
+    for (int k = 0; k < n; k++) {
+        uint64_t step = rig->step + 1;
+        for (uint32_t i = 0; i < rig->n_params; i++) {
+            zt_param_t *param = &rig->params[i];
+            if ((param->shape.flags & ZF_PARAM_FROZEN) || (step + i) % 5 == 0)
+                continue;
+            zt_rig_fill_grad(rig, i, step);
+            if (step % 7 == 0 && i == 2)
+                memset(param->grad, 0xFF, 2); /* bfloat16 NaN */
+            ZT_OK(rig, zt_rig_deliver(rig, i, 0, NULL));
+        }
+        for (int g = 0; g < ZT_MAX_GROUPS; g++)
+            rig->groups[g].lr = 1e-3 * (g + 1) / (1 + 0.01 * (double)step);
+        ZT_OK(rig, zt_rig_submit(rig, step % 3 ? 0 : ZF_STEP_WAIT, NULL));
+    }
+}
+
+/* ---- everything that can be read ----------------------------------------------------------------------------------
+ */
+
+static unsigned char *append(unsigned char *at, const void *from, size_t nbytes) {
+    memcpy(at, from, nbytes);
+    return at + nbytes;
+}
+
+unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
+    const zf_inspect_ext_t *inspect = rig->zf->get_extension(ZF_EXT_INSPECT);
+    zf_step_report_t report = {.struct_size = sizeof report};
+    size_t total = sizeof report;
+    unsigned char *out, *at;
+    for (uint32_t i = 0; i < rig->n_params; i++)
+        total += rig->params[i].n_elems * (8 + 4 * 5 + 1 + 8);
+    at = out = calloc(1, total);
+    ZT_OK(rig, rig->zf->quiesce(rig->inst, ZF_QUIESCE_DRAIN, &rig->err));
+    ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
+    report.stall_ns = report.window_closes = report.lost_overlap_nbytes = 0; /* of the instance, not of the run */
+    at = append(at, &report, sizeof report);
+    for (uint32_t i = 0; i < rig->n_params; i++) {
+        zt_param_t *param = &rig->params[i];
+        size_t n = param->n_elems;
+        zf_inspect_out_t state = {.struct_size = sizeof state, .n_elems = n};
+        zf_export_item_t item = {.struct_size = sizeof item, .id = param->id, .dst_nbytes = n * 4};
+        at = append(at, param->visible, n * param->elem_nbytes);
+        if (n == 0 || (param->shape.flags & ZF_PARAM_FROZEN))
+            continue;
+        item.dst = malloc(n * 4);
+        state.w = malloc(n * 4);
+        state.m = malloc(n * 4);
+        state.v = malloc(n * 4);
+        state.n = malloc(n * 4);
+        state.selected = malloc(n);
+        state.importance = malloc(n * 8);
+        ZT_OK(rig, inspect->read(rig->inst, param->id, &state, &rig->err));
+        ZT_OK(rig, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
+        at = append(at, item.dst, n * 4);
+        at = append(at, state.w, n * 4);
+        at = append(at, state.m, n * 4);
+        at = append(at, state.v, n * 4);
+        at = append(at, state.n, n * 4);
+        at = append(at, state.selected, n);
+        at = append(at, state.importance, n * 8);
+        free(item.dst);
+        free(state.w);
+        free(state.m);
+        free(state.v);
+        free(state.n);
+        free(state.selected);
+        free(state.importance);
+    }
+    *nbytes = total;
+    return out;
+}
+
+void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when) {
+    size_t n_a, n_b, at = 0;
+    unsigned char *x, *y;
+    for (uint32_t i = 0; i < a->n_params; i++) {
+        const zt_param_t *p = &a->params[i], *q = &b->params[i];
+        for (size_t k = 0; k < p->n_elems; k++)
+            ck_assert_msg(memcmp(p->visible + k * p->elem_nbytes, q->visible + k * p->elem_nbytes, p->elem_nbytes) == 0,
+                          "%s: visible of parameter %u differs at %zu", when, i, k);
+    }
+    x = zt_state_image(a, &n_a);
+    y = zt_state_image(b, &n_b);
+    ck_assert_uint_eq(n_a, n_b);
+    while (at < n_a && x[at] == y[at])
+        at++;
+    ck_assert_msg(at == n_a, "%s: images differ at byte %zu of %zu", when, at, n_a);
+    free(x);
+    free(y);
+}
+
+/* ---- saving and loading -------------------------------------------------------------------------------------------
+ */
+
+static char dir[64];
+
+static void remove_dir(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    if (system(command))
+        fprintf(stderr, "%s stays\n", dir);
+}
+
+const char *zt_state_dir(void) {
+    if (!*dir) {
+        snprintf(dir, sizeof dir, "test-state-XXXXXX");
+        ck_assert_ptr_nonnull(mkdtemp(dir));
+        atexit(remove_dir);
+    }
+    return dir;
+}
+
+static zf_state_args_t args_of(const zf_state_store_t *store, const char *path, uint32_t flags) {
+    return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .flags = flags, .path = path, .store = store};
+}
+
+zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
+                    zf_state_report_t *report) {
+    zf_state_args_t args = args_of(store, path, flags | ZF_STATE_NO_SYNC);
+    zf_state_report_t own = {.struct_size = sizeof own};
+    return zt_state(rig)->save(rig->inst, &args, report ? report : &own, &rig->err);
+}
+
+zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
+                    zf_state_report_t *report) {
+    zf_state_args_t args = args_of(store, path, flags);
+    zf_state_report_t own = {.struct_size = sizeof own};
+    zf_status_t st = zt_state(rig)->load(rig->inst, &args, report ? report : &own, &rig->err);
+    if (!st)
+        rig->step = report ? report->step : own.step;
+    return st;
+}

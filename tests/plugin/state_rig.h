@@ -1,0 +1,34 @@
+/* tests/plugin/state_rig.h - what the tests of checkpoints share: a model of every kind of parameter, runs that do not
+ * depend on weights, and the comparison of everything that can be read of two instances. */
+#ifndef ZT_STATE_RIG_H
+#define ZT_STATE_RIG_H
+
+#include "memory_store.h"
+#include "rig.h"
+#include "zf/ext/state.h"
+
+extern const zt_shape_t zt_state_shapes[];
+extern const uint32_t zt_n_state_shapes;
+
+const zf_state_ext_t *zt_state(const zt_rig_t *rig);
+/* Rig with the shapes above and this configuration (behind "[zenflow]\n"). */
+void zt_state_open(zt_rig_t *rig, const char *zenflow);
+/* Another instance in the same process for the same model; visible values are garbage where is_garbage. */
+void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage);
+/* Steps with holes and, at every seventh, a gradient that is not finite. */
+void zt_state_steps(zt_rig_t *rig, int n);
+/* Visible values, w, m, v, n, selection, importance, export, report: equal to the bit. Ends the test where they differ.
+ */
+void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when);
+/* A copy of all of it; free() it. */
+unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes);
+
+/* A directory of the test's own, removed at exit. */
+const char *zt_state_dir(void);
+
+zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
+                    zf_state_report_t *report);
+zf_status_t zt_load(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,
+                    zf_state_report_t *report);
+
+#endif

@@ -1,0 +1,111 @@
+/* tests/plugin/test_state.c - zf.state/1 within one process: N steps = n steps, save, load, N - n steps, in every mode
+ * and at every step of a window; compact checkpoints; other configurations; storage that fails. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state_rig.h"
+#include "suite.h"
+
+static const char *const configs[] = {
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2",
+    "topk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 1\nstagger = false",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 3\npublish_lag = 0",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = mean",
+    "topk_ratio = 0.5\nupdate_interval = 1\nselect_interval = 4\nfull_warm_up_rounds = 2",
+    "topk_ratio = 1\nupdate_interval = 5\nselect_interval = 1\nfull_warm_up_rounds = 1",
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+static zt_rig_t rig, copy;
+static zt_memory_store_t store;
+
+/* ---- exact --------------------------------------------------------------------------------------------------------
+ */
+
+/* Every number of steps from 0 to 12. */
+static void check_exact(int config) {
+    for (int n = 0; n <= 12; n++) {
+        zf_state_report_t saved = {.struct_size = sizeof saved}, loaded = {.struct_size = sizeof loaded};
+        char when[64];
+        snprintf(when, sizeof when, "configuration %d, saved after %d steps", config, n);
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, configs[config]);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, &saved));
+        zt_state_open_copy(&copy, configs[config], 1);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
+        ck_assert_int_eq(saved.is_exact, 1);
+        ck_assert_msg(loaded.is_exact == 1, "%s: taken as compact", when);
+        ck_assert_uint_eq(saved.step, (uint64_t)n);
+        ck_assert_uint_eq(loaded.step, (uint64_t)n);
+        ck_assert_uint_eq(loaded.n_params, 6);
+        zt_state_check_equal(&rig, &copy, when);
+        for (int k = 0; k < 9; k++) {
+            zt_state_steps(&rig, 1);
+            zt_state_steps(&copy, 1);
+            snprintf(when, sizeof when, "configuration %d, saved after %d, %d later", config, n, k + 1);
+            zt_state_check_equal(&rig, &copy, when);
+        }
+        ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_FLUSH, &copy.err));
+        zt_state_check_equal(&rig, &copy, "after FLUSH");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+
+START_TEST(exact_in_memory) {
+    for (int i = 0; i < N_CONFIGS; i++)
+        check_exact(i);
+}
+END_TEST
+
+/* A running instance goes back to where it was. */
+static void check_running(int config) {
+    for (int n = 3; n <= 8; n++) {
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, configs[config]);
+        zt_state_open(&copy, configs[config]);
+        zt_state_steps(&rig, n);
+        zt_state_steps(&copy, n);
+        ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
+        zt_state_steps(&copy, 1 + n % 4);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+        zt_state_check_equal(&rig, &copy, "went back");
+        zt_state_steps(&rig, 9);
+        zt_state_steps(&copy, 9);
+        zt_state_check_equal(&rig, &copy, "went on");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+
+START_TEST(exact_into_a_running_instance) {
+    for (int i = 0; i < N_CONFIGS; i++)
+        check_running(i);
+}
+END_TEST
+
+START_TEST(exact_in_a_directory) {
+    char path[128];
+    zf_state_report_t report = {.struct_size = sizeof report};
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    zt_state_open(&rig, configs[0]);
+    for (int k = 0; k < 3; k++) { /* each replaces the one before */
+        zt_state_steps(&rig, 3);
+        ZT_OK(&rig, zt_save(&rig, NULL, path, 0, &report));
+    }
+    zt_state_open_copy(&copy, configs[0], 1);
+    ZT_OK(&copy, zt_load(&copy, NULL, path, 0, &report));
+    ck_assert_uint_eq(report.step, 9);
+    zt_state_check_equal(&rig, &copy, "loaded from a directory");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+}
+END_TEST
+
+ZT_MAIN("state", exact_in_memory, exact_into_a_running_instance, exact_in_a_directory)
