@@ -454,6 +454,62 @@ class StatsExt(C.Structure):
     ]
 
 
+EXT_STATE = "zf.state/1"
+STATE_INDEX = "zf_state.json"
+STATE_COMPACT = 1
+STATE_PARTIAL = 2
+STATE_NO_SYNC = 4
+
+
+class StateStore(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("ctx", C.c_void_p),
+        ("begin", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint64)),
+        ("write", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint64)),
+        ("end", C.CFUNCTYPE(C.c_int32, C.c_void_p)),
+        ("size", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("read", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint64, C.c_void_p, C.c_uint64)),
+    ]
+
+
+class StateArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("flags", C.c_uint32),
+        ("path", C.c_char_p),
+        ("store", C.c_void_p),
+        ("note", C.c_char_p),
+    ]
+
+
+class StateReport(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("is_exact", C.c_int32),
+        ("step", C.c_uint64),
+        ("nbytes", C.c_uint64),
+        ("n_params", C.c_uint32),
+        ("n_missing", C.c_uint32),
+        ("n_extra", C.c_uint32),
+        ("note_nbytes", C.c_uint32),
+        ("drain_ns", C.c_uint64),
+    ]
+
+
+class StateExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("save", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("load", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("note", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint64, C.c_void_p)),
+        ("verify", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("weights", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_uint64, C.c_void_p)),
+    ]
+
+
 EXT_INSPECT = "zf.inspect/0"
 
 
@@ -506,6 +562,10 @@ LAYOUT = {
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
     "Stats": (208, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8)]),
     "StatsExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
+    "StateStore": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("begin", 16, 8), ("write", 24, 8), ("end", 32, 8), ("size", 40, 8), ("read", 48, 8)]),
+    "StateArgs": (32, [("struct_size", 0, 4), ("flags", 4, 4), ("path", 8, 8), ("store", 16, 8), ("note", 24, 8)]),
+    "StateReport": (48, [("struct_size", 0, 4), ("is_exact", 4, 4), ("step", 8, 8), ("nbytes", 16, 8), ("n_params", 24, 4), ("n_missing", 28, 4), ("n_extra", 32, 4), ("note_nbytes", 36, 4), ("drain_ns", 40, 8)]),
+    "StateExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("save", 8, 8), ("load", 16, 8), ("note", 24, 8), ("verify", 32, 8), ("weights", 40, 8)]),
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
 }
