@@ -63,8 +63,8 @@ typedef struct za_figures {
     za_spread_t curve;                       /* the same of the loss over all steps */
     za_spread_t to_default;                  /* loss of the last quarter to the default's of the same seed */
     double quarter_loss, dev_metric, to_dev; /* to_dev: dev metric - AdamW's, points */
-    double link, host, stall_us;             /* bytes per parameter and step; bytes per parameter */
-    int has_failed;                          /* a run ended with a failure: no figure counts */
+    double link, host, stall_us;
+    int has_failed; /* a run ended with a failure: no figure counts */
 } za_figures_t;
 
 za_figures_t za_figures(const za_ablation_t *a, const zg_result_t *results, size_t rate, size_t arm);

@@ -132,7 +132,7 @@ static void put_markdown(FILE *file, const view_t *v) {
     (void)fputs(
         "Losses are training losses relative to AdamW's of the same seeds: mean (smallest .. largest of a seed); dev "
         "in points against AdamW's,\nlink in bytes per parameter and step, host in bytes per parameter, stall in "
-        "us per step, these at the first rate.\n\n",
+        "us per step (the least of the seeds), these at the first rate.\n\n",
         file);
     put_head(file, a);
     for (size_t i = 0; i < a->n_choices; i++)
