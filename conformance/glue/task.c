@@ -11,7 +11,7 @@ static const glue_task_t task_table[] = {
      .metric = GLUE_ACCURACY, .second_metric = GLUE_NO_METRIC, .margin = 1.0, .fine_tune_steps = 2000, .max_tokens = 128},
     {.name = "cola", .folder = "CoLA", .dev_file = "dev.tsv", .has_header = 0, .min_columns = 4,
      .text_a = 3, .text_b = GLUE_NO_COLUMN, .label = 1, .n_labels = 2, .labels = {"0", "1"},
-     .metric = GLUE_MATTHEWS, .second_metric = GLUE_NO_METRIC, .margin = 1.0, .fine_tune_steps = 1500, .max_tokens = 128},
+     .metric = GLUE_MATTHEWS, .second_metric = GLUE_NO_METRIC, .margin = 1.0, .fine_tune_steps = 1000, .max_tokens = 128},
     {.name = "mrpc", .folder = "MRPC", .dev_file = "dev.tsv", .has_header = 1, .min_columns = 5,
      .text_a = 3, .text_b = 4, .label = 0, .n_labels = 2, .labels = {"0", "1"},
      .metric = GLUE_ACCURACY, .second_metric = GLUE_F1, .margin = 1.0, .fine_tune_steps = 600, .max_tokens = 128},
