@@ -12,7 +12,7 @@ unscales), early shipping is switched off, since each would travel twice.
 
 Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
 ctypes object. Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage
-are held until then.
+are held until then. With fetch=True step() returns before that: it waits for the fence of the last bucket instead.
 """
 import ctypes as C
 import logging
@@ -99,8 +99,9 @@ class GradientFeed:
             self._fill_descriptor(self._tensors[i], i, declared)
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
         self._record = errors.new_record()
+        self._fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence), kind=_abi.FENCE_NONE)
         self._arguments = (C.addressof(self._items), C.sizeof(_abi.GradItem), C.addressof(self.instance.stream),
-                           C.addressof(self._record))
+                           C.addressof(self._fence) if self.instance.is_fetching else None, C.addressof(self._record))
 
     def _fill_descriptor(self, out, i, declared):
         out.struct_size, out.nbytes = C.sizeof(_abi.Tensor), self.nbytes[i]
@@ -226,12 +227,12 @@ class GradientFeed:
         n, ids = self._pending, self._pending_ids
         if n == 0:
             return
-        items, item_nbytes, stream, record = self._arguments
+        items, item_nbytes, stream, fence, record = self._arguments
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
         instance = self.instance
         if instance.is_closed:
             raise errors.StateError("grads_ready: this optimizer was closed")
-        status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, None, record)
+        status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, fence, record)
         if status < 0:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
                 self.version[i] = self.fired_at[i] = -1
@@ -339,8 +340,10 @@ class GradientFeed:
                 self.version[i] = self.fired_at[i] = -1
 
     def end_step(self):
-        """The step is done and reported: nothing is being read any more."""
+        """The step is done and reported, or the fence waited for: nothing is being read any more."""
         with self.lock:
+            if self.instance.is_fetching:
+                self.instance.wait(self._fence)
             n = len(self.held)
             self.held[:], self.held_storage[:] = [None] * n, [None] * n
             self.released.clear()
