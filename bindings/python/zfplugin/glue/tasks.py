@@ -36,8 +36,8 @@ class Task:
 TASKS = {
     t.name: t
     for t in (
-        Task("sst2", "SST-2", (0,), 1, ("0", "1"), ("accuracy",), max_length=66),
-        Task("cola", "CoLA", (3,), 1, ("0", "1"), ("matthews",), has_header=False, max_length=47, steps=534),
+        Task("sst2", "SST-2", (0,), 1, ("0", "1"), ("accuracy",), max_length=66, steps=300),
+        Task("cola", "CoLA", (3,), 1, ("0", "1"), ("matthews",), has_header=False, max_length=47, steps=500),
         Task("mrpc", "MRPC", (3, 4), 0, ("0", "1"), ("accuracy", "f1"), max_length=103, steps=230),
         Task("rte", "RTE", (1, 2), 3, ENTAILMENT, ("accuracy",)),
         Task("qnli", "QNLI", (1, 2), 3, ENTAILMENT, ("accuracy",)),

@@ -22,10 +22,10 @@ class Settings:
     """What the arms of a comparison share."""
 
     model: str
-    lr: float = 5e-5
+    lr: float = 1e-4
     weight_decay: float = 0.01
     clip: float = 1.0
-    batch: int = 32
+    batch: int = 16
     steps: int = 400
     warm_up: float = 0.1  # share of the steps in which the rate rises
     # autocast: weights and gradients in float32, matrix products in bfloat16 (torch.autocast); float32: all in float32;
