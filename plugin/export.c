@@ -9,6 +9,7 @@
 #include "hooks.h"
 #include "instance.h"
 #include "offload/replay.h"
+#include "offload/replay_columns.h"
 #include "quiesce.h"
 #include "struct.h"
 #include "window.h"
@@ -20,7 +21,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 typedef struct export_work {
     zf_instance_t *inst;
     float **dst;    /* [n_params] caller memory, or NULL: not asked for */
-    float *scratch; /* w, m, v and mean of one chunk */
+    float *scratch; /* w, m, v of one chunk, and what mean mode needs */
     zf_status_t status;
 } export_work_t;
 
@@ -108,13 +109,15 @@ static zf_status_t run_on_control(zf_instance_t *inst, zfi_queue_fn fn, void *wo
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
     export_work_t work = {.inst = inst};
+    uint64_t piece; /* most elements of a chunk */
     zf_status_t st = zfi_enter(inst, AT_REST, "export_params", err);
     if (st)
         return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
     if (!st) {
+        piece = inst->plan.piece_nbytes / 2;
         work.dst = calloc(inst->n_params, sizeof *work.dst);
-        work.scratch = malloc(4u * (uint64_t)inst->plan.piece_nbytes / 2u * sizeof(float));
+        work.scratch = malloc((3 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
         if (!work.dst || !work.scratch)
             st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
     }

@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "fault.h"
+#include "offload/replay_columns.h"
 
 enum { MOST_SLOTS = 64, SEGMENTS_AHEAD = 4 };
 
@@ -155,24 +156,33 @@ static int channels_alike(const zf_instance_t *inst, const zfi_close_t *close, c
     return n[a] == n[b] && is_by_mean(inst, close, matrix, a) == is_by_mean(inst, close, matrix, b);
 }
 
-/* The longest run from `offset` on whose channels are alike. */
+/* The run from `offset` on: all that is left, or the rest of one row that is a channel. */
 static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
                       const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
     uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
-    uint64_t first = matrix->channels_are_rows ? row : col, end = matrix->cols;
+    uint64_t first = matrix->channels_are_rows ? row : col;
     run_t run = {.offset = offset,
                  .n_before = inst->hs.n[matrix->channel_base + first],
                  .by_mean = is_by_mean(inst, close, matrix, first)};
     uint64_t length = segment->n_elems - offset;
-    if (!all_alike) {
-        if (!matrix->channels_are_rows)
-            for (end = col + 1; end < matrix->cols && channels_alike(inst, close, matrix, first, end);)
-                end++;
-        if (end - col < length)
-            length = end - col;
-    }
+    if (!all_alike && matrix->cols - col < length)
+        length = matrix->cols - col;
     run.n_elems = (uint32_t)length;
     return run;
+}
+
+static uint64_t replay_columns(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
+                               const slots_t *slots, const zfi_replay_target_t *target) {
+    zfi_hyper_t hyper[MOST_SLOTS];
+    float s[MOST_SLOTS];
+    zfi_replay_columns_t job = {inst, close, segment, slots->grads, hyper, s, slots->n, target};
+    for (uint32_t k = 0; k < slots->n; k++) {
+        hyper[k] = slots->rows[k]->hyper[slots->group];
+        if (ZFI_FAULT_LAST_LR_FOR_ALL)
+            hyper[k].lr = slots->rows[slots->n - 1]->hyper[slots->group].lr;
+        s[k] = slots->rows[k]->scalars.s;
+    }
+    return zfi_replay_columns(&job);
 }
 
 static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
@@ -182,6 +192,10 @@ static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *clos
     int all_alike = 1;
     for (uint64_t c = 1; c < matrix->n_channels && all_alike; c++)
         all_alike = channels_alike(inst, close, matrix, 0, c);
+    if (slots->n == 0)
+        all_alike = 1; /* nothing is updated */
+    if (!all_alike && !matrix->channels_are_rows)
+        return replay_columns(inst, close, segment, slots, target);
     for (uint32_t offset = 0; offset < segment->n_elems && (bad == UINT64_MAX || ZFI_FAULT_SKIPPED_REPLAYED);) {
         run_t run = next_run(inst, close, segment, matrix, all_alike, offset);
         bad = replay_run(inst, segment, &run, slots, target);

@@ -8,7 +8,7 @@
 typedef struct zfi_replay_target {
     float *w, *m, *v;       /* [chunk elements] */
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
-    float *scratch;         /* [chunk elements] mean mode; else unused */
+    float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
     int is_rehearsal;       /* export: neither counts nor poisons */
 } zfi_replay_target_t;
 

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "offload/affinity.h"
 #include "offload/replay.h"
+#include "offload/replay_columns.h"
 
 typedef struct pushed_close {
     zfi_close_t close;
@@ -32,7 +33,7 @@ typedef struct zfi_workers {
     uint8_t *is_done;               /* [n_flags] chunk job q % n_flags is replayed, prefix not yet past it */
     uint64_t n_flags, prefix;
     uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
-    float *scratch;       /* [n][largest chunk] mean mode */
+    float *scratch;       /* [n][scratch_elems] mean mode */
     uint64_t scratch_elems;
     uint32_t n_started;
 } zfi_workers_t;
@@ -184,7 +185,7 @@ static zfi_workers_t *new_workers(zf_instance_t *inst, uint32_t n) {
     workers->is_done = calloc(workers->n_flags, 1);
     workers->cohort_end = calloc(inst->plan.n_cohorts, sizeof *workers->cohort_end);
     if (zfi_is_mean(inst)) {
-        workers->scratch_elems = inst->plan.piece_nbytes / 2;
+        workers->scratch_elems = zfi_replay_columns_scratch(inst->plan.piece_nbytes / 2);
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
     }
     if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&

@@ -1,6 +1,7 @@
 /* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode, and
  * a weight that overflows. */
 #include "offload/replay.h"
+#include "offload/replay_columns.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static void start(const char *config) {
             if (zfi_row(inst, t)->present[p])
                 fill_slots(p, t);
     }
-    scratch = calloc(inst->plan.piece_nbytes, sizeof *scratch);
+    scratch = calloc(zfi_replay_columns_scratch(inst->plan.piece_nbytes / 2), sizeof *scratch);
     visible = calloc(inst->plan.n_state_elems, 4);
     ck_assert(scratch && visible);
 }
