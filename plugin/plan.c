@@ -51,8 +51,7 @@ static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double
     return k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
-/* Whether topk_ratio = auto decides how many channels are selected. */
-static int is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
+int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
     return zfi_config_is_topk_auto(config) && n_channels > 1 && param->ndim - param->n_batch_axes > 1 &&
            !(param->flags & (ZF_PARAM_NEVER_SELECTED | ZF_PARAM_ALWAYS_SELECTED));
 }
@@ -67,7 +66,7 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
-    if (is_open(config, param, out->n_channels)) {
+    if (zfi_plan_is_open(config, param, out->n_channels)) {
         out->k = 0;
         out->k_most = out->n_channels;
         out->is_choosable = 1;

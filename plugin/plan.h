@@ -77,6 +77,9 @@ typedef struct zfi_plan {
     double slots_peak, slots_mean; /* per parameter, in units of one full gradient */
 } zfi_plan_t;
 
+/* [any-thread] Whether topk_ratio = auto decides how many channels of a matrix of this parameter are selected. */
+int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels);
+
 /* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);

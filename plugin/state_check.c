@@ -82,6 +82,8 @@ static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
         return bad(err, "config", "it does not go with the number of cohorts or the kind of counts");
     if (base < warm_up || (base > warm_up && base > t))
         return bad(err, "clocks", "clock_base is not in the run's past");
+    if (saved->clocks[ZFI_CLOCK_EPOCH_END][0] > t + 1)
+        return bad(err, "clocks", "epoch_end is not in the run's past");
     for (uint32_t c = 0; c < saved->n_cohorts && !st; c++) {
         st = check_window(saved, c, err);
         if (saved->clocks[ZFI_CLOCK_LAST_CHOICE][c] > newest)
@@ -153,6 +155,9 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
         return bad(err, param->param.name,
                    "the selection or its importance is missing, or there before the first choice");
+    if (matrix->is_choosable && (matrix->k > 0) != has_choice &&
+        zfi_plan_is_open(&saved->config, &param->param, matrix->n_channels))
+        return bad(err, param->param.name, "the number of selected channels is decided at the first choice");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
         (first != t + 1 || t <= saved->config.full_warm_up_rounds || saved->config.publish_lag == 0))
         return bad(err, param->param.name, "values are to be published where no window has closed");

@@ -10,6 +10,7 @@
 #include "config_table.h"
 #include "deliver.h"
 #include "error.h"
+#include "memory.h"
 #include "state.h"
 #include "tensor.h"
 #include "window.h"
@@ -121,9 +122,11 @@ static int config_differs(loader_t *loader) {
     return 0;
 }
 
-static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here) {
+/* is_open: topk_ratio = auto has decided k there, and has yet to decide it here or did so otherwise. */
+static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
     return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           saved->cohort != here->cohort || saved->k != here->k;
+           saved->cohort != here->cohort || saved->is_choosable != here->is_choosable ||
+           (saved->k != here->k && !is_open);
 }
 
 static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
@@ -131,8 +134,11 @@ static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const
     int differs = there->dtype != here->dtype || there->grad_dtype != here->grad_dtype || there->group != here->group ||
                   there->flags != here->flags || there->n_batch_axes != here->n_batch_axes ||
                   there->channels_are_rows != here->channels_are_rows || saved->n_matrices != here->n_matrices;
-    for (uint32_t m = 0; m < saved->n_matrices && !differs; m++)
-        differs = cut_differs(&saved->matrices[m], &loader->inst->plan.matrices[here->first_matrix + m]);
+    for (uint32_t m = 0; m < saved->n_matrices && !differs; m++) {
+        const zfi_matrix_t *matrix = &loader->inst->plan.matrices[here->first_matrix + m];
+        differs =
+            cut_differs(&saved->matrices[m], matrix, zfi_plan_is_open(&loader->inst->config, here, matrix->n_channels));
+    }
     if (differs)
         snprintf(loader->why, sizeof loader->why, "\"%.100s\" is declared or cut differently", here->name);
     return differs;
@@ -268,6 +274,24 @@ static void put_clocks(zf_instance_t *into, const loader_t *loader) {
     make_due(into, loader);
 }
 
+/* k of each matrix, which topk_ratio = auto may have decided; within what the plan has room for. */
+static zf_status_t put_choice_sizes(const loader_t *loader, zf_instance_t *into, zf_error_t *err) {
+    uint64_t n_elems = 0;
+    for (uint32_t p = 0; p < loader->saved.n_params; p++)
+        for (uint32_t m = 0; m < loader->saved.params[p].n_matrices; m++) {
+            zfi_matrix_t *matrix = &into->plan.matrices[into->params[loader->ids[p]].first_matrix + m];
+            matrix->k = loader->saved.params[p].matrices[m].k;
+            n_elems += matrix->k * zfi_channel_elems(matrix);
+        }
+    if (n_elems > into->plan.n_sel_elems)
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                         "its matrices select %" PRIu64 " elements, [zenflow] max_topk_ratio allows %" PRIu64
+                         "; the checkpoint was changed or is damaged",
+                         n_elems, into->plan.n_sel_elems);
+    zfi_memory_place_selected(into);
+    return ZF_OK;
+}
+
 static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zf_status_t st = zfi_replace_begin(loader->inst, NULL, 0, 0, &replacement, err);
@@ -276,7 +300,9 @@ static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
         return st;
     io = (zfi_state_io_t){
         .inst = replacement.into, .overlay = replacement.overlay, .ids = loader->ids, .n_ids = loader->saved.n_params};
-    put_clocks(replacement.into, loader);
+    st = put_choice_sizes(loader, replacement.into, err);
+    if (!st)
+        put_clocks(replacement.into, loader);
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
         const zfi_saved_param_t *param = &loader->saved.params[p];
         uint32_t first_matrix = replacement.into->params[loader->ids[p]].first_matrix;

@@ -173,7 +173,13 @@ static void begin_again(zf_instance_t *inst) {
     memset(inst->sel.importance, 0, inst->plan.n_sums * sizeof(double));
     memset(inst->sel.n_enter, 0, inst->plan.n_matrices * sizeof *inst->sel.n_enter);
     memset(inst->last_choice, 0, inst->plan.n_cohorts * sizeof *inst->last_choice);
-    inst->t = inst->steps_before = inst->waiting_choice = 0;
+    inst->t = inst->steps_before = inst->waiting_choice = inst->epoch_end = 0;
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        if (zfi_plan_is_open(&inst->config, &inst->params[matrix->param], matrix->n_channels))
+            matrix->k = 0;
+    }
+    zfi_memory_place_selected(inst);
     inst->n_due = 0;
     atomic_store(&inst->count.steps_applied, 0);
     atomic_store(&inst->count.steps_skipped, 0);

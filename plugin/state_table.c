@@ -389,6 +389,7 @@ CLOCK(t, inst->t)
 CLOCK(base, inst->clock_base)
 CLOCK(steps_before, inst->steps_before)
 CLOCK(waiting_choice, inst->waiting_choice)
+CLOCK(epoch_end, inst->epoch_end)
 CLOCK(window_first, inst->window_first[cohort])
 CLOCK(last_choice, inst->last_choice[cohort])
 CLOCK(n_applied, inst->count.steps_applied)
@@ -402,6 +403,7 @@ const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS] = {
     [ZFI_CLOCK_N_APPLIED] = {"steps_applied", 0, get_n_applied, put_n_applied},
     [ZFI_CLOCK_N_SKIPPED] = {"steps_skipped", 0, get_n_skipped, put_n_skipped},
     [ZFI_CLOCK_WAITING_CHOICE] = {"waiting_choice", 0, get_waiting_choice, put_waiting_choice},
+    [ZFI_CLOCK_EPOCH_END] = {"epoch_end", 0, get_epoch_end, put_epoch_end},
     [ZFI_CLOCK_WINDOW_FIRST] = {"window_first", 1, get_window_first, put_window_first},
     [ZFI_CLOCK_LAST_CHOICE] = {"last_choice", 1, get_last_choice, put_last_choice},
 };

@@ -54,7 +54,7 @@ void zt_state_steps(zt_rig_t *rig, int n) {
         }
         for (int g = 0; g < ZT_MAX_GROUPS; g++)
             rig->groups[g].lr = 1e-3 * (g + 1) / (1 + 0.01 * (double)step);
-        ZT_OK(rig, zt_rig_submit(rig, step % 3 ? 0 : ZF_STEP_WAIT, NULL));
+        ZT_OK(rig, zt_rig_submit(rig, (step % 3 ? 0 : ZF_STEP_WAIT) | (step % 4 == 2 ? ZF_STEP_EPOCH_END : 0), NULL));
     }
 }
 
