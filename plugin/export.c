@@ -36,12 +36,19 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     zf_instance_t *inst = work->inst;
     const zfi_chunk_t *chunk = &inst->plan.chunks[number];
     uint64_t n = chunk->n_elems;
-    zfi_replay_target_t target = {work->scratch, work->scratch + n,     work->scratch + 2 * n,
-                                  NULL,          work->scratch + 3 * n, 1};
+    size_t moment = zfi_moment_nbytes(inst);
+    zfi_replay_target_t target = {work->scratch,
+                                  inst->hs.m ? work->scratch + n : NULL,
+                                  inst->hs.v ? work->scratch + 2 * n : NULL,
+                                  NULL,
+                                  work->scratch + 3 * n,
+                                  1};
     zf_status_t st;
     memcpy(target.w, inst->hs.w + chunk->state_base, n * sizeof(float));
-    memcpy(target.m, inst->hs.m + chunk->state_base, n * sizeof(float));
-    memcpy(target.v, inst->hs.v + chunk->state_base, n * sizeof(float));
+    if (target.m)
+        memcpy(target.m, zfi_moment_at(inst, inst->hs.m, chunk->state_base), n * moment);
+    if (target.v)
+        memcpy(target.v, zfi_moment_at(inst, inst->hs.v, chunk->state_base), n * moment);
     st = zfi_replay_chunk(inst, window, number, &target);
     for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments && !st; i++) {
         const zfi_segment_t *segment = &inst->plan.segments[i];
@@ -156,9 +163,9 @@ static void inspect_element(const zf_instance_t *inst, uint32_t number, uint64_t
     if (out->w)
         out->w[at] = inst->hs.w[from];
     if (out->m)
-        out->m[at] = inst->hs.m[from];
+        out->m[at] = zfi_moment(inst, inst->hs.m, from);
     if (out->v)
-        out->v[at] = inst->hs.v[from];
+        out->v[at] = zfi_moment(inst, inst->hs.v, from);
     if (out->n)
         out->n[at] = zfi_is_mean(inst) ? inst->hs.n[matrix->channel_base + channel] : inst->hs.n[number];
     if (out->selected)

@@ -148,8 +148,9 @@ typedef struct zfi_grad_state {
 
 /* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. */
 typedef struct zfi_host_state {
-    float *w, *m, *v; /* [plan.n_state_elems] */
-    uint32_t *n;      /* applied updates: [n_matrices], or in mean mode [n_channels] */
+    float *w;             /* [plan.n_state_elems] */
+    unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
+    uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
 } zfi_host_state_t;
 
 /* Slot pool. The host's thread alone allocates and frees, by the schedule: a freed piece may be written again once the
@@ -178,12 +179,12 @@ typedef struct zfi_selection {
     uint64_t *order;      /* [3 x max channels] scratch of the choice: ranked channels and a mask */
     uint64_t enter_block; /* blocks produced so far */
     uint64_t last_choice; /* step of the newest choice of any cohort */
-    float *staging;       /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] host side */
+    float *staging;       /* [ZFI_ENTER_BLOCKS][zfi_enter_arrays()][ZFI_ENTER_ELEMS] host side */
 } zfi_selection_t;
 
 /* What lives on the device. */
 typedef struct zfi_device_state {
-    float *w, *m, *v;                   /* [n_sel_elems] compact, run ahead */
+    float *w, *m, *v;                   /* [n_sel_elems] compact, run ahead; m, v NULL where the rule has none */
     unsigned char *grad;                /* [n_sel_grad_nbytes] compact gradient of this step */
     uint64_t *grad_base;                /* [n_matrices] byte offset into grad (host memory); follows k */
     uint32_t *index;                    /* [n_index] */
@@ -193,7 +194,7 @@ typedef struct zfi_device_state {
     double *sum_squares;                /* [n_params] of this step */
     uint8_t *has_nonfinite;             /* [n_params] */
     unsigned char *ring;                /* [ZFI_RING_CHUNKS][publish_piece_nbytes] */
-    float *enter;                       /* [ZFI_ENTER_BLOCKS][3][ZFI_ENTER_ELEMS] */
+    float *enter;                       /* [ZFI_ENTER_BLOCKS][zfi_enter_arrays()][ZFI_ENTER_ELEMS] */
     uint64_t enter_block;               /* blocks taken so far */
     zfi_scalars_t *scalars;             /* [max k_most] scratch: mean mode's scalars per channel */
     zfi_stats_matrix_t *stats_matrices; /* [n_matrices] scratch of ship */
@@ -216,6 +217,7 @@ struct zf_instance {
     uint64_t magic;
     const zf_host_t *host;
     zfi_config_t config;
+    uint32_t rule; /* ZF_RULE_... */
     const zfi_kernels_t *kernels;
     const struct zfi_device_ops *device;
     uint32_t flags; /* ZF_CREATE_CAP_... */
@@ -269,8 +271,8 @@ struct zf_instance {
     uint64_t t;            /* submitted steps of this schedule */
     uint64_t steps_before; /* of the schedules before it: reports count on (compact load, bind_params again) */
     int has_loaded;        /* its state is not what the visible values and no step give */
-    uint64_t clock_base; /* SCHEDULE.md: b */
-    uint64_t epoch_end;  /* newest step that ended an epoch; 0 = none */
+    uint64_t clock_base;   /* SCHEDULE.md: b */
+    uint64_t epoch_end;    /* newest step that ended an epoch; 0 = none */
     uint64_t next_job;
     uint64_t *window_first, *last_choice; /* [n_cohorts] */
     uint32_t *window_table;               /* [n_cohorts] */
@@ -302,6 +304,38 @@ static inline int32_t *zfi_slot_table(const zf_instance_t *inst, uint32_t chunk,
 }
 static inline unsigned char *zfi_piece(const zf_instance_t *inst, int32_t piece) {
     return inst->slots.pieces + (uint64_t)piece * inst->plan.piece_stride;
+}
+/* Moments that the rule keeps per element: 0, 1 (m) or 2 (m, v). */
+static inline uint32_t zfi_n_moments(const zf_instance_t *inst) {
+    return zfi_rule_has_v((zfi_rule_t)inst->rule) ? 2 : 1;
+}
+/* Arrays that an entering channel brings: w and its moments. */
+static inline uint32_t zfi_enter_arrays(const zf_instance_t *inst) { return 1u + zfi_n_moments(inst); }
+static inline size_t zfi_moment_nbytes(const zf_instance_t *inst) {
+    return zfi_moments_nbytes((zfi_moments_t)inst->config.moments);
+}
+/* Address of moment i of an array of moments; NULL of none. */
+static inline void *zfi_moment_at(const zf_instance_t *inst, void *moments, uint64_t i) {
+    return moments ? (unsigned char *)moments + i * zfi_moment_nbytes(inst) : NULL;
+}
+/* Its value; 0 of none. */
+static inline float zfi_moment(const zf_instance_t *inst, const void *moments, uint64_t i) {
+    if (!moments)
+        return 0.0f;
+    return inst->config.moments == ZFI_MOMENTS_F32 ? ((const float *)moments)[i]
+                                                   : zfi_bf16_to_f32(((const uint16_t *)moments)[i]);
+}
+/* Moments [first, first + n) as fp32 (zeros of none), and back: to nearest even where they are kept in bf16. */
+static inline void zfi_moments_get(const zf_instance_t *inst, const void *moments, uint64_t first, uint64_t n,
+                                   float *out) {
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = zfi_moment(inst, moments, first + i);
+}
+static inline void zfi_moments_put(const zf_instance_t *inst, void *moments, uint64_t first, uint64_t n,
+                                   const float *values) {
+    if (moments)
+        inst->kernels->narrow(zfi_moment_at(inst, moments, first),
+                              inst->config.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16, values, n);
 }
 /* Elements of one selected channel of a matrix. */
 static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {

@@ -29,9 +29,11 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
                          "norm_group = %u: adding up norms of several "
                          "instances is not in this version; 0",
                          args->norm_group);
-    if (args->rule != ZF_RULE_ADAMW || args->rule_callback)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
-                         "rule = %u: this version has AdamW (0) only, and no callback", args->rule);
+    if (args->rule > ZF_RULE_LION)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 4 (Lion)",
+                         args->rule);
+    if (args->rule_callback)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback is given with rule = %u", args->rule);
     if (args->device_type != ZF_DEVICE_CPU || args->device_id != 0)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "device type %d, id %d: this version has the CPU backend only (1, "
@@ -125,6 +127,7 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     inst->host = args.host;
     inst->flags = args.flags;
+    inst->rule = args.rule;
     inst->device_type = args.device_type;
     inst->device = &zfi_device_cpu;
     pthread_mutex_init(&inst->poison_lock, NULL);

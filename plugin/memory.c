@@ -19,6 +19,11 @@ static uint64_t n_counts(const zf_instance_t *inst, uint64_t per_channel) {
     return zfi_is_mean(inst) ? per_channel : inst->plan.n_matrices;
 }
 
+/* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
+static void *take_moment(const zf_instance_t *inst, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
+    return which <= zfi_n_moments(inst) ? zfi_arena_take(arena, n, nbytes) : NULL;
+}
+
 static void lay_out_rows(zf_instance_t *inst, zfi_arena_t *arena) {
     uint32_t n_cohorts = inst->plan.n_cohorts;
     inst->n_rows = inst->config.update_interval + inst->config.max_steps_ahead + 16;
@@ -46,7 +51,7 @@ static void lay_out_selection(zf_instance_t *inst, zfi_arena_t *arena) {
     sel->enter_n = zfi_arena_take(arena, zfi_is_mean(inst) ? plan->n_index : 0, sizeof *sel->enter_n);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
     sel->order = zfi_arena_take(arena, max_channels(plan), 3 * sizeof *sel->order);
-    sel->staging = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS, sizeof(float));
+    sel->staging = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * zfi_enter_arrays(inst) * ZFI_ENTER_ELEMS, sizeof(float));
 }
 
 static void lay_out_clocks(zf_instance_t *inst, zfi_arena_t *arena) {
@@ -68,8 +73,8 @@ static void lay_out_host(zf_instance_t *inst, zfi_arena_t *arena, zf_layout_t *o
     const zfi_plan_t *plan = &inst->plan;
     uint64_t before = arena->used_nbytes;
     inst->hs.w = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
-    inst->hs.m = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
-    inst->hs.v = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
+    inst->hs.m = take_moment(inst, arena, 1, plan->n_state_elems, zfi_moment_nbytes(inst));
+    inst->hs.v = take_moment(inst, arena, 2, plan->n_state_elems, zfi_moment_nbytes(inst));
     inst->hs.n = zfi_arena_take(arena, n_counts(inst, plan->n_channels), sizeof *inst->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -96,8 +101,8 @@ static void lay_out_device(zf_instance_t *inst, zfi_arena_t *arena) {
         if (plan->matrices[i].k_most > n_scalars)
             n_scalars = plan->matrices[i].k_most;
     dev->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
-    dev->m = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
-    dev->v = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
+    dev->m = take_moment(inst, arena, 1, plan->n_sel_elems, sizeof(float));
+    dev->v = take_moment(inst, arena, 2, plan->n_sel_elems, sizeof(float));
     dev->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes + 4u * plan->n_matrices, 1);
     dev->index = zfi_arena_take(arena, plan->n_index, sizeof *dev->index);
     dev->mask = zfi_arena_take(arena, plan->n_channels, 1);
@@ -107,7 +112,7 @@ static void lay_out_device(zf_instance_t *inst, zfi_arena_t *arena) {
     dev->sum_squares = zfi_arena_take(arena, inst->n_params, sizeof(double));
     dev->has_nonfinite = zfi_arena_take(arena, inst->n_params, 1);
     dev->ring = zfi_arena_take(arena, ZFI_RING_CHUNKS, plan->publish_piece_nbytes);
-    dev->enter = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS, sizeof(float));
+    dev->enter = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * zfi_enter_arrays(inst) * ZFI_ENTER_ELEMS, sizeof(float));
     dev->scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->scalars);
     dev->stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->stats_matrices);
 }

@@ -132,7 +132,7 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
     if (grad_dtype < 0)
         return zfi_error(err, ZF_ERR_DTYPE, "bind_params",
                          "parameter \"%s\": gradient data type code %u, %u bits, %u "
-                         "lanes; supported: float32, bfloat16",
+                         "lanes; supported: float32, bfloat16, float16",
                          decl->name, decl->grad_dtype.code, decl->grad_dtype.bits, decl->grad_dtype.lanes);
     param->grad_dtype = (zfi_dtype_t)grad_dtype;
     return ZF_OK;

@@ -112,6 +112,12 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
+static void clear_moment(const zf_instance_t *inst, const zfi_matrix_t *matrix, void *moments) {
+    if (moments)
+        memset(zfi_moment_at(inst, moments, matrix->state_base), 0,
+               matrix->rows * matrix->cols * zfi_moment_nbytes(inst));
+}
+
 static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &inst->params[id];
     uint64_t oldest = inst->t > inst->config.update_interval ? inst->t - inst->config.update_interval : 0;
@@ -123,8 +129,8 @@ static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
         inst->skip_publish_below[i] = inst->next_job;
         if (!(flags & ZF_CHANGED_RESET))
             continue;
-        memset(inst->hs.m + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
-        memset(inst->hs.v + matrix->state_base, 0, matrix->rows * matrix->cols * sizeof(float));
+        clear_moment(inst, matrix, inst->hs.m);
+        clear_moment(inst, matrix, inst->hs.v);
         if (zfi_is_mean(inst))
             memset(inst->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *inst->hs.n);
         else

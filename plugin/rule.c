@@ -1,4 +1,6 @@
-/* plugin/rule.c - the scalars of one update (contract in rule.h). AdamW: Loshchilov & Hutter, arXiv 1711.05101. */
+/* plugin/rule.c - the scalars of one update (contract in rule.h). AdamW: Loshchilov & Hutter, arXiv 1711.05101; Adam:
+ * Kingma & Ba, arXiv 1412.6980; Nesterov's momentum: Sutskever et al., ICML 2013; Lion: Chen et al., arXiv 2302.06675.
+ */
 #include "rule.h"
 
 #include <math.h>
@@ -16,9 +18,13 @@ double zfi_power(double b, uint32_t n) {
     return result;
 }
 
-static zfi_scalars_t adamw(const zfi_hyper_t *h, float s, uint32_t n) {
-    zfi_scalars_t out = {0};
+static int has_bias_correction(zfi_rule_t rule) { return rule == ZFI_RULE_ADAMW || rule == ZFI_RULE_ADAM; }
+
+/* What a rule does not read is filled all the same: one function, and no scalar that depends on who asks. */
+zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *h, float s, uint32_t n) {
+    zfi_scalars_t out;
     uint32_t power = ZFI_FAULT_WRONG_BIAS_CORRECTION ? n + 1 : n;
+    double correction = has_bias_correction(rule) ? 1.0 - zfi_power(h->beta1, power) : 1.0;
     out.s = s;
     out.b1 = (float)h->beta1;
     out.one_minus_b1 = (float)(1.0 - h->beta1);
@@ -26,17 +32,10 @@ static zfi_scalars_t adamw(const zfi_hyper_t *h, float s, uint32_t n) {
     out.one_minus_b2 = (float)(1.0 - h->beta2);
     out.inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - zfi_power(h->beta2, power)));
     out.eps = (float)h->eps;
-    out.neg_step = (float)(-h->lr / (1.0 - zfi_power(h->beta1, power)));
+    out.neg_step = (float)(-h->lr / correction);
     out.decay = (float)(1.0 - h->lr * h->weight_decay);
+    out.l2 = (float)h->weight_decay;
     return out;
-}
-
-static zfi_scalars_t (*const rules[])(const zfi_hyper_t *, float, uint32_t) = {
-    [ZFI_RULE_ADAMW] = adamw,
-};
-
-zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n) {
-    return rules[rule](hyper, s, n);
 }
 
 zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {

@@ -1,5 +1,5 @@
 /* plugin/rule.h - the scalars of one update from its hyper-parameters: the one place where update rules differ outside
- * the kernels. A new rule is a row in rule.c's table and a row in each kernel table. */
+ * the kernels. A new rule is a case in rule.c and a row in each kernel table. */
 #ifndef ZFI_RULE_H
 #define ZFI_RULE_H
 

@@ -103,14 +103,18 @@ static void gather_rect(const zf_instance_t *inst, const zfi_enter_rect_t *rect,
     const zfi_matrix_t *matrix = &inst->plan.matrices[rect->matrix];
     const uint32_t *channels = inst->sel.enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
+    uint32_t n_moments = zfi_n_moments(inst);
+    int is_reset = ZFI_FAULT_RESET_MOMENTS_AT_RESELECT && inst->sel.last_choice;
     for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
             uint64_t from = matrix->state_base + r * matrix->cols + c;
             out[at] = inst->hs.w[from];
-            out[n + at] = ZFI_FAULT_RESET_MOMENTS_AT_RESELECT && inst->sel.last_choice ? 0.0f : inst->hs.m[from];
-            out[2 * n + at] = ZFI_FAULT_RESET_MOMENTS_AT_RESELECT && inst->sel.last_choice ? 0.0f : inst->hs.v[from];
+            if (n_moments > 0)
+                out[n + at] = is_reset ? 0.0f : zfi_moment(inst, inst->hs.m, from);
+            if (n_moments > 1)
+                out[2 * n + at] = is_reset ? 0.0f : zfi_moment(inst, inst->hs.v, from);
         }
 }
 
@@ -127,9 +131,9 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, uint64_t choice_step, u
 
 /* The staged block, of so many elements, goes up. */
 static void send_block(zf_instance_t *inst, uint32_t n_elems) {
-    uint64_t at = inst->sel.enter_block % ZFI_ENTER_BLOCKS * 3u * ZFI_ENTER_ELEMS;
-    memcpy(inst->dev.enter + at, inst->sel.staging + at, n_elems * 3u * sizeof(float));
-    atomic_fetch_add(&inst->count.up_enter_nbytes, n_elems * 3u * sizeof(float));
+    uint64_t at = inst->sel.enter_block % ZFI_ENTER_BLOCKS * zfi_enter_arrays(inst) * ZFI_ENTER_ELEMS;
+    memcpy(inst->dev.enter + at, inst->sel.staging + at, n_elems * zfi_enter_arrays(inst) * sizeof(float));
+    atomic_fetch_add(&inst->count.up_enter_nbytes, n_elems * zfi_enter_arrays(inst) * sizeof(float));
     zfi_timeline_signal(&inst->enter_up, ++inst->sel.enter_block);
 }
 
@@ -145,7 +149,8 @@ static zf_status_t send_blocks(zf_instance_t *inst, const zfi_step_row_t *row) {
         if (rect.opens_block && wait_for_staging(inst, row->t, inst->sel.enter_block, first))
             return ZF_ERR_POISONED;
         gather_rect(inst, &rect,
-                    inst->sel.staging + (inst->sel.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) * 3u);
+                    inst->sel.staging + (inst->sel.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) *
+                                            zfi_enter_arrays(inst));
         staged = walk.fill;
     }
     if (staged)

@@ -45,10 +45,10 @@ static void carry_matrix(zf_instance_t *into, uint32_t number, const zfi_carried
         return;
     memcpy(into->hs.w + to->state_base + (first - to->param_offset), from->w + (first - cut->param_offset),
            (end - first) * sizeof(float));
-    memcpy(into->hs.m + to->state_base + (first - to->param_offset), from->m + (first - cut->param_offset),
-           (end - first) * sizeof(float));
-    memcpy(into->hs.v + to->state_base + (first - to->param_offset), from->v + (first - cut->param_offset),
-           (end - first) * sizeof(float));
+    zfi_moments_put(into, into->hs.m, to->state_base + (first - to->param_offset), end - first,
+                    from->m + (first - cut->param_offset));
+    zfi_moments_put(into, into->hs.v, to->state_base + (first - to->param_offset), end - first,
+                    from->v + (first - cut->param_offset));
     for (uint64_t e = first; e < end; e++) {
         uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
         uint32_t *at = zfi_is_mean(into) ? &into->hs.n[to->channel_base + channel_of(to, e - to->param_offset)]
@@ -215,6 +215,7 @@ static zf_status_t ghost_make(ghost_t *ghost, const zfi_saved_t *saved, uint32_t
     ghost->matrix.cohort = ghost->matrix.param = 0;
     ghost->matrix.place = (zfi_place_t){.dtype = ghost->param.dtype};
     inst->config = saved->config;
+    inst->rule = saved->rule;
     inst->kernels = kernels;
     inst->params = &ghost->param;
     inst->n_params = 1;
@@ -255,18 +256,26 @@ static zf_status_t ghost_read(ghost_t *ghost, zfi_store_t *store, const zfi_save
 
 static zf_status_t ghost_replay(ghost_t *ghost, zfi_flushed_t *out, zf_error_t *err) {
     zf_instance_t *inst = &ghost->inst;
-    float *scratch = malloc(CHUNK_ELEMS * sizeof *scratch);
+    float *scratch = malloc(3 * CHUNK_ELEMS * sizeof *scratch); /* mean, m, v of a chunk */
     uint32_t after = 0;
     fenv_t callers;
     zf_status_t st = scratch ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to replay a chunk");
-    inst->hs = (zfi_host_state_t){out->w, out->m, out->v, out->n};
+    inst->hs = (zfi_host_state_t){.w = out->w, .n = out->n};
     fegetenv(&callers);
     zfi_fp_mode_ieee();
     for (uint32_t i = 0; i < inst->plan.n_chunks && !st; i++) {
         uint64_t base = inst->plan.chunks[i].state_base;
-        zfi_replay_target_t target = {
-            .w = out->w + base, .m = out->m + base, .v = out->v + base, .scratch = scratch, .is_rehearsal = 1};
+        uint32_t n = inst->plan.chunks[i].n_elems;
+        zfi_replay_target_t target = {.w = out->w + base,
+                                      .m = zfi_n_moments(inst) > 0 ? scratch + CHUNK_ELEMS : NULL,
+                                      .v = zfi_n_moments(inst) > 1 ? scratch + 2 * CHUNK_ELEMS : NULL,
+                                      .scratch = scratch,
+                                      .is_rehearsal = 1};
+        zfi_moments_put(inst, target.m, 0, n, out->m + base);
+        zfi_moments_put(inst, target.v, 0, n, out->v + base);
         st = zfi_replay_chunk(inst, &ghost->window, i, &target);
+        zfi_moments_get(inst, target.m, 0, n, out->m + base);
+        zfi_moments_get(inst, target.v, 0, n, out->v + base);
         if (st)
             zfi_error(err, ZF_ERR_CHECKPOINT, "state",
                       "the open windows of the checkpoint make a weight of \"%s\" Inf or NaN: load an older one",

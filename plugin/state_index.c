@@ -145,6 +145,7 @@ zf_status_t zfi_saved_of(zf_instance_t *inst, int is_compact, const char *note, 
     zfi_state_io_t io = {.inst = inst, .ids = ids, .n_ids = n_ids};
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
+                         .rule = inst->rule,
                          .shape = {zfi_is_mean(inst), inst->n_groups, n_ids},
                          .config = inst->config,
                          .n_cohorts = inst->plan.n_cohorts,

@@ -395,9 +395,10 @@ static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
  */
 
 static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
-    zf_status_t st = loader->saved.rule != 0
+    uint32_t rule = loader->inst->rule;
+    zf_status_t st = loader->saved.rule != rule
                          ? zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                                     "it was saved with update rule %u, this instance has %u", loader->saved.rule, 0u)
+                                     "it was saved with update rule %u, this instance has %u", loader->saved.rule, rule)
                          : ZF_OK;
     int is_exact;
     if (!st)

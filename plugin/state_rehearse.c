@@ -78,8 +78,8 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     uint64_t n = inst->plan.chunks[number].n_elems, max = rehearsal->max_elems;
     uint64_t base = inst->plan.chunks[number].state_base;
     zfi_replay_target_t target = {.w = chunk->values,
-                                  .m = chunk->values + max,
-                                  .v = chunk->values + 2 * max,
+                                  .m = inst->hs.m ? chunk->values + max : NULL,
+                                  .v = inst->hs.v ? chunk->values + 2 * max : NULL,
                                   .scratch = chunk->values + 3 * max,
                                   .is_rehearsal = 1};
     zfi_close_t window;
@@ -88,8 +88,10 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     if (chunk->is_valid && chunk->number == number)
         return ZF_OK;
     memcpy(target.w, inst->hs.w + base, n * sizeof(float));
-    memcpy(target.m, inst->hs.m + base, n * sizeof(float));
-    memcpy(target.v, inst->hs.v + base, n * sizeof(float));
+    if (target.m)
+        memcpy(target.m, zfi_moment_at(inst, inst->hs.m, base), n * zfi_moment_nbytes(inst));
+    if (target.v)
+        memcpy(target.v, zfi_moment_at(inst, inst->hs.v, base), n * zfi_moment_nbytes(inst));
     zfi_window_open(inst, cohort, &window);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
@@ -98,6 +100,17 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     chunk->is_valid = !st;
     chunk->number = number;
     return st;
+}
+
+static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_moment_t what,
+                       const zfi_piece_place_t *place, float *out) {
+    const zf_instance_t *inst = rehearsal->inst;
+    const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
+    if (what == ZFI_STATE_W)
+        memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
+    else
+        zfi_moments_get(inst, (what == ZFI_STATE_M ? inst->hs.m : inst->hs.v) ? values : NULL, place->chunk_offset,
+                        place->n, out + place->at);
 }
 
 zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_moment_t what, uint32_t matrix, uint64_t first,
@@ -110,9 +123,7 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_moment_t what, ui
         zf_status_t st = rehearse(rehearsal, cohort, place.chunk);
         if (st)
             return st;
-        memcpy(out + place.at,
-               rehearsal->chunks[cohort].values + (uint64_t)what * rehearsal->max_elems + place.chunk_offset,
-               place.n * sizeof(float));
+        read_chunk(rehearsal, &rehearsal->chunks[cohort], what, &place, out);
     }
     return ZF_OK;
 }

@@ -166,8 +166,10 @@ zf_status_t zfi_replace_begin(zf_instance_t *inst, zfi_param_t *params, uint32_t
 /* An instance filled in place begins again: what bind_params left. */
 static void begin_again(zf_instance_t *inst) {
     uint64_t n = zfi_is_mean(inst) ? inst->plan.n_channels : inst->plan.n_matrices;
-    memset(inst->hs.m, 0, inst->plan.n_state_elems * sizeof(float));
-    memset(inst->hs.v, 0, inst->plan.n_state_elems * sizeof(float));
+    if (inst->hs.m)
+        memset(inst->hs.m, 0, inst->plan.n_state_elems * zfi_moment_nbytes(inst));
+    if (inst->hs.v)
+        memset(inst->hs.v, 0, inst->plan.n_state_elems * zfi_moment_nbytes(inst));
     memset(inst->hs.n, 0, n * sizeof *inst->hs.n);
     memset(inst->sel.mask, 0, inst->plan.n_channels);
     memset(inst->sel.importance, 0, inst->plan.n_sums * sizeof(double));

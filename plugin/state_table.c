@@ -102,19 +102,23 @@ static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *
     return matrix->rows * matrix->cols;
 }
 
-static void get_moment(zfi_state_io_t *io, zfi_moment_t what, const float *live, uint32_t number, uint64_t first,
+static void get_moment(zfi_state_io_t *io, zfi_moment_t what, const void *live, uint32_t number, uint64_t first,
                        uint64_t n, void *out) {
     if (!io->rehearsal) {
-        memcpy(out, live + io->inst->plan.matrices[number].state_base + first, n * sizeof(float));
+        uint64_t from = io->inst->plan.matrices[number].state_base + first;
+        if (what == ZFI_STATE_W)
+            memcpy(out, (const float *)live + from, n * sizeof(float));
+        else
+            zfi_moments_get(io->inst, live, from, n, out);
         return;
     }
     if (!io->status)
         io->status = zfi_rehearsal_read(io->rehearsal, what, number, first, n, out);
 }
 
-static void put_moment(zfi_state_io_t *io, float *live, uint32_t number, uint64_t first, uint64_t n,
+static void put_moment(zfi_state_io_t *io, void *live, uint32_t number, uint64_t first, uint64_t n,
                        const void *values) {
-    memcpy(live + io->inst->plan.matrices[number].state_base + first, values, n * sizeof(float));
+    zfi_moments_put(io->inst, live, io->inst->plan.matrices[number].state_base + first, n, values);
 }
 
 static void get_w(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -134,7 +138,7 @@ static void get_v(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t f
 
 static void put_w(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
     (void)step;
-    put_moment(io, io->inst->hs.w, number, first, n, x);
+    memcpy(io->inst->hs.w + io->inst->plan.matrices[number].state_base + first, x, n * sizeof(float));
 }
 
 static void put_m(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {

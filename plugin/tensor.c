@@ -15,6 +15,8 @@ int zfi_dtype_of(zf_dtype_t dtype) {
         return ZFI_F32;
     if (dtype.code == ZF_DTYPE_CODE_BFLOAT && dtype.bits == 16)
         return ZFI_BF16;
+    if (dtype.code == ZF_DTYPE_CODE_FLOAT && dtype.bits == 16)
+        return ZFI_F16;
     return -1;
 }
 
@@ -100,7 +102,7 @@ zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const 
     if (dtype < 0)
         return zfi_error(err, ZF_ERR_DTYPE, "tensor",
                          "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: "
-                         "float32 (2, 32, 1), bfloat16 (4, 16, 1)",
+                         "float32 (2, 32, 1), bfloat16 (4, 16, 1), float16 (2, 16, 1)",
                          what, name, dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
     if (dl->ndim < 0 || dl->ndim > ZF_MAX_NDIM || (dl->ndim > 0 && !dl->shape))
         return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\": ndim = %d (allowed 0..%d) or shape is NULL", what,

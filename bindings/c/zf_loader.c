@@ -474,6 +474,8 @@ zf_dtype_t zf_dtype_float32(void) { return make_dtype(ZF_DTYPE_CODE_FLOAT, 32); 
 
 zf_dtype_t zf_dtype_bfloat16(void) { return make_dtype(ZF_DTYPE_CODE_BFLOAT, 16); }
 
+zf_dtype_t zf_dtype_float16(void) { return make_dtype(ZF_DTYPE_CODE_FLOAT, 16); }
+
 void zf_tensor_contiguous(void *data, zf_dtype_t dtype, int32_t ndim, const int64_t *shape, zf_tensor_t *out_tensor) {
     uint64_t n_elems = 1;
     for (int32_t i = 0; i < ndim; ++i)

@@ -68,9 +68,10 @@ zf_status_t zf_loader_fence_wait(const zf_loader_t *loader, const zf_fence_t *fe
  * shape may be NULL. Only describes: whether shape and dtype are legal is the plugin's to say. */
 void zf_tensor_contiguous(void *data, zf_dtype_t dtype, int32_t ndim, const int64_t *shape, zf_tensor_t *out_tensor);
 
-/* The two element types of parameters and gradients. */
+/* The element types of parameters and gradients. */
 zf_dtype_t zf_dtype_float32(void);
 zf_dtype_t zf_dtype_bfloat16(void);
+zf_dtype_t zf_dtype_float16(void);
 
 /* The stream of a host that computes on the calling thread. */
 void zf_stream_host_thread(zf_stream_t *out_stream);

@@ -35,12 +35,12 @@ typedef struct zx_law {
 } zx_law_t;
 
 static const zx_law_t laws[ZX_N_LAWS + 1] = {
-    [1] = {"topk_ratio 1, or interval 1 with lag 0: visible weights are AdamW's at every step", 1},
+    [1] = {"topk_ratio 1, or interval 1 with lag 0: visible weights are the plain optimizer's, every step", 1},
     [2] = {"engine = oracle in everything that can be read", 1},
     [3] = {"N steps = N/2 steps, save, load in a new process, N/2 steps", 0},
     [4] = {"P ranks = 1 rank", 0},
     [5] = {"every value seen in mid-flight is one step's, never half of two", 1},
-    [6] = {"replay: after FLUSH, weights and moments are AdamW's", 1},
+    [6] = {"replay: after FLUSH, weights and moments are the plain optimizer's", 1},
 };
 
 int zx_law_of(uint64_t index) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exact_case.h"
 #include "zf_loader.h"
 
 enum { GUARD_NBYTES = 64 };
@@ -62,8 +63,8 @@ void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype
     a->mem_nbytes = a->first + span_nbytes + GUARD_NBYTES;
     a->mem = zx_alloc(a->mem_nbytes);
     memset(a->mem, ZX_GUARD_BYTE, a->mem_nbytes);
-    zf_tensor_contiguous(a->mem + GUARD_NBYTES + pad, dtype == ZO_F32 ? zf_dtype_float32() : zf_dtype_bfloat16(),
-                         (int32_t)a->ndim, a->ndim ? a->shape : NULL, &a->tensor);
+    zf_tensor_contiguous(a->mem + GUARD_NBYTES + pad, zx_dtype(dtype), (int32_t)a->ndim, a->ndim ? a->shape : NULL,
+                         &a->tensor);
     a->tensor.dl.byte_offset = byte_offset;
     a->tensor.nbytes = span_nbytes;
     if (is_strided && a->ndim)

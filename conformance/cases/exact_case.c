@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "zf_loader.h"
+
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 
 int zx_is_trainable(const zx_param_t *p) {
@@ -27,6 +29,22 @@ const char *zx_mode_name(zx_mode_t mode) {
     static const char *const names[ZX_N_MODES] = {"host thread", "host thread + FETCH", "cpu queue",
                                                   "cpu queue + FETCH"};
     return names[mode];
+}
+
+const char *zx_rule_name(zo_rule_t rule) {
+    static const char *const names[ZO_N_RULES] = {"AdamW", "Adam", "SGD", "Nesterov", "Lion", "callback"};
+    return names[rule];
+}
+
+const char *zx_dtype_name(zo_dtype_t dtype) {
+    static const char *const names[ZO_N_DTYPES] = {"f32", "bf16", "f16"};
+    return names[dtype];
+}
+
+zf_dtype_t zx_dtype(zo_dtype_t dtype) {
+    if (dtype == ZO_F32)
+        return zf_dtype_float32();
+    return dtype == ZO_BF16 ? zf_dtype_bfloat16() : zf_dtype_float16();
 }
 
 /* ---- configuration ----------------------------------------------------------------------------------------------- */
@@ -56,6 +74,10 @@ static void draw_config(zx_case_t *c) {
                               .is_staggered = zx_chance(r, 70),
                               .is_mean = zx_chance(r, 30),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
+    c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_CALLBACK);
+    zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
+    c->config.element = zx_rule_element;
+    c->config.element_ctx = &c->rule;
     c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
@@ -185,8 +207,8 @@ static void draw_param(zx_case_t *c, int is_big) {
     if (!p->array) {
         draw_shape(c, &p->decl, is_big);
         draw_flags(c, p, number == 0);
-        p->decl.dtype = zx_chance(r, 50) ? ZO_F32 : ZO_BF16;
-        p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : (zx_chance(r, 50) ? ZO_F32 : ZO_BF16);
+        p->decl.dtype = (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
+        p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
         p->decl.group = zx_below(r, c->n_groups);
         p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
         p->array = zx_alloc(sizeof *p->array);

@@ -7,6 +7,16 @@
 #include "oracle.h"
 #include "zf/plugin.h"
 
+/* exact_rule.c: rules of the host's, for ZF_RULE_CALLBACK. Element i of case c's rule; and the same through the ABI,
+ * which counts calls that break the contract. */
+typedef struct zx_rule {
+    zf_rule_callback_t callback; /* n_moments, name, ctx = this, update */
+    uint32_t n_groups;
+    _Atomic uint32_t n_bad_calls;
+} zx_rule_t;
+void zx_rule_init(zx_rule_t *rule, uint32_t n_moments, uint32_t n_groups);
+void zx_rule_element(void *ctx, float *w, float *m, float *v, float g, const zo_hyper_t *h, uint64_t n);
+
 enum { ZX_MAX_PARAMS = 14, ZX_MAX_GROUPS = 4 };
 
 /* How the host computes and waits. */
@@ -36,9 +46,11 @@ typedef struct zx_case {
     int law;
     zx_rng_t rng; /* goes on through the run, on the host's thread only */
     zo_config_t config;
+    zx_rule_t rule; /* where config.rule = ZO_CALLBACK */
     uint32_t threads, max_steps_ahead;
-    char config_text[1200];
+    char config_text[1400];
     zx_mode_t mode;
+    int is_predict_auto;
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
     zx_param_t params[ZX_MAX_PARAMS];
@@ -57,6 +69,9 @@ void zx_case_free(zx_case_t *c);
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);
 const char *zx_mode_name(zx_mode_t mode);
+const char *zx_rule_name(zo_rule_t rule);
+const char *zx_dtype_name(zo_dtype_t dtype);
+zf_dtype_t zx_dtype(zo_dtype_t dtype);
 
 /* Hyper-parameters of every group for the next step. */
 void zx_case_hyper(zx_case_t *c, zo_hyper_t *out);

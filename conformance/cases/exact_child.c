@@ -40,10 +40,10 @@ static void print_param(const zx_param_t *p) {
     printf("|   parameter %s: [", p->name);
     for (uint32_t i = 0; i < p->decl.ndim; i++)
         printf("%s%" PRId64, i ? ", " : "", p->decl.shape[i]);
-    printf("] %s, gradient %s, %u batch axes, channels are %s, group %u%s%s", p->decl.dtype == ZO_F32 ? "f32" : "bf16",
-           p->decl.grad_dtype == ZO_F32 ? "f32" : "bf16", p->decl.n_batch_axes,
-           p->decl.channels_are_rows ? "rows" : "columns", p->decl.group,
-           p->array->tensor.dl.strides ? ", strided" : "", p->is_grad_strided ? ", gradient strided" : "");
+    printf("] %s, gradient %s, %u batch axes, channels are %s, group %u%s%s", zx_dtype_name(p->decl.dtype),
+           zx_dtype_name(p->decl.grad_dtype), p->decl.n_batch_axes, p->decl.channels_are_rows ? "rows" : "columns",
+           p->decl.group, p->array->tensor.dl.strides ? ", strided" : "",
+           p->is_grad_strided ? ", gradient strided" : "");
     print_flags(p);
     putchar('\n');
 }
@@ -52,8 +52,8 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
     const char *isa = getenv("ZF_FORCE_ISA");
 
     printf("| %s\n", result->text);
-    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s%s\n", c->seed, c->law,
-           c->index, isa ? isa : "best", zx_mode_name(c->mode),
+    printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
+           c->index, isa ? isa : "best", zx_rule_name(c->config.rule), zx_mode_name(c->mode),
            c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
     print_config(c->config_text);
     for (uint32_t i = 0; i < c->n_params; i++)

@@ -1,4 +1,4 @@
-/* exact_compare.c - the plugin's values against the oracle's, and against plain AdamW's. */
+/* exact_compare.c - the plugin's values against the oracle's, and against the plain optimizer's. */
 #include <stdlib.h>
 #include <string.h>
 

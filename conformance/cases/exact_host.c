@@ -27,7 +27,9 @@ static int create(zx_host_t *h) {
                              .host = &h->table,
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),
-                             .device_type = ZF_DEVICE_CPU};
+                             .device_type = ZF_DEVICE_CPU,
+                             .rule = (uint32_t)h->c->config.rule,
+                             .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
 
     return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
@@ -36,7 +38,7 @@ static int create(zx_host_t *h) {
 static zf_dtype_t grad_dtype(zx_host_t *h, const zx_param_t *p) {
     if (p->decl.grad_dtype == p->decl.dtype && zx_chance(&h->buffer_rng, 30))
         return (zf_dtype_t){0};
-    return p->decl.grad_dtype == ZO_F32 ? zf_dtype_float32() : zf_dtype_bfloat16();
+    return zx_dtype(p->decl.grad_dtype);
 }
 
 static int bind(zx_host_t *h) {

@@ -147,6 +147,13 @@ static void check_after_destroy(zx_run_t *run) {
     }
 }
 
+static void check_callback(zx_run_t *run) {
+    zx_where_t where = {.law = 2, .what = "rule callback", .step = run->host.step, .element = UINT64_MAX};
+
+    if (run->c->rule.n_bad_calls > 0)
+        zx_fails(run->result, &where, "%u calls with a member that breaks its contract", run->c->rule.n_bad_calls);
+}
+
 static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     zx_run_t *run = zx_alloc(sizeof *run);
     zo_decl_t decls[ZX_MAX_PARAMS];
@@ -157,7 +164,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
         decls[i] = c->params[i].decl;
     run->oracle = zo_create(&c->config, decls, c->n_params);
     if (c->law == 1 || c->law == 6)
-        run->adamw = zo_adamw_create(decls, c->n_params);
+        run->adamw = zo_plain_create(&c->config, decls, c->n_params);
     run->reports = zx_alloc((c->n_steps + 2) * sizeof *run->reports);
     return run;
 }
@@ -187,5 +194,6 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
     zx_host_close(&run->host);
     if (!is_abrupt || c->mode % 2 == 0) /* with FETCH, values that were not fetched may be on their way for ever */
         check_after_destroy(run);
+    check_callback(run);
     free_run(run);
 }

@@ -75,6 +75,9 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = mock_fail(err, ZF_ERR_ARGUMENT, "out_instance is NULL");
     if (!st && (args.flags & ~ZF_CREATE_CAP_FETCH) && !BREAKS(flags_ignored))
         st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", args.flags);
+    if (!st && (args.rule > ZF_RULE_CALLBACK || (args.rule == ZF_RULE_CALLBACK) != (args.rule_callback != NULL)))
+        st = mock_fail(err, ZF_ERR_ARGUMENT, "rule = %u, rule_callback is %s", args.rule,
+                       args.rule_callback ? "given" : "NULL");
     if (!st && args.device_type != ZF_DEVICE_CPU)
         st = mock_fail(err, ZF_ERR_DEVICE, "device type is %d", args.device_type);
     if (!st)

@@ -231,7 +231,7 @@ static float read_visible(const zfi_place_t *place, uint64_t r, uint64_t c) {
         return value;
     }
     memcpy(&bits, at, sizeof bits);
-    return zfi_bf16_to_f32(bits);
+    return place->dtype == ZFI_BF16 ? zfi_bf16_to_f32(bits) : zfi_f16_to_f32(bits);
 }
 
 static void write_visible(const zfi_place_t *place, uint64_t r, uint64_t c, float value) {
@@ -241,7 +241,7 @@ static void write_visible(const zfi_place_t *place, uint64_t r, uint64_t c, floa
         memcpy(at, &value, sizeof value);
         return;
     }
-    bits = zfi_f32_to_bf16(value);
+    bits = place->dtype == ZFI_BF16 ? zfi_f32_to_bf16(value) : zfi_f32_to_f16(value);
     memcpy(at, &bits, sizeof bits);
 }
 
@@ -254,8 +254,10 @@ static void take_rect(zf_instance_t *inst, const zfi_enter_rect_t *rect, const f
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t to = compact_index(matrix, pos, i, j);
             inst->dev.w[to] = from[at];
-            inst->dev.m[to] = from[n + at];
-            inst->dev.v[to] = from[2 * n + at];
+            if (inst->dev.m)
+                inst->dev.m[to] = from[n + at];
+            if (inst->dev.v)
+                inst->dev.v[to] = from[2 * n + at];
             if (ZFI_FAULT_ENTERING_MISSES_REPLAY && choice_step > inst->config.full_warm_up_rounds)
                 inst->dev.w[to] = read_visible(&matrix->place, matrix->channels_are_rows ? channel[i] : i,
                                                matrix->channels_are_rows ? j : channel[j]);
@@ -278,7 +280,8 @@ static void run_enter_state(void *raw) {
             return;
         has_block = 1;
         take_rect(inst, &rect,
-                  inst->dev.enter + (inst->dev.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) * 3u,
+                  inst->dev.enter +
+                      (inst->dev.enter_block % ZFI_ENTER_BLOCKS * ZFI_ENTER_ELEMS + rect.at) * zfi_enter_arrays(inst),
                   args->choice_step);
     }
     if (has_block)
@@ -336,7 +339,7 @@ static void scalars_per_channel(zf_instance_t *inst, const zfi_matrix_t *matrix,
         uint32_t n = ++inst->dev.n[matrix->index_base + i];
         inst->dev.scalars[i] = i && n == inst->dev.n[matrix->index_base + i - 1]
                                    ? inst->dev.scalars[i - 1]
-                                   : zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, s, n);
+                                   : zfi_rule_scalars((zfi_rule_t)inst->rule, hyper, s, n);
     }
 }
 
@@ -351,8 +354,8 @@ static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *
     if (zfi_is_warm_up(inst, row->t) || !matrix->k) /* in this order: in warm-up k may not be known yet */
         return;
     job = (zfi_run_ahead_t){dev->w + matrix->sel_base,
-                            dev->m + matrix->sel_base,
-                            dev->v + matrix->sel_base,
+                            dev->m ? dev->m + matrix->sel_base : NULL,
+                            dev->v ? dev->v + matrix->sel_base : NULL,
                             dev->grad + dev->grad_base[number],
                             param->grad_dtype,
                             selected_part(inst, matrix),
@@ -365,9 +368,9 @@ static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *
         job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
         job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
     } else {
-        dev->scalars[0] = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, row->dev.s, n);
+        dev->scalars[0] = zfi_rule_scalars((zfi_rule_t)inst->rule, hyper, row->dev.s, n);
     }
-    n_overwritten = inst->kernels->run_ahead[ZFI_RULE_ADAMW](&job);
+    n_overwritten = inst->kernels->run_ahead[inst->rule](&job);
     if (n_overwritten) {
         atomic_fetch_add(&inst->count.overwritten_elems, n_overwritten);
         if (!atomic_exchange(&inst->overwritten[param->id], 1))
@@ -507,11 +510,14 @@ static void reload_matrix(zf_instance_t *inst, uint32_t number) {
             uint64_t from = matrix->state_base + r * matrix->cols + c;
             uint64_t to = matrix->sel_base + (matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos);
             inst->dev.w[to] = inst->hs.w[from];
-            inst->dev.m[to] = inst->hs.m[from];
-            inst->dev.v[to] = inst->hs.v[from];
+            if (inst->dev.m)
+                inst->dev.m[to] = zfi_moment(inst, inst->hs.m, from);
+            if (inst->dev.v)
+                inst->dev.v[to] = zfi_moment(inst, inst->hs.v, from);
         }
     }
-    atomic_fetch_add(&inst->count.up_enter_nbytes, matrix->k * per_channel * 12u);
+    atomic_fetch_add(&inst->count.up_enter_nbytes,
+                     matrix->k * per_channel * (1u + zfi_n_moments(inst)) * sizeof(float));
 }
 
 static void run_reload_selected(void *raw) {

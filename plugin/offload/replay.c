@@ -78,27 +78,28 @@ static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_
     slots->group = param->group;
 }
 
-static const zfi_scalars_t *replay_scalars(slots_t *slots, uint32_t n_before) {
+static const zfi_scalars_t *replay_scalars(const zf_instance_t *inst, slots_t *slots, uint32_t n_before) {
     if (slots->has_scalars && slots->n_before == n_before)
         return slots->scalars;
     for (uint32_t k = 0; k < slots->n; k++) {
         zfi_hyper_t hyper = slots->rows[k]->hyper[slots->group];
         if (ZFI_FAULT_LAST_LR_FOR_ALL)
             hyper.lr = slots->rows[slots->n - 1]->hyper[slots->group].lr;
-        slots->scalars[k] = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
+        slots->scalars[k] =
+            zfi_rule_scalars((zfi_rule_t)inst->rule, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
     }
     slots->n_before = n_before;
     slots->has_scalars = 1;
     return slots->scalars;
 }
 
-static const zfi_scalars_t *mean_scalars(slots_t *slots, uint32_t n_before, double lr_scale) {
+static const zfi_scalars_t *mean_scalars(const zf_instance_t *inst, slots_t *slots, uint32_t n_before) {
     zfi_hyper_t hyper;
     if (slots->has_mean && slots->n_before_mean == n_before)
         return &slots->mean_scalars;
     hyper = slots->rows[slots->n - 1]->hyper[slots->group];
-    hyper.lr *= lr_scale;
-    slots->mean_scalars = zfi_rule_scalars(ZFI_RULE_ADAMW, &hyper, 1.0f, n_before + 1);
+    hyper.lr *= inst->config.deferred_lr_scale;
+    slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)inst->rule, &hyper, 1.0f, n_before + 1);
     for (uint32_t k = 0; k < slots->n; k++)
         slots->s[k] = slots->rows[k]->scalars.s;
     slots->n_before_mean = n_before;
@@ -122,8 +123,8 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
     uint32_t at = segment->chunk_offset + run->offset;
     zfi_replay_t job = {
         .w = target->w + at,
-        .m = target->m + at,
-        .v = target->v + at,
+        .m = zfi_moment_at(inst, target->m, at),
+        .v = zfi_moment_at(inst, target->v, at),
         .grads = grads,
         .n_slots = slots->n,
         .grad_dtype = grad_dtype,
@@ -134,15 +135,15 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
     for (uint32_t k = 0; k < slots->n; k++)
         grads[k] = (const unsigned char *)slots->grads[k] + run->offset * zfi_dtype_nbytes(grad_dtype);
     if (run->by_mean && slots->n) {
-        job.scalars = mean_scalars(slots, run->n_before, inst->config.deferred_lr_scale);
+        job.scalars = mean_scalars(inst, slots, run->n_before);
         inst->kernels->mean_grad(target->scratch, grads, grad_dtype, slots->s, slots->n, run->n_elems);
         job.grads = &mean;
         job.n_slots = 1;
         job.grad_dtype = ZFI_F32;
     } else {
-        job.scalars = replay_scalars(slots, run->n_before);
+        job.scalars = replay_scalars(inst, slots, run->n_before);
     }
-    return inst->kernels->replay[ZFI_RULE_ADAMW](&job);
+    return inst->kernels->replay[inst->rule](&job);
 }
 
 /* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
@@ -262,10 +263,12 @@ static void clear_gaps(const zf_instance_t *inst, uint32_t first, uint32_t end, 
     for (; first + 1 < end; first++) {
         const zfi_segment_t *segment = &inst->plan.segments[first];
         uint32_t at = segment->chunk_offset + segment->n_elems;
-        size_t nbytes = (segment[1].chunk_offset - at) * sizeof(float);
-        memset(target->w + at, 0, nbytes);
-        memset(target->m + at, 0, nbytes);
-        memset(target->v + at, 0, nbytes);
+        size_t n = segment[1].chunk_offset - at;
+        memset(target->w + at, 0, n * sizeof(float));
+        if (target->m)
+            memset(zfi_moment_at(inst, target->m, at), 0, n * zfi_moment_nbytes(inst));
+        if (target->v)
+            memset(zfi_moment_at(inst, target->v, at), 0, n * zfi_moment_nbytes(inst));
     }
 }
 

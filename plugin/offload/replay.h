@@ -6,7 +6,8 @@
 
 /* Where the pass works: the chunk's own state, or copies of it (export). */
 typedef struct zfi_replay_target {
-    float *w, *m, *v;       /* [chunk elements] */
+    float *w;               /* [chunk elements] */
+    void *m, *v;            /* [chunk elements] moments as in the host's state; NULL where the rule has none */
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
     int is_rehearsal;       /* export: neither counts nor poisons */

@@ -107,10 +107,12 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     uint64_t q = close->first_job + job->chunk, start;
     uint32_t number = inst->plan.cohorts[close->cohort].first_chunk + job->chunk;
     uint64_t base = inst->plan.chunks[number].state_base;
-    zfi_replay_target_t target = {
-        inst->hs.w + base, inst->hs.m + base,
-        inst->hs.v + base, inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
-        scratch,           0};
+    zfi_replay_target_t target = {inst->hs.w + base,
+                                  zfi_moment_at(inst, inst->hs.m, base),
+                                  zfi_moment_at(inst, inst->hs.v, base),
+                                  inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
+                                  scratch,
+                                  0};
     zf_status_t st = wait_for_inputs(inst, job->close, q);
     if (st)
         return st;

@@ -50,6 +50,8 @@ typedef struct zt_rig {
     zf_param_decl_t *decls;
     zf_group_hyper_t groups[ZT_MAX_GROUPS];
     double unscale;
+    uint32_t rule; /* ZF_RULE_...; the serial optimizer is AdamW */
+    const zf_rule_callback_t *callback;
     uint64_t step; /* submitted */
 } zt_rig_t;
 

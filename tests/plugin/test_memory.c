@@ -56,6 +56,26 @@ START_TEST(planned_is_measured) {
 }
 END_TEST
 
+START_TEST(rules_of_one_moment_keep_one) {
+    uint64_t two_moments = 0;
+    for (uint32_t rule = ZF_RULE_ADAMW; rule <= ZF_RULE_LION; rule++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        rig.rule = rule;
+        zt_rig_open(&rig, "", 0);
+        if (rule == ZF_RULE_ADAMW)
+            two_moments = rig.layout.host_state_nbytes;
+        else if (rule == ZF_RULE_ADAM)
+            ck_assert_uint_eq(rig.layout.host_state_nbytes, two_moments);
+        else
+            ck_assert_uint_le(rig.layout.host_state_nbytes, two_moments - 4 * rig.layout.n_elems);
+        for (int s = 0; s < 6; s++)
+            zt_rig_step(&rig);
+        check_planned_is_measured();
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 START_TEST(sums_and_staging_are_counted) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, "", 0);
@@ -120,5 +140,5 @@ START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB les
 }
 END_TEST
 
-ZT_MAIN("memory", planned_is_measured, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
-        refused_with_need_and_have, the_limit_is_exact)
+ZT_MAIN("memory", planned_is_measured, rules_of_one_moment_keep_one, sums_and_staging_are_counted,
+        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, the_limit_is_exact)

@@ -93,7 +93,7 @@ START_TEST(number_rules) {
     decls[2].n_batch_axes = -1;
     refused(ZF_ERR_PARAM, "n_batch_axes = -1");
     start();
-    decls[2].grad_dtype = (zf_dtype_t){2, 16, 1};
+    decls[2].grad_dtype = (zf_dtype_t){2, 64, 1};
     refused(ZF_ERR_DTYPE, "gradient data type");
     ck_assert_int_eq(zfi_params_build(decls, 0, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zfi_params_build(decls, UINT32_MAX, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_ERR_ARGUMENT);

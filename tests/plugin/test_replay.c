@@ -80,8 +80,12 @@ static zf_status_t replay_all(void) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < inst->plan.n_chunks && !st; i++) {
         uint64_t base = inst->plan.chunks[i].state_base;
-        zfi_replay_target_t target = {inst->hs.w + base,  inst->hs.m + base, inst->hs.v + base,
-                                      visible + 4 * base, scratch,           0};
+        zfi_replay_target_t target = {inst->hs.w + base,
+                                      zfi_moment_at(inst, inst->hs.m, base),
+                                      zfi_moment_at(inst, inst->hs.v, base),
+                                      visible + 4 * base,
+                                      scratch,
+                                      0};
         st = zfi_replay_chunk(inst, &close, i, &target);
     }
     if (!st)
@@ -108,8 +112,12 @@ static void check_equal(uint32_t p) {
         const zfi_matrix_t *m = &inst->plan.matrices[i];
         uint64_t nbytes = m->rows * m->cols * 4;
         ck_assert_int_eq(memcmp(inst->hs.w + m->state_base, rig.params[p].serial.w + m->param_offset, nbytes), 0);
-        ck_assert_int_eq(memcmp(inst->hs.m + m->state_base, rig.params[p].serial.m + m->param_offset, nbytes), 0);
-        ck_assert_int_eq(memcmp(inst->hs.v + m->state_base, rig.params[p].serial.v + m->param_offset, nbytes), 0);
+        ck_assert_int_eq(
+            memcmp(zfi_moment_at(inst, inst->hs.m, m->state_base), rig.params[p].serial.m + m->param_offset, nbytes),
+            0);
+        ck_assert_int_eq(
+            memcmp(zfi_moment_at(inst, inst->hs.v, m->state_base), rig.params[p].serial.v + m->param_offset, nbytes),
+            0);
     }
 }
 

@@ -53,6 +53,18 @@ START_TEST(no_momentum) {
 }
 END_TEST
 
+START_TEST(other_rules) { /* no bias correction without v; decay as L2 or decoupled */
+    zfi_hyper_t hyper = {0.003, 0.9, 0.95, 1e-6, 0.1};
+    zfi_scalars_t a = zfi_rule_scalars(ZFI_RULE_ADAM, &hyper, 1.0f, 10);
+    ck_assert(a.neg_step == -0.0046060197f && a.inv_sqrt_bc2 == 1.5786483f && a.l2 == 0.1f);
+    for (int rule = ZFI_RULE_SGD; rule <= ZFI_RULE_LION; rule++) {
+        a = zfi_rule_scalars((zfi_rule_t)rule, &hyper, 0.5f, 10);
+        ck_assert(a.s == 0.5f && a.neg_step == -0.003f && a.l2 == 0.1f && a.decay == 0.9997f);
+        ck_assert(a.b1 == 0.9f && a.b2 == 0.95f && a.one_minus_b1 == 0.1f);
+    }
+}
+END_TEST
+
 static zf_error_t err = {.struct_size = sizeof err};
 
 static zf_status_t check(double lr, double beta1, double beta2, double eps, double decay) {
@@ -88,4 +100,4 @@ START_TEST(
 }
 END_TEST
 
-ZT_MAIN("rule", powers, first_update, later_updates, no_momentum, ranges, what_rounds_to_one)
+ZT_MAIN("rule", powers, first_update, later_updates, other_rules, no_momentum, ranges, what_rounds_to_one)

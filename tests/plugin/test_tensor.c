@@ -151,8 +151,8 @@ START_TEST(data_types) {
     static const struct {
         zf_dtype_t dtype;
         int want;
-    } all[] = {{{2, 32, 1}, ZFI_F32}, {{4, 16, 1}, ZFI_BF16}, {{2, 16, 1}, -1}, {{2, 64, 1}, -1},
-               {{0, 32, 1}, -1},      {{2, 32, 4}, -1},       {{4, 32, 1}, -1}, {{0, 0, 0}, -1}};
+    } all[] = {{{2, 32, 1}, ZFI_F32}, {{4, 16, 1}, ZFI_BF16}, {{2, 16, 1}, ZFI_F16}, {{2, 64, 1}, -1},
+               {{0, 32, 1}, -1},      {{2, 32, 4}, -1},       {{4, 32, 1}, -1},      {{0, 0, 0}, -1}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ck_assert_int_eq(zfi_dtype_of(all[i].dtype), all[i].want);
         good(1, 4, 0, 0);
