@@ -38,7 +38,7 @@ typedef struct zfi_config {
     uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
     uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
     uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
-    int32_t moments;           /* zfi_moments_t: how m and v lie in host memory */
+    int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
     int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
 } zfi_config_t;

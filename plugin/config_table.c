@@ -7,6 +7,8 @@
  * becomes a point. */
 #include "config_table.h"
 
+#include "kernels.h"
+
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,10 @@ static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
+static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
+                                       {"bfloat16", ZFI_MOMENTS_BF16},
+                                       {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
+                                       {NULL, 0}};
 static const zfi_choice_t levels[] = {
     {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
 static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {"no", 0}, {"on", 1},
@@ -79,6 +85,9 @@ static const zfi_key_t keys[] = {
      "Every wait ends with an error after so many milliseconds."},
     {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, NULL, "1..64", "8",
      "Steps the trainer may submit before the device has finished the oldest of them."},
+    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments, NULL,
+     "float32 | bfloat16 | bfloat16_stochastic", "float32",
+     "How moments lie in host memory. bfloat16 takes 2 bytes each instead of 4; they are rounded once per window."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
 };
@@ -97,7 +106,6 @@ static const struct planned {
     {"zenflow", "accumulate_on"},
     {"zenflow", "min_update_interval"},
     {"zenflow", "max_update_interval"},
-    {"host", "moments_dtype"},
 };
 
 static const char *const trainers[] = {"lr",

@@ -71,7 +71,9 @@ static zf_status_t close_all(zf_instance_t *inst) {
         if (close.n_chunks == 0)
             continue;
         zfi_workers_push(inst, &close);
-        st = zfi_transfer_publish(inst, &close);
+        st = inst->device->round_moments(inst, &close);
+        if (!st)
+            st = zfi_transfer_publish(inst, &close);
         if (!st)
             st = zfi_push_publish(inst, &close);
     }

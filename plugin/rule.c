@@ -38,6 +38,13 @@ zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *h, float s, u
     return out;
 }
 
+uint64_t zfi_rounding_key(uint64_t t) {
+    uint64_t z = t * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
 zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {
     const struct {
         const char *name;

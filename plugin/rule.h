@@ -19,6 +19,11 @@ double zfi_power(double b, uint32_t n);
 /* [own threads] Scalars of update number n (from 1) with gradient factor s. Computed in double, rounded once. */
 zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n);
 
+/* [any-thread] SCHEDULE.md, "Moments": the key of the stochastic rounding at the closes of step t, and what is added to
+ * an element's row-major index in its parameter to number it. */
+uint64_t zfi_rounding_key(uint64_t t);
+static inline uint64_t zfi_rounding_base(uint32_t param) { return (uint64_t)param << 40; }
+
 /* [any-thread] Ranges of hyper-parameters; group is for the message. */
 zf_status_t zfi_rule_check(const zf_group_hyper_t *hyper, uint32_t group, zf_error_t *err);
 

@@ -164,7 +164,9 @@ static zf_status_t push_close(zf_instance_t *inst, uint32_t cohort, uint64_t t) 
     zf_status_t st;
     zfi_window_close(inst, cohort, t, 0, &close);
     zfi_workers_push(inst, &close);
-    st = close.n_chunks ? zfi_transfer_publish(inst, &close) : ZF_OK;
+    st = inst->device->round_moments(inst, &close);
+    if (!st && close.n_chunks)
+        st = zfi_transfer_publish(inst, &close);
     if (!st && (close.is_warm_up || inst->config.publish_lag == 0))
         st = zfi_push_publish(inst, &close);
     else

@@ -35,7 +35,7 @@ typedef struct zx_law {
 } zx_law_t;
 
 static const zx_law_t laws[ZX_N_LAWS + 1] = {
-    [1] = {"topk_ratio 1, or interval 1 with lag 0: visible weights are the plain optimizer's, every step", 1},
+    [1] = {"topk_ratio 1, or interval 1 and lag 0: visible is the plain optimizer's at every step", 1},
     [2] = {"engine = oracle in everything that can be read", 1},
     [3] = {"N steps = N/2 steps, save, load in a new process, N/2 steps", 0},
     [4] = {"P ranks = 1 rank", 0},

@@ -75,6 +75,7 @@ static void draw_config(zx_case_t *c) {
                               .is_mean = zx_chance(r, 30),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_CALLBACK);
+    c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
     zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
     c->config.element = zx_rule_element;
     c->config.element_ctx = &c->rule;
@@ -97,6 +98,8 @@ static void obey_law(zx_case_t *c) {
     if (c->law == 6)
         c->config.is_mean = 0;
     if (c->law == 1 || c->law == 6)
+        c->config.moments = ZO_MOMENTS_F32;
+    if (c->law == 1 || c->law == 6)
         c->p_changed = 0;
 }
 
@@ -106,6 +109,7 @@ static void write_config(zx_case_t *c) {
     char mean[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", topk[32] = "auto";
+    static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (!g->is_topk_auto)
@@ -119,11 +123,12 @@ static void write_config(zx_case_t *c) {
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\nupdate_interval = %u\n"
              "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s"
-             "[host]\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = 30000\n[log]\nlevel = error\n",
+             "[host]\nmoments_dtype = %s\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
+             "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
              interval, g->update_interval, g->warm_up,
              is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
-             g->is_staggered ? "true" : "false", mean, c->threads, affinity, c->max_steps_ahead);
+             g->is_staggered ? "true" : "false", mean, moments[g->moments], c->threads, affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */

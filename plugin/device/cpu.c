@@ -395,6 +395,42 @@ static zf_status_t cpu_run_ahead(zf_instance_t *inst, uint64_t t, uint32_t first
     return push(inst, run_run_ahead, &args, sizeof args);
 }
 
+/* ---- moments of a closing window ----------------------------------------------------------------------------------
+ */
+
+static void round_matrix(zf_instance_t *inst, uint32_t number, uint64_t key) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    zfi_round_moments_t job = {
+        .m = inst->dev.m ? inst->dev.m + matrix->sel_base : NULL,
+        .v = inst->dev.v ? inst->dev.v + matrix->sel_base : NULL,
+        .sub = selected_part(inst, matrix),
+        .cols = matrix->cols,
+        .state_base = zfi_rounding_base(matrix->param) + matrix->param_offset,
+        .moments = (zfi_moments_t)inst->config.moments,
+        .key = key,
+    };
+    if (matrix->k && job.m && !ZFI_FAULT_DEVICE_MOMENTS_UNROUNDED)
+        inst->kernels->round_moments(&job);
+}
+
+static void run_round_moments(void *raw) {
+    const close_args_t *args = raw;
+    const zfi_plan_t *plan = &args->inst->plan;
+    const zfi_cohort_plan_t *cohort = &plan->cohorts[args->close.cohort];
+    uint64_t key = zfi_rounding_key(args->close.step);
+    if (atomic_load(&args->inst->is_poisoned))
+        return;
+    for (uint32_t i = 0; i < cohort->n_matrices; i++)
+        round_matrix(args->inst, plan->cohort_matrices[cohort->first_matrix + i], key);
+}
+
+static zf_status_t cpu_round_moments(zf_instance_t *inst, const zfi_close_t *close) {
+    close_args_t args = {inst, *close};
+    if (inst->config.moments == ZFI_MOMENTS_F32 || close->is_warm_up)
+        return ZF_OK; /* in warm-up nothing is selected */
+    return push(inst, run_round_moments, &args, sizeof args);
+}
+
 /* ---- publish ------------------------------------------------------------------------------------------------------
  */
 
@@ -577,6 +613,7 @@ const zfi_device_ops_t zfi_device_cpu = {
     .enter_state = cpu_enter_state,
     .enter_visible = cpu_enter_visible,
     .run_ahead = cpu_run_ahead,
+    .round_moments = cpu_round_moments,
     .publish = cpu_publish,
     .done = cpu_done,
     .read_visible = cpu_read_visible,

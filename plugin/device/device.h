@@ -22,6 +22,8 @@ typedef struct zfi_device_ops {
     zf_status_t (*enter_visible)(zf_instance_t *inst, uint64_t choice_step);
     /* Updates the selected channels of matrices [first, end). */
     zf_status_t (*run_ahead)(zf_instance_t *inst, uint64_t t, uint32_t first, uint32_t end);
+    /* Rounds the moments of the selected channels of a closing cohort as its replay rounds the host's. */
+    zf_status_t (*round_moments)(zf_instance_t *inst, const zfi_close_t *close);
     /* Makes a close visible; signals merged chunk by chunk. */
     zf_status_t (*publish)(zf_instance_t *inst, const zfi_close_t *close);
     /* Last program of step t: its report; then signals stepped. */

@@ -113,6 +113,7 @@ typedef struct run {
     uint32_t n_elems;
     uint32_t n_before;
     int by_mean;
+    uint64_t key; /* of the close's rounding of moments */
 } run_t;
 
 static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, const run_t *run, slots_t *slots,
@@ -131,6 +132,9 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
         .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
         .visible_dtype = matrix->place.dtype,
         .n_elems = run->n_elems,
+        .moments = (zfi_moments_t)inst->config.moments,
+        .key = run->key,
+        .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + segment->matrix_offset + run->offset,
     };
     for (uint32_t k = 0; k < slots->n; k++)
         grads[k] = (const unsigned char *)slots->grads[k] + run->offset * zfi_dtype_nbytes(grad_dtype);
@@ -164,7 +168,8 @@ static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const
     uint64_t first = matrix->channels_are_rows ? row : col;
     run_t run = {.offset = offset,
                  .n_before = inst->hs.n[matrix->channel_base + first],
-                 .by_mean = is_by_mean(inst, close, matrix, first)};
+                 .by_mean = is_by_mean(inst, close, matrix, first),
+                 .key = zfi_rounding_key(close->step)};
     uint64_t length = segment->n_elems - offset;
     if (!all_alike && matrix->cols - col < length)
         length = matrix->cols - col;
@@ -238,6 +243,8 @@ static uint32_t alike_end(zf_instance_t *inst, const zfi_close_t *close, const s
                           uint32_t end) {
     const zfi_segment_t *segments = inst->plan.segments;
     uint32_t n_before = inst->hs.n[segments[first].matrix], i = first + 1;
+    if (inst->config.moments == ZFI_MOMENTS_BF16_STOCHASTIC)
+        return i; /* elements of two matrices are not numbered on */
     for (; i < end; i++) {
         const zfi_param_t *param = &inst->params[inst->plan.matrices[segments[i].matrix].param];
         prefetch_records(inst, i, end);
@@ -275,11 +282,12 @@ static void clear_gaps(const zf_instance_t *inst, uint32_t first, uint32_t end, 
 /* Segments [first, end) in one call. The gaps between them, up to ZFI_STATE_ALIGN - 1 elements that belong to none, go
  * along with whatever their slots hold; nobody reads them. Should one become non-finite, it is cleared and no error.
  * Returns the first segment with a non-finite weight, or end. */
-static uint32_t replay_alike(zf_instance_t *inst, uint32_t first, uint32_t end, slots_t *slots,
-                             const zfi_replay_target_t *target) {
+static uint32_t replay_alike(zf_instance_t *inst, const zfi_close_t *close, uint32_t first, uint32_t end,
+                             slots_t *slots, const zfi_replay_target_t *target) {
     const zfi_segment_t *segment = &inst->plan.segments[first], *last = &inst->plan.segments[end - 1];
     run_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
-                 .n_before = inst->hs.n[segment->matrix]};
+                 .n_before = inst->hs.n[segment->matrix],
+                 .key = zfi_rounding_key(close->step)};
     uint32_t bad;
     if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX)
         return end;
@@ -304,7 +312,7 @@ zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint
             bad = replay_segment_mean(inst, close, &segments[i], &slots, target) == UINT64_MAX ? next : i;
         } else {
             next = alike_end(inst, close, &slots, i, end);
-            bad = replay_alike(inst, i, next, &slots, target);
+            bad = replay_alike(inst, close, i, next, &slots, target);
         }
         if (bad != next && !ZFI_FAULT_SKIPPED_REPLAYED) /* that fault is to be seen in the weights */
             return target->is_rehearsal ? ZF_ERR_NONFINITE : report_nonfinite(inst, close, segments[bad].matrix);

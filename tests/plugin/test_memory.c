@@ -76,6 +76,22 @@ START_TEST(rules_of_one_moment_keep_one) {
 }
 END_TEST
 
+START_TEST(bf16_moments_take_two_bytes) {
+    static const char *const texts[] = {"[host]\nmoments_dtype = bfloat16\n",
+                                        "[host]\nmoments_dtype = bfloat16_stochastic\n"};
+    for (size_t i = 0; i < 2; i++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        zt_rig_open(&rig, texts[i], 0);
+        ck_assert_uint_ge(rig.layout.host_state_nbytes, rig.layout.n_elems * 8);
+        ck_assert_uint_le(rig.layout.host_state_nbytes, rig.layout.n_elems * 8 + 65536);
+        for (int s = 0; s < 6; s++)
+            zt_rig_step(&rig);
+        check_planned_is_measured();
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 START_TEST(sums_and_staging_are_counted) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     zt_rig_open(&rig, "", 0);
@@ -140,5 +156,5 @@ START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB les
 }
 END_TEST
 
-ZT_MAIN("memory", planned_is_measured, rules_of_one_moment_keep_one, sums_and_staging_are_counted,
-        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, the_limit_is_exact)
+ZT_MAIN("memory", planned_is_measured, rules_of_one_moment_keep_one, bf16_moments_take_two_bytes,
+        sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak, refused_with_need_and_have, the_limit_is_exact)

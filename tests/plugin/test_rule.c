@@ -65,6 +65,13 @@ START_TEST(other_rules) { /* no bias correction without v; decay as L2 or decoup
 }
 END_TEST
 
+START_TEST(rounding_keys) { /* splitmix64 of the steps, from a seed of its own: first values computed apart */
+    ck_assert_uint_eq(zfi_rounding_key(0), 0xD8707C9B105252FEu);
+    ck_assert_uint_eq(zfi_rounding_key(1), 0x6E59C9F25A891E61u);
+    ck_assert_uint_eq(zfi_rounding_base(3), 3ull << 40);
+}
+END_TEST
+
 static zf_error_t err = {.struct_size = sizeof err};
 
 static zf_status_t check(double lr, double beta1, double beta2, double eps, double decay) {
@@ -100,4 +107,5 @@ START_TEST(
 }
 END_TEST
 
-ZT_MAIN("rule", powers, first_update, later_updates, other_rules, no_momentum, ranges, what_rounds_to_one)
+ZT_MAIN("rule", powers, first_update, later_updates, other_rules, rounding_keys, no_momentum, ranges,
+        what_rounds_to_one)
