@@ -328,7 +328,11 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
 
 /* Values that are right alone and wrong together; and the one default that depends on another key. */
 static void take_together(reading_t *r) {
-    int lag = zfi_key_find("zenflow", "publish_lag");
+    int lag = zfi_key_find("zenflow", "publish_lag"), predict = zfi_key_find("zenflow", "predict");
+    if (r->config.predict && r->config.deferred != ZFI_DEFERRED_REPLAY)
+        add_problem(r, r->where, r->given_line[predict],
+                    "[zenflow] predict needs deferred = replay: another window does not end with the last step's "
+                    "update; set predict = 0");
     if (r->config.overlap_step)
         return;
     if (r->is_given[lag] && r->config.publish_lag != 0)
@@ -365,6 +369,10 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
         return report_problems(&r, err);
     *out = r.config;
     return ZF_OK;
+}
+
+uint32_t zfi_config_predict(const zfi_config_t *config) {
+    return config->predict == ZFI_PREDICT_AUTO ? config->update_interval - 1 + config->publish_lag : config->predict;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

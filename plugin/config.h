@@ -14,6 +14,7 @@ enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
+enum { ZFI_PREDICT_AUTO = 65 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
@@ -32,6 +33,7 @@ typedef struct zfi_config {
     int32_t stagger;          /* bool, default true: cohorts close in turn */
     int32_t deferred;         /* replay | mean, default replay */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */
+    uint32_t predict;         /* 0..64 or auto, default 0: steps that published weights look ahead */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
@@ -57,6 +59,9 @@ static inline int zfi_config_is_topk_auto(const zfi_config_t *config) { return c
 
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
+
+/* [any-thread] Steps that published weights look ahead, also where predict = auto. */
+uint32_t zfi_config_predict(const zfi_config_t *config);
 
 /* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
 uint32_t zfi_config_n_keys(void);

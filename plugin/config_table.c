@@ -21,6 +21,7 @@ static const zfi_choice_t strategies[] = {
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -74,6 +75,9 @@ static const zfi_key_t keys[] = {
      "What a window does with its gradients: replay each step's update, or one update from their mean."},
     {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
      "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
+    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "0",
+     "x > 0 (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached x steps on. "
+     "auto: update_interval - 1 + publish_lag."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",
@@ -102,7 +106,6 @@ static const struct planned {
     {"trace", NULL},
     {"zenflow", "auto_ratio"},
     {"zenflow", "offload"},
-    {"zenflow", "predict"},
     {"zenflow", "accumulate_on"},
     {"zenflow", "min_update_interval"},
     {"zenflow", "max_update_interval"},
@@ -385,7 +388,8 @@ void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, 
         snprintf(buf, nbytes, "%llu", (unsigned long long)wide);
     } else {
         memcpy(&narrow, member, sizeof narrow);
-        if (key->type == ZFI_KEY_INT && !(narrow < key->min && *choice_name(key, (int32_t)narrow)))
+        if (key->type == ZFI_KEY_INT &&
+            !((narrow < key->min || narrow > key->max) && *choice_name(key, (int32_t)narrow)))
             snprintf(buf, nbytes, "%lu", (unsigned long)narrow);
         else
             snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)narrow));

@@ -46,6 +46,14 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
     return check_host(args->host, err);
 }
 
+static zf_status_t check_rule(const zf_instance_t *inst, zf_error_t *err) {
+    if (inst->config.predict && !zfi_rule_has_v((zfi_rule_t)inst->rule))
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",
+                         inst->rule);
+    return ZF_OK;
+}
+
 static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
     const char *forced = getenv("ZF_FORCE_ISA");
     zfi_isa_t isa = zfi_isa_best();
@@ -133,6 +141,8 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
     pthread_mutex_init(&inst->poison_lock, NULL);
     zfi_timelines_init(inst);
     st = read_config(&args, &inst->config, err);
+    if (!st)
+        st = check_rule(inst, err);
     if (!st)
         st = choose_kernels(&inst->kernels, err);
     if (!st)

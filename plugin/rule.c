@@ -38,6 +38,11 @@ zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *h, float s, u
     return out;
 }
 
+float zfi_rule_predict(const zfi_hyper_t *h, uint32_t n, uint32_t x) {
+    double b1 = h->beta1, ahead = b1 * (1.0 - zfi_power(b1, x)) / (1.0 - b1);
+    return (float)(ahead * (-h->lr / (1.0 - zfi_power(b1, n))));
+}
+
 uint64_t zfi_rounding_key(uint64_t t) {
     uint64_t z = t * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;

@@ -19,6 +19,9 @@ double zfi_power(double b, uint32_t n);
 /* [own threads] Scalars of update number n (from 1) with gradient factor s. Computed in double, rounded once. */
 zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n);
 
+/* [own threads] SCHEDULE.md, "Prediction": the factor on m/d after update number n >= 1, x steps ahead. */
+float zfi_rule_predict(const zfi_hyper_t *hyper, uint32_t n, uint32_t x);
+
 /* [any-thread] SCHEDULE.md, "Moments": the key of the stochastic rounding at the closes of step t, and what is added to
  * an element's row-major index in its parameter to number it. */
 uint64_t zfi_rounding_key(uint64_t t);

@@ -55,6 +55,10 @@ static double draw_topk_ratio(zx_rng_t *r) {
     return zx_chance(r, 12) ? 0.0 : zx_uniform(r, 0.01, 0.7);
 }
 
+static uint32_t auto_predict(const zx_case_t *c) {
+    return c->config.update_interval - 1 + (uint32_t)c->config.publish_lag;
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
@@ -79,6 +83,9 @@ static void draw_config(zx_case_t *c) {
     zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
     c->config.element = zx_rule_element;
     c->config.element_ctx = &c->rule;
+    c->is_predict_auto = zx_chance(r, 40);
+    if (zx_chance(r, 40))
+        c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
     c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
@@ -99,6 +106,9 @@ static void obey_law(zx_case_t *c) {
         c->config.is_mean = 0;
     if (c->law == 1 || c->law == 6)
         c->config.moments = ZO_MOMENTS_F32;
+    if (c->law == 1 || c->config.is_mean || c->config.rule > ZO_ADAM)
+        c->config.predict = 0;
+    c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = 0;
 }
@@ -110,6 +120,7 @@ static void write_config(zx_case_t *c) {
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", topk[32] = "auto";
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
+    char predict[24] = "auto";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (!g->is_topk_auto)
@@ -118,17 +129,20 @@ static void write_config(zx_case_t *c) {
         snprintf(interval, sizeof interval, "%u", g->select_interval);
     if (g->is_mean)
         snprintf(mean, sizeof mean, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
+    if (!c->is_predict_auto)
+        snprintf(predict, sizeof predict, "%u", g->predict);
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\nupdate_interval = %u\n"
-             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s"
+             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%spredict = %s\n"
              "[host]\nmoments_dtype = %s\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
              interval, g->update_interval, g->warm_up,
              is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
-             g->is_staggered ? "true" : "false", mean, moments[g->moments], c->threads, affinity, c->max_steps_ahead);
+             g->is_staggered ? "true" : "false", mean, predict, moments[g->moments], c->threads, affinity,
+             c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */

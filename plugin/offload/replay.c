@@ -113,7 +113,8 @@ typedef struct run {
     uint32_t n_elems;
     uint32_t n_before;
     int by_mean;
-    uint64_t key; /* of the close's rounding of moments */
+    uint64_t key;     /* of the close's rounding of moments */
+    uint32_t predict; /* steps that what is published looks ahead; 0 = none */
 } run_t;
 
 static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, const run_t *run, slots_t *slots,
@@ -146,6 +147,10 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
         job.grad_dtype = ZFI_F32;
     } else {
         job.scalars = replay_scalars(inst, slots, run->n_before);
+        job.has_predict = run->predict > 0 && slots->n > 0;
+        if (job.has_predict)
+            job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], run->n_before + slots->n,
+                                           run->predict);
     }
     return inst->kernels->replay[inst->rule](&job);
 }
@@ -279,6 +284,10 @@ static void clear_gaps(const zf_instance_t *inst, uint32_t first, uint32_t end, 
     }
 }
 
+static int predicts(const zfi_close_t *close) {
+    return !close->is_warm_up && (!close->publishes_all || ZFI_FAULT_FLUSH_PREDICTS);
+}
+
 /* Segments [first, end) in one call. The gaps between them, up to ZFI_STATE_ALIGN - 1 elements that belong to none, go
  * along with whatever their slots hold; nobody reads them. Should one become non-finite, it is cleared and no error.
  * Returns the first segment with a non-finite weight, or end. */
@@ -287,7 +296,8 @@ static uint32_t replay_alike(zf_instance_t *inst, const zfi_close_t *close, uint
     const zfi_segment_t *segment = &inst->plan.segments[first], *last = &inst->plan.segments[end - 1];
     run_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
                  .n_before = inst->hs.n[segment->matrix],
-                 .key = zfi_rounding_key(close->step)};
+                 .key = zfi_rounding_key(close->step),
+                 .predict = predicts(close) ? zfi_config_predict(&inst->config) : 0};
     uint32_t bad;
     if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX)
         return end;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config_table.h"
+#include "kernels.h"
 
 static zfi_config_t config;
 static zf_error_t err;
@@ -113,6 +114,33 @@ START_TEST(overlap_and_lag) {
     ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = 0\n"), ZF_OK);
     refused("[zenflow]\noverlap_step = false\npublish_lag = 1\n", "zf.ini:3: [zenflow] publish_lag = 1 contradicts");
     refused("[zenflow]\npublish_lag = 1\noverlap_step = false\n", "zf.ini:2: [zenflow] publish_lag = 1 contradicts");
+}
+END_TEST
+
+START_TEST(prediction) {
+    char text[16];
+    int key = zfi_key_find("zenflow", "predict");
+    ck_assert_int_eq(parse("[zenflow]\npredict = 64\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 64);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 8);
+    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
+    ck_assert_str_eq(text, "auto");
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\noverlap_step = false\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 7);
+    ck_assert_int_eq(parse("[zenflow]\npredict = 0\ndeferred = mean\n"), ZF_OK);
+    refused("[zenflow]\npredict = 65\n", "is out of range");
+    refused("[zenflow]\npredict = Auto\n", "predict");
+    refused("[zenflow]\npredict = auto\ndeferred = mean\n", "zf.ini:2: [zenflow] predict needs deferred = replay");
+}
+END_TEST
+
+START_TEST(moments_dtype) {
+    ck_assert_int_eq(parse("[host]\nmoments_dtype = bfloat16_stochastic\n"), ZF_OK);
+    ck_assert_int_eq(config.moments, ZFI_MOMENTS_BF16_STOCHASTIC);
+    ck_assert_int_eq(parse("[host]\nmoments_dtype = bfloat16\n"), ZF_OK);
+    ck_assert_int_eq(config.moments, ZFI_MOMENTS_BF16);
+    refused("[host]\nmoments_dtype = float16\n", "float32 | bfloat16 | bfloat16_stochastic");
 }
 END_TEST
 
@@ -229,7 +257,6 @@ START_TEST(of_later_versions) {
                                         "[zenflow]\ndeferred = moments\n",
                                         "[zenflow]\nauto_ratio = 0.9\n",
                                         "[zenflow]\noffload = true\n",
-                                        "[zenflow]\npredict = auto\n",
                                         "[shard]\nstage = 3\n",
                                         "[device]\n",
                                         "[trace]\nfile = x\n"};
@@ -468,6 +495,8 @@ int main(void) {
                                   whole_file,
                                   booleans,
                                   overlap_and_lag,
+                                  prediction,
+                                  moments_dtype,
                                   overrides,
                                   override_order,
                                   unknown_names,

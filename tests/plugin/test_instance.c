@@ -89,6 +89,26 @@ START_TEST(create_refuses) {
 }
 END_TEST
 
+START_TEST(rules_and_what_they_allow) {
+    static const char with_predict[] = "[zenflow]\npredict = 2\n";
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.rule = 6;
+    ck_assert_int_lt(zt_rig_try_create(&rig, config, 0), 0);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "rule = 6"));
+    for (rig.rule = ZF_RULE_SGD; rig.rule <= ZF_RULE_LION; rig.rule++) {
+        ck_assert_int_eq(zt_rig_try_create(&rig, with_predict, 0), ZF_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(rig.err.message, "predict needs rule 0 (AdamW) or 1 (Adam)"));
+    }
+    ck_assert_ptr_null(rig.inst);
+    for (rig.rule = ZF_RULE_ADAMW; rig.rule <= ZF_RULE_ADAM; rig.rule++) {
+        zt_rig_open(&rig, with_predict, 0);
+        rig.zf->destroy(rig.inst);
+    }
+    rig.inst = NULL;
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(forced_instruction_set) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     setenv("ZF_FORCE_ISA", "mmx", 1);
@@ -376,7 +396,7 @@ START_TEST(rounds_leave_nothing_behind) {
 }
 END_TEST
 
-ZT_MAIN("instance", negotiation, create_refuses, forced_instruction_set, before_bind, not_an_instance,
-        a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
+ZT_MAIN("instance", negotiation, create_refuses, rules_and_what_they_allow, forced_instruction_set, before_bind,
+        not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
         destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped, destroy_after_quiesce,
         destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind)

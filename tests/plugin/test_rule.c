@@ -65,6 +65,16 @@ START_TEST(other_rules) { /* no bias correction without v; decay as L2 or decoup
 }
 END_TEST
 
+START_TEST(prediction) { /* e = b1 (1 - b1^x) / (1 - b1): 1/2 of the next step, 3/4 of two, all of them in the end */
+    zfi_hyper_t hyper = {0.25, 0.5, 0.75, 1e-8, 0.1}, still = {0.25, 0.0, 0.75, 1e-8, 0.1};
+    ck_assert(zfi_rule_predict(&hyper, 1, 1) == -0.25f); /* 0.5 * -0.25/0.5 */
+    ck_assert(zfi_rule_predict(&hyper, 1, 2) == -0.375f);
+    ck_assert(zfi_rule_predict(&hyper, 1, 64) == -0.5f);
+    ck_assert(zfi_rule_predict(&hyper, 2, 1) == (float)(0.5 * (-0.25 / 0.75)));
+    ck_assert(zfi_rule_predict(&still, 3, 4) == 0.0f);
+}
+END_TEST
+
 START_TEST(rounding_keys) { /* splitmix64 of the steps, from a seed of its own: first values computed apart */
     ck_assert_uint_eq(zfi_rounding_key(0), 0xD8707C9B105252FEu);
     ck_assert_uint_eq(zfi_rounding_key(1), 0x6E59C9F25A891E61u);
@@ -107,5 +117,5 @@ START_TEST(
 }
 END_TEST
 
-ZT_MAIN("rule", powers, first_update, later_updates, other_rules, rounding_keys, no_momentum, ranges,
+ZT_MAIN("rule", powers, first_update, later_updates, other_rules, prediction, rounding_keys, no_momentum, ranges,
         what_rounds_to_one)
