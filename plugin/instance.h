@@ -217,7 +217,9 @@ struct zf_instance {
     uint64_t magic;
     const zf_host_t *host;
     zfi_config_t config;
-    uint32_t rule; /* ZF_RULE_... */
+    uint32_t rule;               /* ZF_RULE_... */
+    zf_rule_callback_t callback; /* with ZF_RULE_CALLBACK; its name is rule_name */
+    char rule_name[64];
     const zfi_kernels_t *kernels;
     const struct zfi_device_ops *device;
     uint32_t flags; /* ZF_CREATE_CAP_... */
@@ -307,6 +309,8 @@ static inline unsigned char *zfi_piece(const zf_instance_t *inst, int32_t piece)
 }
 /* Moments that the rule keeps per element: 0, 1 (m) or 2 (m, v). */
 static inline uint32_t zfi_n_moments(const zf_instance_t *inst) {
+    if (inst->rule == ZF_RULE_CALLBACK)
+        return inst->callback.n_moments;
     return zfi_rule_has_v((zfi_rule_t)inst->rule) ? 2 : 1;
 }
 /* Arrays that an entering channel brings: w and its moments. */

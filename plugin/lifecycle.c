@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "callback.h"
 #include "device/device.h"
 #include "error.h"
 #include "hooks.h"
@@ -29,11 +30,12 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
                          "norm_group = %u: adding up norms of several "
                          "instances is not in this version; 0",
                          args->norm_group);
-    if (args->rule > ZF_RULE_LION)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 4 (Lion)",
+    if (args->rule > ZF_RULE_CALLBACK)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 5 (callback)",
                          args->rule);
-    if (args->rule_callback)
-        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback is given with rule = %u", args->rule);
+    if ((args->rule == ZF_RULE_CALLBACK) != (args->rule_callback != NULL))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule = %u (%s), but rule_callback is %s", args->rule,
+                         zfi_rule_name(args->rule), args->rule_callback ? "given: it needs rule = 5" : "NULL");
     if (args->device_type != ZF_DEVICE_CPU || args->device_id != 0)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "device type %d, id %d: this version has the CPU backend only (1, "
@@ -143,6 +145,8 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
     st = read_config(&args, &inst->config, err);
     if (!st)
         st = check_rule(inst, err);
+    if (!st && inst->rule == ZF_RULE_CALLBACK)
+        st = zfi_callback_take(inst, args.rule_callback, err);
     if (!st)
         st = choose_kernels(&inst->kernels, err);
     if (!st)
@@ -219,11 +223,12 @@ static void log_plan(zf_instance_t *inst) {
         snprintf(topk, sizeof topk, "%.3g", inst->config.topk_ratio);
     zfi_log(
         inst, ZF_LOG_INFO, "bind",
-        "ZenFlow %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
+        "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        zfi_is_mean(inst) ? "mean" : "replay", layout->n_elems, inst->n_params, inst->device->name,
-        inst->config.update_interval, topk, inst->config.publish_lag, inst->kernels->name, inst->n_workers,
-        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+        zfi_is_mean(inst) ? "mean" : "replay",
+        inst->rule == ZF_RULE_CALLBACK ? inst->rule_name : zfi_rule_name(inst->rule), layout->n_elems, inst->n_params,
+        inst->device->name, inst->config.update_interval, topk, inst->config.publish_lag, inst->kernels->name,
+        inst->n_workers, (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
         (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
         (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
 }

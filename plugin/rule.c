@@ -8,6 +8,11 @@
 #include "error.h"
 #include "fault.h"
 
+const char *zfi_rule_name(uint32_t rule) {
+    static const char *const names[] = {"AdamW", "Adam", "SGD", "SGD with Nesterov's momentum", "Lion", "callback"};
+    return names[rule];
+}
+
 double zfi_power(double b, uint32_t n) {
     double result = 1.0;
     for (; n; n >>= 1) {

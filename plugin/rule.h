@@ -13,6 +13,9 @@ typedef struct zfi_hyper {
     double lr, beta1, beta2, eps, weight_decay;
 } zfi_hyper_t;
 
+/* [any-thread] "AdamW" ... of ZF_RULE_ADAMW .. ZF_RULE_CALLBACK. */
+const char *zfi_rule_name(uint32_t rule);
+
 /* b^n by repeated squaring, low bit first: the same bits on every machine, unlike libm's pow. */
 double zfi_power(double b, uint32_t n);
 

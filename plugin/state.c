@@ -163,7 +163,7 @@ static zf_status_t weights_of(zfi_store_t *store, zfi_saved_t *saved, const char
                          (unsigned long long)param->param.n_elems, (unsigned long long)n_elems);
     for (uint32_t m = 0; m < param->n_matrices && !st; m++) {
         zfi_flushed_t flushed;
-        st = zfi_state_flushed(store, saved, (uint32_t)(param - saved->params), m, zfi_kernels_of(zfi_isa_best()),
+        st = zfi_state_flushed(store, saved, (uint32_t)(param - saved->params), m, zfi_kernels_of(zfi_isa_best()), NULL,
                                &flushed, err);
         if (st)
             break;

@@ -295,8 +295,21 @@ static zf_status_t ghost_replay(ghost_t *ghost, zfi_flushed_t *out, zf_error_t *
     return st ? ZF_ERR_CHECKPOINT : ZF_OK;
 }
 
+static zf_status_t ghost_rule(ghost_t *ghost, const zf_rule_callback_t *callback, zf_error_t *err) {
+    if (ghost->inst.rule != ZF_RULE_CALLBACK)
+        return ZF_OK;
+    if (!callback)
+        return zfi_error(
+            err, ZF_ERR_CHECKPOINT, "state",
+            "the checkpoint has open windows of a rule that only the trainer knows: load it there, or save "
+            "it compact");
+    ghost->inst.callback = *callback;
+    return ZF_OK;
+}
+
 zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
-                              const zfi_kernels_t *kernels, zfi_flushed_t *out, zf_error_t *err) {
+                              const zfi_kernels_t *kernels, const zf_rule_callback_t *callback, zfi_flushed_t *out,
+                              zf_error_t *err) {
     ghost_t *ghost = calloc(1, sizeof *ghost);
     zf_status_t st = ghost ? allocate(&saved->params[p].matrices[m], out, err)
                            : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to replay a matrix");
@@ -307,6 +320,8 @@ zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint
     st = ghost_make(ghost, saved, p, m, kernels, err);
     if (!st)
         st = ghost_read(ghost, store, saved, p, m, out, err);
+    if (!st && ghost->n_slots)
+        st = ghost_rule(ghost, callback, err);
     if (!st && ghost->n_slots)
         st = ghost_replay(ghost, out, err);
     ghost_free(ghost);

@@ -331,7 +331,7 @@ static zf_status_t carry_saved(loader_t *loader, zf_instance_t *into, zf_error_t
         const zfi_saved_param_t *param = &loader->saved.params[p];
         for (uint32_t m = 0; m < param->n_matrices && loader->ids[p] != ZF_NO_ID && !st; m++) {
             zfi_flushed_t flushed;
-            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->kernels, &flushed, err);
+            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->kernels, &into->callback, &flushed, err);
             if (st)
                 break;
             zfi_carry(into, loader->ids[p],

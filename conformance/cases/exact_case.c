@@ -78,7 +78,7 @@ static void draw_config(zx_case_t *c) {
                               .is_staggered = zx_chance(r, 70),
                               .is_mean = zx_chance(r, 30),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
-    c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_CALLBACK);
+    c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
     zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
     c->config.element = zx_rule_element;

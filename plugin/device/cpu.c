@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "callback.h"
 #include "error.h"
 #include "fault.h"
 #include "memory.h"
@@ -370,7 +371,11 @@ static void advance(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *
     } else {
         dev->scalars[0] = zfi_rule_scalars((zfi_rule_t)inst->rule, hyper, row->dev.s, n);
     }
-    n_overwritten = inst->kernels->run_ahead[inst->rule](&job);
+    if (inst->rule == ZF_RULE_CALLBACK)
+        n_overwritten = zfi_callback_run_ahead(inst, &job, param->group, hyper,
+                                               zfi_is_mean(inst) ? dev->n + matrix->index_base : dev->n + number);
+    else
+        n_overwritten = inst->kernels->run_ahead[inst->rule](&job);
     if (n_overwritten) {
         atomic_fetch_add(&inst->count.overwritten_elems, n_overwritten);
         if (!atomic_exchange(&inst->overwritten[param->id], 1))

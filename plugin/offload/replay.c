@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "callback.h"
 #include "error.h"
 #include "fault.h"
 #include "offload/replay_columns.h"
@@ -117,6 +118,18 @@ typedef struct run {
     uint32_t predict; /* steps that what is published looks ahead; 0 = none */
 } run_t;
 
+static uint64_t call_back(const zf_instance_t *inst, const slots_t *slots, const run_t *run, const zfi_replay_t *job) {
+    zfi_hyper_t hyper[MOST_SLOTS];
+    zfi_callback_window_t window = {.group = slots->group, .n_before = run->n_before, .hyper = hyper};
+    for (uint32_t k = 0; k < slots->n; k++)
+        hyper[k] = slots->rows[k]->hyper[slots->group];
+    if (run->by_mean && slots->n) {
+        hyper[0] = hyper[slots->n - 1];
+        hyper[0].lr *= inst->config.deferred_lr_scale;
+    }
+    return zfi_callback_replay(inst, job, &window);
+}
+
 static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, const run_t *run, slots_t *slots,
                            const zfi_replay_target_t *target) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
@@ -152,6 +165,8 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
             job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], run->n_before + slots->n,
                                            run->predict);
     }
+    if (inst->rule == ZF_RULE_CALLBACK)
+        return call_back(inst, slots, run, &job);
     return inst->kernels->replay[inst->rule](&job);
 }
 
@@ -248,8 +263,8 @@ static uint32_t alike_end(zf_instance_t *inst, const zfi_close_t *close, const s
                           uint32_t end) {
     const zfi_segment_t *segments = inst->plan.segments;
     uint32_t n_before = inst->hs.n[segments[first].matrix], i = first + 1;
-    if (inst->config.moments == ZFI_MOMENTS_BF16_STOCHASTIC)
-        return i; /* elements of two matrices are not numbered on */
+    if (inst->config.moments == ZFI_MOMENTS_BF16_STOCHASTIC || inst->rule == ZF_RULE_CALLBACK)
+        return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
     for (; i < end; i++) {
         const zfi_param_t *param = &inst->params[inst->plan.matrices[segments[i].matrix].param];
         prefetch_records(inst, i, end);

@@ -1,0 +1,163 @@
+/* plugin/callback.c - the host's own update rule (contract in callback.h).
+ *
+ * Cost: one call per 1024 elements and update, and one pass over each gradient more than the kernels need. In mean mode
+ * selected columns differ in n, so run-ahead may have to call element by element. */
+#include "callback.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "error.h"
+#include "struct.h"
+
+zf_status_t zfi_callback_take(zf_instance_t *inst, const zf_rule_callback_t *given, zf_error_t *err) {
+    zf_rule_callback_t callback;
+    size_t length;
+    zf_status_t st = zfi_struct_read(&callback, given, sizeof callback, sizeof callback, "zf_rule_callback_t", err);
+    if (st)
+        return st;
+    if (callback.n_moments > 2)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: n_moments = %u; allowed: 0, 1, 2",
+                         callback.n_moments);
+    if (!callback.update)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: update is NULL");
+    length = callback.name ? strnlen(callback.name, sizeof inst->rule_name) : 0;
+    if (length == 0 || length == sizeof inst->rule_name)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is %s; need 1..%zu bytes",
+                         !callback.name ? "NULL"
+                         : length       ? "too long"
+                                        : "empty",
+                         sizeof inst->rule_name - 1);
+    memcpy(inst->rule_name, callback.name, length + 1);
+    inst->callback = callback;
+    inst->callback.name = inst->rule_name;
+    return ZF_OK;
+}
+
+/* A piece of state on its way through the updates. */
+typedef struct piece {
+    uint64_t n_elems;
+    float *w, *m, *v; /* m, v NULL where the rule has none */
+} piece_t;
+
+static void call(const zf_instance_t *inst, const piece_t *piece, const float *g, uint32_t group,
+                 const zfi_hyper_t *hyper, uint64_t n) {
+    zf_rule_update_t update = {.struct_size = sizeof update,
+                               .group = group,
+                               .n = n,
+                               .n_elems = piece->n_elems,
+                               .w = piece->w,
+                               .m = piece->m,
+                               .v = piece->v,
+                               .g = g,
+                               .lr = hyper->lr,
+                               .beta1 = hyper->beta1,
+                               .beta2 = hyper->beta2,
+                               .eps = hyper->eps,
+                               .weight_decay = hyper->weight_decay};
+    inst->callback.update(inst->callback.ctx, &update);
+}
+
+/* out = widened gradient * s. */
+static void scale(const zf_instance_t *inst, float *out, const void *grad, zfi_dtype_t dtype, uint64_t first, float s,
+                  uint64_t n) {
+    inst->kernels->widen(out, (const unsigned char *)grad + first * zfi_dtype_nbytes(dtype), dtype, n);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] *= s;
+}
+
+/* ---- replay ------------------------------------------------------------------------------------------------------ */
+
+/* Moments [first, first + n) as fp32: where they lie, or in scratch. */
+static float *open_moments(const zfi_replay_t *job, void *moments, uint64_t first, uint64_t n, float *scratch) {
+    if (!moments)
+        return NULL;
+    if (job->moments == ZFI_MOMENTS_F32)
+        return (float *)moments + first;
+    for (uint64_t i = 0; i < n; i++)
+        scratch[i] = zfi_bf16_to_f32(((const uint16_t *)moments)[first + i]);
+    return scratch;
+}
+
+static void close_moments(const zfi_replay_t *job, void *moments, uint64_t first, uint64_t n, const float *scratch,
+                          int is_v) {
+    uint16_t *to = moments;
+    if (!moments || job->moments == ZFI_MOMENTS_F32)
+        return;
+    for (uint64_t i = first; i < first + n; i++, scratch++) {
+        uint32_t random = zfi_random32(job->key, job->first_index + i) >> (is_v ? 16 : 0);
+        to[i] =
+            job->moments == ZFI_MOMENTS_BF16 ? zfi_f32_to_bf16(*scratch) : zfi_f32_to_bf16_stochastic(*scratch, random);
+    }
+}
+
+static void replay_piece(const zf_instance_t *inst, const zfi_replay_t *job, const zfi_callback_window_t *window,
+                         uint64_t first, uint64_t n) {
+    float g[ZFI_CALLBACK_ELEMS], m[ZFI_CALLBACK_ELEMS], v[ZFI_CALLBACK_ELEMS];
+    piece_t piece = {n, job->w + first, open_moments(job, job->m, first, n, m), open_moments(job, job->v, first, n, v)};
+    for (uint32_t k = 0; k < job->n_slots; k++) {
+        scale(inst, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
+        call(inst, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
+    }
+    close_moments(job, job->m, first, n, m, 0);
+    close_moments(job, job->v, first, n, v, 1);
+    if (job->visible)
+        inst->kernels->narrow((unsigned char *)job->visible + first * zfi_dtype_nbytes(job->visible_dtype),
+                              job->visible_dtype, piece.w, n);
+}
+
+uint64_t zfi_callback_replay(const zf_instance_t *inst, const zfi_replay_t *job, const zfi_callback_window_t *window) {
+    uint64_t n;
+    for (uint64_t first = 0; first < job->n_elems; first += n) {
+        n = job->n_elems - first < ZFI_CALLBACK_ELEMS ? job->n_elems - first : ZFI_CALLBACK_ELEMS;
+        replay_piece(inst, job, window, first, n);
+    }
+    for (uint64_t i = 0; i < job->n_elems; i++)
+        if (!isfinite(job->w[i]))
+            return i;
+    return UINT64_MAX;
+}
+
+/* ---- run-ahead --------------------------------------------------------------------------------------------------- */
+
+static const void *visible_of(const zfi_run_ahead_t *job, uint64_t i, uint64_t j) {
+    const zfi_place_t *place = &job->place;
+    uint64_t r = job->sub.row_index ? job->sub.row_index[i] : i, c = job->sub.col_index ? job->sub.col_index[j] : j;
+    int64_t offset = (int64_t)r * place->row_stride + (place->col_offset ? place->col_offset[c] : (int64_t)c);
+    return (const unsigned char *)place->visible + offset * (int64_t)zfi_dtype_nbytes(place->dtype);
+}
+
+static uint64_t count_overwritten(const zf_instance_t *inst, const zfi_run_ahead_t *job) {
+    size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
+    uint64_t n_differ = 0, n;
+    unsigned char rounded[ZFI_CALLBACK_ELEMS * sizeof(float)];
+    for (uint64_t i = 0; i < job->sub.n_rows; i++)
+        for (uint64_t j = 0; j < job->sub.n_cols; j += n) {
+            n = job->sub.n_cols - j < ZFI_CALLBACK_ELEMS ? job->sub.n_cols - j : ZFI_CALLBACK_ELEMS;
+            inst->kernels->narrow(rounded, job->place.dtype, job->w + i * job->sub.n_cols + j, n);
+            for (uint64_t e = 0; e < n; e++)
+                n_differ += memcmp(rounded + e * nbytes, visible_of(job, i, j + e), nbytes) != 0;
+        }
+    return n_differ;
+}
+
+static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t e) {
+    return n[e / job->sub.n_cols * job->scalars_row_stride + e % job->sub.n_cols * job->scalars_col_stride];
+}
+
+uint64_t zfi_callback_run_ahead(const zf_instance_t *inst, const zfi_run_ahead_t *job, uint32_t group,
+                                const zfi_hyper_t *hyper, const uint32_t *n) {
+    uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, n_differ = count_overwritten(inst, job);
+    float g[ZFI_CALLBACK_ELEMS];
+    for (uint64_t first = 0; first < n_elems; first = end) {
+        uint32_t count = count_at(job, n, first);
+        piece_t piece = {0, job->w + first, job->m ? job->m + first : NULL, job->v ? job->v + first : NULL};
+        for (end = first + 1; end < n_elems && end - first < ZFI_CALLBACK_ELEMS && count_at(job, n, end) == count;)
+            end++;
+        piece.n_elems = end - first;
+        scale(inst, g, job->grad, job->grad_dtype, first, job->scalars->s, piece.n_elems);
+        call(inst, &piece, g, group, hyper, count);
+    }
+    inst->kernels->scatter(&job->place, &job->sub, job->w);
+    return n_differ;
+}

@@ -1,0 +1,186 @@
+/* tests/plugin/test_callback.c - the host's own update rule: what it is given, and that AdamW written as one is AdamW.
+ */
+#include "callback.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {
+    {.rows = 24, .cols = 40},
+    {.rows = 17},
+    {.rows = 70, .cols = 48, .is_bf16 = 1, .group = 1},
+    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 3\n"
+                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
+
+static zt_rig_t rig;
+static atomic_uint_least64_t most_elems, n_bad, newest_n;
+
+static void raise_to(atomic_uint_least64_t *most, uint64_t value) {
+    uint64_t seen = atomic_load(most);
+    while (seen < value && !atomic_compare_exchange_weak(most, &seen, value))
+        ;
+}
+
+static void adamw(void *ctx, const zf_rule_update_t *u) {
+    zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
+    if (ctx != &rig || u->group >= ZT_MAX_GROUPS || !u->m || !u->v || u->lr != rig.groups[u->group].lr)
+        atomic_fetch_add(&n_bad, 1);
+    raise_to(&most_elems, u->n_elems);
+    raise_to(&newest_n, u->n);
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        zt_adamw(&u->w[i], &u->m[i], &u->v[i], u->g[i], 1.0f, &hyper, (uint32_t)u->n);
+}
+
+static zf_rule_callback_t callback = {
+    .struct_size = sizeof callback, .n_moments = 2, .name = "by hand", .ctx = &rig, .update = adamw};
+
+static void start(void) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.rule = ZF_RULE_CALLBACK;
+    rig.callback = &callback;
+}
+
+START_TEST(adamw_as_a_callback_is_adamw) {
+    for (int uses_queue = 0; uses_queue < 2; uses_queue++) {
+        start();
+        if (uses_queue)
+            zt_rig_use_queue(&rig);
+        zt_rig_open(&rig, config, uses_queue ? ZF_CREATE_CAP_FETCH : 0);
+        for (int i = 0; i < 17; i++) {
+            zt_rig_step(&rig);
+            if (i % 5 == 0)
+                zt_rig_check_export(&rig);
+        }
+        zt_rig_check_flushed(&rig);
+        zt_rig_end(&rig);
+    }
+    ck_assert_uint_eq(n_bad, 0);
+    ck_assert_uint_eq(newest_n, 17);
+    ck_assert_uint_gt(most_elems, 100); /* not one by one */
+    ck_assert_uint_le(most_elems, ZFI_CALLBACK_ELEMS);
+}
+END_TEST
+
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t n_moments;
+
+static void decay(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    if ((u->m != NULL) != (n_moments > 0) || (u->v != NULL) != (n_moments > 1))
+        atomic_fetch_add(&n_bad, 1);
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] *= 0.5f;
+}
+
+START_TEST(only_the_moments_asked_for) {
+    static const char *const texts[] = {"", "[host]\nmoments_dtype = bfloat16\n",
+                                        "[zenflow]\ndeferred = mean\nfull_warm_up_rounds = 1\n"};
+    for (size_t t = 0; t < 3; t++)
+        for (n_moments = 0; n_moments <= 2; n_moments++) {
+            zf_rule_callback_t given = {
+                .struct_size = sizeof given, .n_moments = n_moments, .name = "decay", .update = decay};
+            uint64_t nbytes = 4 + n_moments * (t == 1 ? 2 : 4);
+            start();
+            rig.callback = &given;
+            zt_rig_open(&rig, texts[t], 0);
+            memset(&given, 0, sizeof given); /* copied */
+            ck_assert_uint_ge(rig.layout.host_state_nbytes, nbytes * rig.layout.n_elems);
+            ck_assert_uint_le(rig.layout.host_state_nbytes, nbytes * rig.layout.n_elems + 8192);
+            for (int i = 0; i < 9; i++)
+                zt_rig_step(&rig);
+            ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+            zt_rig_end(&rig);
+        }
+    ck_assert_uint_eq(n_bad, 0);
+}
+END_TEST
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+static void refused(const zf_rule_callback_t *given, zf_status_t want, const char *words) {
+    start();
+    rig.callback = given;
+    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), want);
+    ck_assert_msg(strstr(rig.err.message, words) != NULL, "%s", rig.err.message);
+    ck_assert_ptr_null(rig.inst);
+    zt_rig_end(&rig);
+}
+
+START_TEST(bad_callbacks) {
+    zf_rule_callback_t given = callback;
+    char long_name[65];
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[64] = '\0';
+    refused(NULL, ZF_ERR_ARGUMENT, "rule_callback is NULL");
+    given.n_moments = 3;
+    refused(&given, ZF_ERR_ARGUMENT, "n_moments = 3");
+    given = callback;
+    given.update = NULL;
+    refused(&given, ZF_ERR_ARGUMENT, "update is NULL");
+    given = callback;
+    given.name = NULL;
+    refused(&given, ZF_ERR_ARGUMENT, "name is NULL");
+    given.name = "";
+    refused(&given, ZF_ERR_ARGUMENT, "name is empty");
+    given.name = long_name;
+    refused(&given, ZF_ERR_ARGUMENT, "name is too long; need 1..63 bytes");
+    given = callback;
+    given.struct_size = 16;
+    refused(&given, ZF_ERR_ABI, "zf_rule_callback_t");
+    start();
+    rig.rule = ZF_RULE_ADAM;
+    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "it needs rule = 5"));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void overflow(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        if (u->group == 2 && u->n == 3)
+            u->w[i] = INFINITY;
+}
+
+START_TEST(a_weight_that_overflows_is_named) {
+    zf_rule_callback_t given = {.struct_size = sizeof given, .name = "overflow", .update = overflow};
+    zf_status_t st = ZF_OK;
+    start();
+    rig.callback = &given;
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 50\n", 0);
+    for (int i = 0; i < 20 && st >= 0; i++)
+        st = zt_rig_try_step(&rig);
+    ck_assert_int_eq(st, ZF_ERR_NONFINITE);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "\"layer.3.weight\""));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(an_unannounced_write_is_noticed) {
+    float changed = 7.0f;
+    zf_status_t st = ZF_OK;
+    start();
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 4; i++)
+        zt_rig_step(&rig);
+    memcpy(rig.params[1].visible, &changed, sizeof changed); /* a vector: always selected */
+    for (int i = 0; i < 20 && st >= 0; i++)
+        st = zt_rig_try_step(&rig);
+    ck_assert_int_eq(st, ZF_ERR_OVERWRITTEN);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "\"layer.1.weight\""));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("callback", adamw_as_a_callback_is_adamw, only_the_moments_asked_for, bad_callbacks,
+        a_weight_that_overflows_is_named, an_unannounced_write_is_noticed)
