@@ -13,6 +13,7 @@
 static const zt_shape_t shapes[] = {
     {.rows = 24, .cols = 40},
     {.rows = 17},
+    {.rows = 5, .cols = 3},
     {.rows = 70, .cols = 48, .is_bf16 = 1, .group = 1},
     {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
 };
@@ -22,7 +23,7 @@ static const char config[] = "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 3\n
                              "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
 
 static zt_rig_t rig;
-static atomic_uint_least64_t most_elems, n_bad, newest_n;
+static atomic_uint_least64_t most_elems, n_bad, newest_n, n_updated;
 
 static void raise_to(atomic_uint_least64_t *most, uint64_t value) {
     uint64_t seen = atomic_load(most);
@@ -34,6 +35,7 @@ static void adamw(void *ctx, const zf_rule_update_t *u) {
     zf_group_hyper_t hyper = {sizeof hyper, 0, u->lr, u->beta1, u->beta2, u->eps, u->weight_decay};
     if (ctx != &rig || u->group >= ZT_MAX_GROUPS || !u->m || !u->v || u->lr != rig.groups[u->group].lr)
         atomic_fetch_add(&n_bad, 1);
+    atomic_fetch_add(&n_updated, u->n_elems);
     raise_to(&most_elems, u->n_elems);
     raise_to(&newest_n, u->n);
     for (uint64_t i = 0; i < u->n_elems; i++)
@@ -67,6 +69,27 @@ START_TEST(adamw_as_a_callback_is_adamw) {
     ck_assert_uint_eq(newest_n, 17);
     ck_assert_uint_gt(most_elems, 100); /* not one by one */
     ck_assert_uint_le(most_elems, ZFI_CALLBACK_ELEMS);
+}
+END_TEST
+
+/* What lies between two matrices in memory is not the host's to see. */
+START_TEST(each_element_once_per_update) {
+    uint64_t n_elems = 0;
+    start();
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        rig.decls[i].flags |= ZF_PARAM_NEVER_SELECTED;
+        n_elems += rig.params[i].n_elems;
+    }
+    zt_rig_open(&rig, "[zenflow]\nstagger = false\nfull_warm_up_rounds = 2\n", 0);
+    for (int i = 0; i < 9; i++)
+        zt_rig_step(&rig);
+    zt_rig_check_flushed(&rig);
+    atomic_store(&n_updated, 0);
+    for (int i = 0; i < 9; i++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    ck_assert_uint_eq(n_updated, 9 * n_elems);
+    zt_rig_end(&rig);
 }
 END_TEST
 
@@ -161,7 +184,7 @@ START_TEST(a_weight_that_overflows_is_named) {
     for (int i = 0; i < 20 && st >= 0; i++)
         st = zt_rig_try_step(&rig);
     ck_assert_int_eq(st, ZF_ERR_NONFINITE);
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "\"layer.3.weight\""));
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "\"layer.4.weight\""));
     zt_rig_end(&rig);
 }
 END_TEST
@@ -182,5 +205,5 @@ START_TEST(an_unannounced_write_is_noticed) {
 }
 END_TEST
 
-ZT_MAIN("callback", adamw_as_a_callback_is_adamw, only_the_moments_asked_for, bad_callbacks,
-        a_weight_that_overflows_is_named, an_unannounced_write_is_noticed)
+ZT_MAIN("callback", adamw_as_a_callback_is_adamw, each_element_once_per_update, only_the_moments_asked_for,
+        bad_callbacks, a_weight_that_overflows_is_named, an_unannounced_write_is_noticed)
