@@ -3,7 +3,7 @@
 #
 #   sh bindings/python/build_wheel.sh [DIRECTORY]      default: bindings/python/dist
 #
-# Needs python3 with pip, a C compiler, CMake and libinih-dev (conformance/deps.sh). Where setuptools is installed nothing is
+# Needs python3 with pip, a C compiler, CMake and the libraries of conformance/deps.sh. Where setuptools is installed nothing is
 # downloaded; else pip fetches it for the build. ZFPLUGIN_LIBRARY names a library that is already built. The last line
 # printed is the wheel's path.
 set -eu

@@ -1,8 +1,8 @@
 """Puts libzfplugin.so into the package; everything else is in pyproject.toml.
 
 The library comes from $ZFPLUGIN_LIBRARY if that is set, else CMake builds it from this repository (a C compiler, CMake and
-libinih-dev are needed then, at build time only). libinih, the one library besides libc and libm that it needs, is copied
-beside it, so that the wheel runs where no package is installed. The wheel is py3-none-<platform>: no part of it depends
+the packages of conformance/deps.sh are needed then, at build time only). What it needs besides the C library (libinih,
+libjansson) is copied beside it, so that the wheel runs where no package is installed. The wheel is py3-none-<platform>: no part of it depends
 on a version of Python.
 """
 import os
@@ -36,7 +36,7 @@ def build_library(folder):
         sys.exit(f"zfplugin: {ROOT} is not the repository of libzfplugin, so the library cannot be built: install from "
                  "bindings/python of a checkout, or set ZFPLUGIN_LIBRARY to a built libzfplugin.so")
     if not shutil.which("cmake"):
-        sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential libinih-dev), or set "
+        sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential; see conformance/deps.sh), or set "
                  "ZFPLUGIN_LIBRARY to a built libzfplugin.so")
     options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
                "-DCMAKE_INSTALL_RPATH=$ORIGIN", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
@@ -49,11 +49,11 @@ def build_library(folder):
     return folder / "plugin" / SONAME
 
 
-def needed_inih(library):
-    """Path of the libinih that the dynamic linker finds for it, or None (linked statically)."""
+def needed_libraries(library):
+    """[(name, path)] of what the dynamic linker finds for it besides the C library."""
     out = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"(libinih\.so\S*) => (/\S+)", out)
-    return (found[1], Path(found[2])) if found else None
+    found = re.findall(r"(lib\S+) => (/\S+)", out)
+    return [(name, Path(path)) for name, path in found if not re.match(r"lib(c|m|dl|rt|pthread)\.so", name)]
 
 
 class BuildPy(build_py):
@@ -66,9 +66,8 @@ class BuildPy(build_py):
         if not library.exists():
             sys.exit(f"zfplugin: {library} (from ZFPLUGIN_LIBRARY) does not exist")
         shutil.copyfile(library, target / SONAME)
-        inih = needed_inih(library)
-        if inih:
-            shutil.copyfile(inih[1], target / inih[0])
+        for name, path in needed_libraries(library):
+            shutil.copyfile(path, target / name)
 
 
 class PlatformWheel(bdist_wheel):

@@ -102,8 +102,10 @@ def _check_file(path):
 def _open(path):
     if "/" in path:
         _check_file(path)
-    with contextlib.suppress(OSError):  # the package's own copy; a library that is loaded is found by its name
-        ctypes.CDLL(str(_INSIDE / "libinih.so.1"))
+    for other in _INSIDE.glob("lib*.so*"):  # the package's own copies; a library that is loaded is found by its name
+        if other.name != SONAME:
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(other))
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:

@@ -15,8 +15,9 @@ import weakref
 
 import torch
 
-from .. import _abi, errors
+from .. import _abi, errors, state
 from ..instance import Instance, _report
+from . import checkpoint
 from .fetch import Fetcher
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of, split_names
@@ -121,6 +122,29 @@ class ZenFlow(torch.optim.Optimizer):
             self._end_step()
         return loss
 
+    @torch.no_grad()
+    def state_dict(self):
+        """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps."""
+        out = super().state_dict()
+        if self._table is not None:
+            self._follow_weights()
+            out[checkpoint.KEY] = checkpoint.pack(self._instance)
+        return out
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict):
+        """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones."""
+        checkpoint.check_groups(self.param_groups, state_dict["param_groups"])
+        packed = state_dict.get(checkpoint.KEY)
+        if packed is not None:
+            blobs = checkpoint.unpack(packed)
+            self.bind()
+            self._load(blobs)
+        elif self._table is not None:
+            raise errors.CheckpointError("load_state_dict: it holds no training state (saved before the first step, or by "
+                                         "another optimizer); load it into a new optimizer")
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != checkpoint.KEY})
+
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "
                         "one and load_state_dict(old.state_dict()) into it")
@@ -135,6 +159,25 @@ class ZenFlow(torch.optim.Optimizer):
         """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
         if self._table is None:
             self._bind()
+
+    def save(self, path, compact=False, note=None):
+        """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
+        compact: without open windows. Returns the report as a dict."""
+        self._bound("save")
+        self._follow_weights()
+        return state.save(self._instance, path, compact, note)
+
+    def load(self, path, partial=False):
+        """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
+        self.bind()
+        return self._load(path, partial)
+
+    def _load(self, where, partial=False):
+        if any(grad is not None for grad in self._feed.held):
+            self._discard()
+        report = state.load(self._instance, where, partial)
+        self._table.remember(probe=not self._is_fetching)
+        return report
 
     def accumulate(self):
         """Context manager around every backward but the last of a step: nothing is shipped in it. Only a hint."""

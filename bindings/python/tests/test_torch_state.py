@@ -1,0 +1,244 @@
+"""Saving and resuming: N steps are N/2 steps, save, load into a new optimizer, N/2 steps, to the bit, in mid-window too."""
+import copy
+import io
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch
+import zfplugin
+
+WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
+MODES = {"synchronous": SYNCHRONOUS, "all selected": ALL_SELECTED, "windows": WINDOWS,
+         "mean": {**WINDOWS, "zenflow.deferred": "mean"}}
+
+
+class Resume(TorchTest):
+    def train(self, model, opt, steps, schedule=None):
+        for i in steps:
+            plain_step(model, opt, i)
+            if schedule:
+                schedule.step()
+
+    def assert_equal(self, ours, theirs):
+        for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
+            self.assertTrue(torch.equal(p, q), name)
+
+    def through_a_file(self, saved):
+        file = io.BytesIO()
+        torch.save(saved, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+
+    def test_to_the_bit_in_every_mode(self):
+        for name, mode in MODES.items():
+            for at in (11, 14):
+                with self.subTest(mode=name, at=at):
+                    whole = mlp()
+                    opt = self.zenflow(whole, lr=1e-2, config=config(mode))
+                    self.train(whole, opt, range(30))
+
+                    first = mlp()
+                    opt1 = self.zenflow(first, lr=1e-2, config=config(mode))
+                    self.train(first, opt1, range(at))
+                    saved = self.through_a_file({"model": first.state_dict(), "opt": opt1.state_dict()})
+
+                    second = mlp(seed=5)
+                    second.load_state_dict(saved["model"])
+                    opt2 = self.zenflow(second, lr=0.5, config=config(mode))
+                    opt2.load_state_dict(saved["opt"])
+                    self.assertEqual(opt2.param_groups[0]["lr"], 1e-2)
+                    self.train(second, opt2, range(at, 30))
+                    self.assert_equal(second, whole)
+                    self.train(first, opt1, range(at, 30))  # the save changed nothing
+                    self.assert_equal(first, whole)
+                    for o in (opt, opt2):
+                        o.flush()
+                    self.assert_equal(second, whole)
+
+    def test_the_optimizer_alone_brings_the_weights(self):
+        first = mlp()
+        opt1 = self.zenflow(first, config=config(WINDOWS))
+        self.train(first, opt1, range(10))
+        second = mlp(seed=5)
+        opt2 = self.zenflow(second, config=config(WINDOWS))
+        opt2.load_state_dict(opt1.state_dict())
+        self.assert_equal(second, first)
+
+    def test_with_a_scheduler_and_in_a_new_process(self):
+        def scheduled(opt):
+            return torch.optim.lr_scheduler.CosineAnnealingLR(opt, 40)
+
+        whole = mlp()
+        opt = self.zenflow(whole, lr=1e-2, config=config(WINDOWS))
+        self.train(whole, opt, range(30), scheduled(opt))
+        first = mlp()
+        opt1 = self.zenflow(first, lr=1e-2, config=config(WINDOWS))
+        schedule = scheduled(opt1)
+        self.train(first, opt1, range(15), schedule)
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save({"model": first.state_dict(), "opt": opt1.state_dict(), "schedule": schedule.state_dict()},
+                       f"{folder}/in.pt")
+            code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); from support import *; from test_torch_state import *\n"
+                    "m = mlp(seed=9); o = zenflow(m, lr=1e-2, config=config(WINDOWS))\n"
+                    "s = torch.optim.lr_scheduler.CosineAnnealingLR(o, 40)\n"
+                    f"d = torch.load({folder + '/in.pt'!r}, weights_only=True)\n"
+                    "m.load_state_dict(d['model']); o.load_state_dict(d['opt']); s.load_state_dict(d['schedule'])\n"
+                    "for i in range(15, 30):\n    plain_step(m, o, i); s.step()\n"
+                    f"torch.save(m.state_dict(), {folder + '/out.pt'!r})\n")
+            subprocess.run([sys.executable, "-c", code], check=True)
+            done = torch.load(f"{folder}/out.pt", weights_only=True)
+        for name, p in whole.named_parameters():
+            self.assertTrue(torch.equal(p, done[name]), name)
+
+    def test_with_gradients_accumulated_but_not_stepped(self):
+        """They are not part of a checkpoint: the accumulation starts again after it."""
+        model = mlp()
+        opt = self.zenflow(model, config=config(WINDOWS))
+        self.train(model, opt, range(10))
+        saved = opt.state_dict()
+        weights = copy.deepcopy(model.state_dict())
+        self.train(model, opt, range(10, 12))
+        expected = copy.deepcopy(model.state_dict())
+        opt.zero_grad()
+        (9 * loss_of(model, 99)).backward()
+        opt.zero_grad()
+        opt.load_state_dict(saved)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, weights[name]), name)
+        self.train(model, opt, range(10, 12))
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, expected[name]), name)
+
+    def test_plain_tensors_and_text_only(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        self.train(model, opt, range(3))
+
+        def walk(value):
+            if isinstance(value, dict):
+                for part in value.values():
+                    yield from walk(part)
+            elif isinstance(value, (list, tuple)):
+                for part in value:
+                    yield from walk(part)
+            else:
+                yield value
+
+        kinds = {type(value) for value in walk(opt.state_dict())}
+        self.assertLessEqual(kinds, {torch.Tensor, str, int, float, bool, type(None)})
+
+    def test_before_the_first_step_there_are_only_groups(self):
+        opt = self.zenflow(mlp(), lr=0.25)
+        saved = opt.state_dict()
+        self.assertNotIn("zenflow", saved)
+        other = self.zenflow(mlp(), lr=0.5)
+        other.load_state_dict(saved)
+        self.assertEqual(other.param_groups[0]["lr"], 0.25)
+        plain_step(model := mlp(), bound := self.zenflow(model), 0)
+        with self.assertRaises(zfplugin.CheckpointError):
+            bound.load_state_dict(saved)
+
+    def test_an_edit_before_the_save_is_in_it(self):
+        model = mlp()
+        opt = self.zenflow(model, config=config(WINDOWS))
+        self.train(model, opt, range(10))
+        with torch.no_grad():
+            model[0].weight.fill_(0.125)
+        saved = opt.state_dict()
+        other = mlp(seed=7)
+        self.zenflow(other, config=config(WINDOWS)).load_state_dict(saved)
+        self.assertTrue(torch.equal(other[0].weight, torch.full_like(other[0].weight, 0.125)))
+
+    def test_directories(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "step10"
+            first = mlp()
+            opt1 = self.zenflow(first, config=config(WINDOWS))
+            self.train(first, opt1, range(10))
+            report = opt1.save(path, note="ten steps")
+            self.assertTrue(report["is_exact"])
+            self.assertEqual(report["step"], 10)
+            self.assertTrue((path / "zf_state.json").exists())
+            from zfplugin import state
+            self.assertEqual(state.note(zfplugin.load(), path), "ten steps")
+            second = mlp(seed=5)
+            opt2 = self.zenflow(second, config=config(WINDOWS))
+            opt2.load(path)
+            self.train(first, opt1, range(10, 20))
+            self.train(second, opt2, range(10, 20))
+            self.assert_equal(second, first)
+
+    def refused(self, spoil, error, *words, other=None):
+        model = mlp()
+        opt = self.zenflow(model)
+        self.train(model, opt, range(3))
+        saved = copy.deepcopy(opt.state_dict())
+        target = other if other is not None else mlp(seed=3)
+        into = self.zenflow(target)
+        self.train(target, into, range(2))
+        before = copy.deepcopy(target.state_dict())
+        lr = into.param_groups[0]["lr"] = 0.0625
+        spoil(saved)
+        with self.assertRaises(error) as caught:
+            into.load_state_dict(saved)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+        for name, value in target.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        self.assertEqual(into.param_groups[0]["lr"], lr)
+        into.param_groups[0]["lr"] = 1e-3
+        undisturbed = copy.deepcopy(target)
+        self.train(target, into, range(2, 4))
+        self.assertFalse(torch.equal(next(target.parameters()), next(undisturbed.parameters())))
+
+    def test_a_damaged_blob(self):
+        def spoil(saved):
+            blobs = saved["zenflow"]["blobs"]
+            name = max(blobs, key=lambda key: blobs[key].numel())
+            blobs[name][-3] ^= 1
+
+        self.refused(spoil, zfplugin.CheckpointError)
+
+    def test_a_missing_blob(self):
+        def spoil(saved):
+            blobs = saved["zenflow"]["blobs"]
+            del blobs[max(blobs, key=lambda key: blobs[key].numel())]
+
+        self.refused(spoil, zfplugin.ZfError)
+
+    def test_a_cut_index(self):
+        def spoil(saved):
+            saved["zenflow"]["index"] = saved["zenflow"]["index"][:-20]
+
+        self.refused(spoil, zfplugin.CheckpointError)
+
+    def test_something_else(self):
+        def spoil(saved):
+            saved["zenflow"] = {"moments": torch.zeros(3)}
+
+        self.refused(spoil, zfplugin.CheckpointError, "zenflow")
+
+    def test_another_model(self):
+        self.refused(lambda saved: None, zfplugin.CheckpointError, "0.weight", other=mlp(width=16))
+
+    def test_other_groups(self):
+        def spoil(saved):
+            saved["param_groups"][0]["params"].pop()
+
+        self.refused(spoil, zfplugin.CheckpointError, "group 0", "12")
+
+    def test_a_state_of_adamw(self):
+        model = mlp()
+        reference = torch.optim.AdamW(model.parameters())
+        plain_step(model, reference, 0)
+        opt = self.zenflow(model)
+        plain_step(model, opt, 1)
+        with self.assertRaises(zfplugin.CheckpointError):
+            opt.load_state_dict(reference.state_dict())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+"""Checkpoints of an instance through zf.state/1: into a directory, or as named blobs in memory.
+
+Model: a checkpoint is a JSON index and safetensors files of plain tensors per logical parameter, as the plugin writes them;
+this module only moves bytes. Save between steps: gradients that were delivered but not stepped are not part of it. Load
+checks everything before it changes anything, and needs parameters bound by the same names and shapes.
+"""
+import ctypes as C
+import os
+
+from . import _abi, errors
+
+INDEX = _abi.STATE_INDEX
+
+
+class Blobs:
+    """zf_state_store_t over {name: bytearray}. A Python error inside a callback ends the call and is raised after it."""
+
+    def __init__(self, blobs=None):
+        self.blobs = {} if blobs is None else blobs
+        self.problem = None
+        self._open, self._at = None, 0
+        members = {name: kind for name, kind in _abi.StateStore._fields_}
+        self._callbacks = {name: members[name](self._guarded(getattr(self, "_" + name)))
+                           for name in ("begin", "write", "end", "size", "read")}
+        self.struct = _abi.StateStore(struct_size=C.sizeof(_abi.StateStore), **self._callbacks)
+
+    def _guarded(self, function):
+        def call(_ctx, *args):
+            try:
+                return function(*args) or 0
+            except Exception as problem:  # noqa: BLE001 - must not pass through C
+                self.problem = problem
+                return -1
+
+        return call
+
+    def _begin(self, name, nbytes):
+        self._open, self._at = bytearray(nbytes), 0
+        self.blobs[C.string_at(name).decode()] = self._open
+
+    def _write(self, data, nbytes):
+        if nbytes:
+            self._open[self._at:self._at + nbytes] = C.string_at(data, nbytes)
+        self._at += nbytes
+
+    def _end(self):
+        if self._at != len(self._open):
+            raise errors.InternalError(f"a blob of {len(self._open)} bytes got {self._at}")
+
+    def _size(self, name, out):
+        blob = self.blobs.get(C.string_at(name).decode())
+        if blob is None:
+            return -1
+        C.c_uint64.from_address(out).value = len(blob)
+        return 0
+
+    def _read(self, name, offset, out, nbytes):
+        part = memoryview(self.blobs[C.string_at(name).decode()])[offset:offset + nbytes]
+        if len(part) != nbytes:
+            return -1
+        if nbytes:
+            C.memmove(out, bytes(part), nbytes)
+        return 0
+
+
+def extension(instance_or_library):
+    lib = getattr(instance_or_library, "lib", instance_or_library)
+    ext = lib.extension(_abi.EXT_STATE, _abi.StateExt)
+    if ext is None:
+        raise errors.UnsupportedFieldError(f"{lib.file} has no {_abi.EXT_STATE}: it cannot save or load training state; "
+                                           "use a newer libzfplugin")
+    return ext
+
+
+def _call(instance, slot, where, flags, note, doing):
+    """where: a path, or Blobs. Report as a dict."""
+    args = _abi.StateArgs(struct_size=C.sizeof(_abi.StateArgs), flags=flags,
+                          note=note.encode() if note is not None else None)
+    if isinstance(where, Blobs):
+        args.store = C.addressof(where.struct)
+    else:
+        args.path = os.fsencode(where)
+    report = _abi.StateReport(struct_size=C.sizeof(_abi.StateReport))
+    try:
+        instance.call(slot, C.byref(args), C.byref(report), doing=doing)
+    except errors.StorageError as problem:
+        if isinstance(where, Blobs) and where.problem is not None:
+            raise where.problem from problem
+        raise
+    out = {name: getattr(report, name) for name, _ in _abi.StateReport._fields_[1:]}
+    return {**out, "is_exact": bool(report.is_exact)}
+
+
+def save(instance, where, compact=False, note=None, sync=True):
+    """Saves into a directory (replaced when complete) or Blobs. compact: without open windows; note: text kept in it."""
+    flags = (_abi.STATE_COMPACT * compact) | (_abi.STATE_NO_SYNC * (not sync))
+    return _call(instance, extension(instance).save, where, flags, note, "save")
+
+
+def load(instance, where, partial=False):
+    """Loads from a directory or Blobs. partial: parameters that the checkpoint lacks keep what they have."""
+    return _call(instance, extension(instance).load, where, _abi.STATE_PARTIAL * partial, None, "load")
+
+
+def note(library, where):
+    """The text that was given to save()."""
+    args, record = _abi.StateArgs(struct_size=C.sizeof(_abi.StateArgs)), errors.new_record()
+    if isinstance(where, Blobs):
+        args.store = C.addressof(where.struct)
+    else:
+        args.path = os.fsencode(where)
+    buffer = C.create_string_buffer(65537)
+    library.check(extension(library).note(C.byref(args), buffer, len(buffer), C.byref(record)), record, "note")
+    return buffer.value.decode()

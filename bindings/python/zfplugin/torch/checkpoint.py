@@ -1,0 +1,51 @@
+"""state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
+
+    {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor}}}
+
+The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
+first step: there is nothing to save but the groups.
+"""
+import ctypes as C
+
+import torch
+
+from .. import errors, state
+
+KEY = "zenflow"
+
+
+def pack(instance):
+    store = state.Blobs()
+    state.save(instance, store)
+    index = store.blobs.pop(state.INDEX).decode()
+    return {"index": index,
+            "blobs": {name: torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8)
+                      for name, blob in store.blobs.items()}}
+
+
+def unpack(packed):
+    """Blobs of a packed state."""
+    kept = []
+    try:
+        blobs = {state.INDEX: packed["index"].encode()}
+        for name, tensor in packed["blobs"].items():
+            tensor = tensor.detach().to("cpu", torch.uint8).contiguous()
+            kept.append(tensor)
+            blobs[name] = memoryview((C.c_ubyte * tensor.numel()).from_address(tensor.data_ptr())) if len(tensor) else b""
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise errors.CheckpointError(f'load_state_dict: "{KEY}" is not what a ZenFlow optimizer saved '
+                                     f"({type(problem).__name__}: {problem})") from None
+    store = state.Blobs(blobs)
+    store.kept = kept  # their memory is read by the plugin
+    return store
+
+
+def check_groups(own, saved):
+    """As torch does, but before anything changes."""
+    if len(own) != len(saved):
+        raise errors.CheckpointError(f"load_state_dict: {len(saved)} parameter groups were saved, the optimizer has "
+                                     f"{len(own)}")
+    for i, (mine, theirs) in enumerate(zip(own, saved)):
+        if len(mine["params"]) != len(theirs["params"]):
+            raise errors.CheckpointError(f"load_state_dict: parameter group {i} was saved with "
+                                         f"{len(theirs['params'])} parameters, the optimizer has {len(mine['params'])}")
