@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "fault.h"
 #include "memory.h"
 
 typedef struct ranked {
@@ -220,7 +221,7 @@ static void choose_cohort(zf_instance_t *inst, uint32_t cohort) {
         inst->sel.n_enter[number] = 0;
         if (!is_kept)
             choose_matrix(inst, number);
-        if (matrix->is_choosable)
+        if (matrix->is_choosable && !(ZFI_FAULT_KEPT_SET_COUNTS_ON && is_kept))
             memset(inst->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
     }
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "instance.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -69,6 +70,32 @@ START_TEST(exact_in_memory) {
 }
 END_TEST
 
+/* Where topk_ratio = auto decides, a checkpoint may not select more than device memory was planned for. */
+START_TEST(a_selection_beyond_the_plan) {
+    static const char text[] = "topk_ratio = auto\nupdate_interval = 2\nfull_warm_up_rounds = 1";
+    zfi_plan_t *plan;
+    uint64_t room, fixed = 0;
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, text);
+    zt_state_steps(&rig, 3);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open_copy(&copy, text, 1);
+    plan = &copy.inst->plan;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) /* k of the others is still 0 */
+        fixed += plan->matrices[i].k * zfi_channel_elems(&plan->matrices[i]);
+    room = plan->n_sel_elems;
+    plan->n_sel_elems = fixed;
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, "max_topk_ratio allows") != NULL, "%s", copy.err.message);
+    copy.inst->plan.n_sel_elems = room;
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL)); /* nothing was half done */
+    zt_state_check_equal(&rig, &copy, "loaded at last");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 /* A running instance goes back to where it was. */
 static void check_running(int config) {
     for (int n = 3; n <= 8; n++) {
@@ -114,4 +141,4 @@ START_TEST(exact_in_a_directory) {
 }
 END_TEST
 
-ZT_MAIN("state", exact_in_memory, exact_into_a_running_instance, exact_in_a_directory)
+ZT_MAIN("state", a_selection_beyond_the_plan, exact_in_memory, exact_into_a_running_instance, exact_in_a_directory)
