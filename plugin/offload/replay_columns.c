@@ -95,7 +95,7 @@ static const zfi_scalars_t *scalars_of(columns_t *columns, const zfi_hyper_t *hy
     uint32_t i = n % KNOWN;
     if (columns->known[i].n != n) {
         columns->known[i].n = n;
-        columns->known[i].scalars = zfi_rule_scalars(ZFI_RULE_ADAMW, hyper, s, n);
+        columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->inst->rule, hyper, s, n);
     }
     return &columns->known[i].scalars;
 }
@@ -107,10 +107,18 @@ static void update(const columns_t *columns, zfi_run_ahead_t *job, uint64_t n_ro
     job->scalars = columns->scalars;
     job->scalars_col_stride = 1;
     if (n_rows && n_cols)
-        (void)columns->job->inst->kernels->run_ahead[ZFI_RULE_ADAMW](job);
+        (void)columns->job->inst->kernels->run_ahead[columns->job->inst->rule](job);
 }
 
 /* ---- selected columns -------------------------------------------------------------------------------------------- */
+
+/* Moments from element `at` of the chunk on, which this mode keeps in fp32; v: NULL where the rule has none. */
+static float *m_at(const columns_t *columns, uint64_t at) { return (float *)columns->job->target->m + at; }
+
+static float *v_at(const columns_t *columns, uint64_t at) {
+    float *v = columns->job->target->v;
+    return v ? v + at : NULL;
+}
 
 static zfi_submatrix_t selected_part(const columns_t *columns, const rect_t *rect) {
     return (zfi_submatrix_t){NULL, columns->selected, rect->n_rows, rect->n_selected};
@@ -121,16 +129,17 @@ static void take_selected(const columns_t *columns, const rect_t *rect) {
     zfi_submatrix_t sub = selected_part(columns, rect);
     uint64_t at = job->segment->chunk_offset + rect->at, to = rect->compact_at;
     job->inst->kernels->gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
-    job->inst->kernels->gather(columns->m + to, job->target->m + at, columns->n_cols, sizeof(float), &sub);
-    job->inst->kernels->gather(columns->v + to, job->target->v + at, columns->n_cols, sizeof(float), &sub);
+    job->inst->kernels->gather(columns->m + to, m_at(columns, at), columns->n_cols, sizeof(float), &sub);
+    if (job->target->v)
+        job->inst->kernels->gather(columns->v + to, v_at(columns, at), columns->n_cols, sizeof(float), &sub);
 }
 
 static void advance_selected(const columns_t *columns, const rect_t *rect, uint32_t k) {
     const zfi_replay_columns_t *job = columns->job;
     zfi_submatrix_t sub = selected_part(columns, rect);
     size_t elem = zfi_dtype_nbytes(columns->grad_dtype);
-    zfi_run_ahead_t state = {
-        .w = columns->w + rect->compact_at, .m = columns->m + rect->compact_at, .v = columns->v + rect->compact_at};
+    zfi_run_ahead_t state = {.w = columns->w + rect->compact_at, .m = columns->m + rect->compact_at};
+    state.v = job->target->v ? columns->v + rect->compact_at : NULL;
     state.grad = columns->grad;
     state.grad_dtype = columns->grad_dtype;
     state.place = (zfi_place_t){.visible = columns->mean, .dtype = ZFI_F32}; /* not needed: free at this time */
@@ -162,10 +171,11 @@ static void put_back(const columns_t *columns, const rect_t *rect) {
     uint64_t at = job->segment->chunk_offset + rect->at, from = rect->compact_at;
     zfi_place_t place = {.visible = job->target->w + at, .dtype = ZFI_F32, .row_stride = (int64_t)columns->n_cols};
     kernels->scatter(&place, &sub, columns->w + from);
-    place.visible = job->target->m + at;
+    place.visible = m_at(columns, at);
     kernels->scatter(&place, &sub, columns->m + from);
-    place.visible = job->target->v + at;
-    kernels->scatter(&place, &sub, columns->v + from);
+    place.visible = v_at(columns, at);
+    if (place.visible)
+        kernels->scatter(&place, &sub, columns->v + from);
     if (!job->target->visible)
         return;
     place.dtype = columns->matrix->place.dtype;
@@ -178,7 +188,7 @@ static void put_back(const columns_t *columns, const rect_t *rect) {
 static void update_rect(const columns_t *columns, const rect_t *rect) {
     const zfi_replay_columns_t *job = columns->job;
     uint64_t at = job->segment->chunk_offset + rect->at;
-    zfi_run_ahead_t state = {.w = job->target->w + at, .m = job->target->m + at, .v = job->target->v + at};
+    zfi_run_ahead_t state = {.w = job->target->w + at, .m = m_at(columns, at), .v = v_at(columns, at)};
     state.grad = columns->mean + rect->at;
     state.grad_dtype = ZFI_F32;
     state.place = (zfi_place_t){.visible = columns->grad, .dtype = ZFI_F32}; /* export: nobody reads it */
