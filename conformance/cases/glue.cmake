@@ -13,7 +13,6 @@ target_sources(zf-conform PRIVATE
     cases/glue_options.c
     cases/glue_probe.c
     cases/glue_report.c
-    cases/glue_run.c
-    cases/glue_sha256.c)
+    cases/glue_run.c)
 target_link_libraries(zf-conform PRIVATE zf_glue zf_host zf_report m)
 add_dependencies(zf-conform zf-host)

@@ -80,7 +80,7 @@ int zg_find_host(const char *path, char *out, size_t out_nbytes, glue_error_t *e
 /* ---- what decides a result --------------------------------------------------------------------------------------- */
 
 static int hash_file(const char *path, char *out, glue_error_t *err) {
-    return zg_sha256_file(path, out) == 0 ? 0 : glue_fail(err, "%s: cannot read: %s", path, strerror(errno));
+    return glue_sha256_file(path, out) == 0 ? 0 : glue_fail(err, "%s: cannot read: %s", path, strerror(errno));
 }
 
 /* The vocabulary where zf-host looks for it: the encoder's, or beside the task's files, else in the data folder. */
@@ -161,17 +161,17 @@ int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
     return c->config_path == NULL ? 0 : hash_file(c->config_path, c->config_hash, err);
 }
 
-static void hash_text(zg_sha256_t *hash, const char *text) { zg_sha256_update(hash, text, strlen(text) + 1); }
+static void hash_text(glue_sha256_t *hash, const char *text) { glue_sha256_update(hash, text, strlen(text) + 1); }
 
 /* The processor's name, and what OpenBLAS is told to take it for: sums of matrix products are ordered by it. */
-static void hash_machine(zg_sha256_t *hash) {
+static void hash_machine(glue_sha256_t *hash) {
     char line[256];
     const char *core = getenv("OPENBLAS_CORETYPE");
     FILE *file = fopen("/proc/cpuinfo", "r");
 
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
         if (strncmp(line, "model name", 10) == 0) {
-            zg_sha256_update(hash, line, strlen(line));
+            glue_sha256_update(hash, line, strlen(line));
             break;
         }
     if (file != NULL)
@@ -182,10 +182,10 @@ static void hash_machine(zg_sha256_t *hash) {
 /* Where the run is kept. arguments: those that decide it. */
 static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, const char *const *arguments,
                     char *out_path, glue_error_t *err) {
-    char hex[ZG_SHA256_HEX_NBYTES], name[256];
-    zg_sha256_t hash;
+    char hex[GLUE_SHA256_HEX_NBYTES], name[256];
+    glue_sha256_t hash;
 
-    zg_sha256_init(&hash);
+    glue_sha256_init(&hash);
     for (size_t i = 0; arguments[i] != NULL; i++)
         hash_text(&hash, arguments[i]);
     hash_text(&hash, c->train_hash);
@@ -198,7 +198,7 @@ static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, co
     hash_text(&hash, arm->is_plugin ? c->plugin_hash : "");
     hash_text(&hash, arm->is_plugin ? c->config_hash : "");
     hash_machine(&hash);
-    zg_sha256_hex(&hash, hex);
+    glue_sha256_hex(&hash, hex);
     (void)snprintf(name, sizeof name, "runs/%s-%s-seed%zu-%.16s.json", c->task->name, arm->name, seed, hex);
     return join(out_path, c->out_dir, name, err);
 }

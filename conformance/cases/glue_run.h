@@ -11,8 +11,8 @@
 #define ZF_CONFORMANCE_CASES_GLUE_RUN_H
 
 #include "glue/error.h"
+#include "glue/sha256.h"
 #include "glue/task.h"
-#include "glue_sha256.h"
 
 #include <stddef.h>
 
@@ -43,11 +43,11 @@ typedef struct zg_campaign {
     size_t n_arms;
     /* Filled by zg_campaign_prepare. */
     size_t n_train, n_dev, n_second_dev, n_skipped;
-    char train_hash[ZG_SHA256_HEX_NBYTES], dev_hash[ZG_SHA256_HEX_NBYTES], vocab_hash[ZG_SHA256_HEX_NBYTES];
-    char plugin_hash[ZG_SHA256_HEX_NBYTES], host_hash[ZG_SHA256_HEX_NBYTES], config_hash[ZG_SHA256_HEX_NBYTES];
-    char second_dev_hash[ZG_SHA256_HEX_NBYTES];
+    char train_hash[GLUE_SHA256_HEX_NBYTES], dev_hash[GLUE_SHA256_HEX_NBYTES], vocab_hash[GLUE_SHA256_HEX_NBYTES];
+    char plugin_hash[GLUE_SHA256_HEX_NBYTES], host_hash[GLUE_SHA256_HEX_NBYTES], config_hash[GLUE_SHA256_HEX_NBYTES];
+    char second_dev_hash[GLUE_SHA256_HEX_NBYTES];
     /* Of the encoder: config.json, model.safetensors, tokenizer_config.json; empty where there is none. */
-    char model_hash[3][ZG_SHA256_HEX_NBYTES];
+    char model_hash[3][GLUE_SHA256_HEX_NBYTES];
 } zg_campaign_t;
 
 /* One finished run. */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "glue/sha256.h"
 #include "glue_json.h"
 #include "glue_markers.h"
-#include "glue_sha256.h"
 #include "report/plot.h"
 
 static const char json[] = "{ \"a\": {\"text\": \"x } \\\" ,\", \"n\": -2.5e1}, \"aa\": 3, \"empty\": {},\n"
@@ -49,13 +49,13 @@ START_TEST(json_that_ends_early_holds_nothing) {
 END_TEST
 
 static void check_sha256(const char *text, size_t n_times, const char *expected) {
-    char hex[ZG_SHA256_HEX_NBYTES];
-    zg_sha256_t hash;
+    char hex[GLUE_SHA256_HEX_NBYTES];
+    glue_sha256_t hash;
 
-    zg_sha256_init(&hash);
+    glue_sha256_init(&hash);
     for (size_t i = 0; i < n_times; i++)
-        zg_sha256_update(&hash, text, strlen(text));
-    zg_sha256_hex(&hash, hex);
+        glue_sha256_update(&hash, text, strlen(text));
+    glue_sha256_hex(&hash, hex);
     ck_assert_str_eq(hex, expected);
 }
 

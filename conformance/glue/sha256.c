@@ -1,5 +1,5 @@
-/* glue_sha256.c - SHA-256 as FIPS 180-4 states it, section 6.2 (glue_sha256.h). */
-#include "glue_sha256.h"
+/* sha256.c - SHA-256 as FIPS 180-4 states it, section 6.2 (glue_sha256.h). */
+#include "sha256.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void expand(const unsigned char block[64], uint32_t w[64]) {
     }
 }
 
-static void take_block(zg_sha256_t *hash) {
+static void take_block(glue_sha256_t *hash) {
     uint32_t w[64], s[8];
 
     expand(hash->block, w);
@@ -48,12 +48,12 @@ static void take_block(zg_sha256_t *hash) {
         hash->state[i] += s[i];
 }
 
-void zg_sha256_init(zg_sha256_t *hash) {
-    *hash = (zg_sha256_t){
+void glue_sha256_init(glue_sha256_t *hash) {
+    *hash = (glue_sha256_t){
         .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-void zg_sha256_update(zg_sha256_t *hash, const void *data, size_t nbytes) {
+void glue_sha256_update(glue_sha256_t *hash, const void *data, size_t nbytes) {
     const unsigned char *p = data;
 
     while (nbytes > 0) {
@@ -68,38 +68,38 @@ void zg_sha256_update(zg_sha256_t *hash, const void *data, size_t nbytes) {
     }
 }
 
-void zg_sha256_hex(zg_sha256_t *hash, char out[ZG_SHA256_HEX_NBYTES]) {
+void glue_sha256_hex(glue_sha256_t *hash, char out[GLUE_SHA256_HEX_NBYTES]) {
     uint64_t n_bits = hash->n_bytes * 8;
     unsigned char length[8];
 
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)(n_bits >> (56 - 8 * i));
-    zg_sha256_update(hash, "\x80", 1);
+    glue_sha256_update(hash, "\x80", 1);
     while (hash->n_bytes % 64 != 56)
-        zg_sha256_update(hash, "", 1);
-    zg_sha256_update(hash, length, sizeof length);
+        glue_sha256_update(hash, "", 1);
+    glue_sha256_update(hash, length, sizeof length);
     for (int i = 0; i < 8; i++)
         (void)snprintf(out + (size_t)i * 8, 9, "%08x", hash->state[i]);
 }
 
-int zg_sha256_file(const char *path, char out[ZG_SHA256_HEX_NBYTES]) {
+int glue_sha256_file(const char *path, char out[GLUE_SHA256_HEX_NBYTES]) {
     unsigned char buffer[65536];
-    zg_sha256_t hash;
+    glue_sha256_t hash;
     FILE *file = fopen(path, "rb");
     size_t n;
     int has_failed;
 
     if (file == NULL)
         return -1;
-    zg_sha256_init(&hash);
+    glue_sha256_init(&hash);
     while ((n = fread(buffer, 1, sizeof buffer, file)) > 0)
-        zg_sha256_update(&hash, buffer, n);
+        glue_sha256_update(&hash, buffer, n);
     has_failed = ferror(file) != 0;
     (void)fclose(file);
     if (has_failed) {
         errno = EIO;
         return -1;
     }
-    zg_sha256_hex(&hash, out);
+    glue_sha256_hex(&hash, out);
     return 0;
 }
