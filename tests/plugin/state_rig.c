@@ -27,10 +27,15 @@ const zf_state_ext_t *zt_state(const zt_rig_t *rig) {
     return state;
 }
 
+zt_state_mode_t zt_state_mode = {.host = ""};
+
 void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage) {
     char config[1024];
-    snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n[log]\nlevel = error\n", zenflow);
+    snprintf(config, sizeof config, "[zenflow]\n%s\n[host]\nthreads = 2\n%s\n[log]\nlevel = error\n", zenflow,
+             zt_state_mode.host);
     zt_rig_start(rig, zt_state_shapes, zt_n_state_shapes);
+    rig->rule = zt_state_mode.rule;
+    rig->callback = zt_state_mode.callback;
     for (uint32_t i = 0; i < rig->n_params && is_garbage; i++)
         for (size_t k = 0; k < rig->params[i].n_elems * rig->params[i].elem_nbytes; k++)
             if (!(rig->params[i].shape.flags & ZF_PARAM_FROZEN))

@@ -11,6 +11,14 @@ extern const zt_shape_t zt_state_shapes[];
 extern const uint32_t zt_n_state_shapes;
 
 const zf_state_ext_t *zt_state(const zt_rig_t *rig);
+/* What instances opened from now on have beside their [zenflow] keys. */
+typedef struct zt_state_mode {
+    uint32_t rule; /* ZF_RULE_... */
+    const zf_rule_callback_t *callback;
+    const char *host; /* lines of [host] */
+} zt_state_mode_t;
+extern zt_state_mode_t zt_state_mode;
+
 /* Rig with the shapes above and this configuration (behind "[zenflow]\n"). */
 void zt_state_open(zt_rig_t *rig, const char *zenflow);
 /* Another instance in the same process for the same model; visible values are garbage where is_garbage. */

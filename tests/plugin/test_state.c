@@ -22,8 +22,9 @@ static const char *const configs[] = {
     "full_warm_up_rounds = 3\ndeferred = mean",
     "topk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\nselect_strategy = epoch",
     "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
+    "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };
-enum { N_CONFIGS = sizeof configs / sizeof *configs };
+enum { WITH_PREDICT = sizeof configs / sizeof *configs - 1, N_CONFIGS = WITH_PREDICT };
 
 static zt_rig_t rig, copy;
 static zt_memory_store_t store;
@@ -96,6 +97,55 @@ START_TEST(a_selection_beyond_the_plan) {
 }
 END_TEST
 
+static void decay(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++) {
+        u->m[i] = 0.5f * u->m[i] + u->g[i];
+        u->w[i] -= (float)u->lr / (float)u->n * u->m[i];
+    }
+}
+
+static const zf_rule_callback_t callback = {
+    .struct_size = sizeof callback, .n_moments = 1, .name = "decay", .update = decay};
+
+static const struct {
+    zt_state_mode_t mode;
+    int config;
+} modes[] = {
+    {{ZF_RULE_ADAMW, NULL, "moments_dtype = bfloat16_stochastic"}, WITH_PREDICT},
+    {{ZF_RULE_ADAM, NULL, "moments_dtype = bfloat16"}, WITH_PREDICT},
+    {{ZF_RULE_SGD_NESTEROV, NULL, "moments_dtype = bfloat16_stochastic"}, 3},
+    {{ZF_RULE_LION, NULL, ""}, 0},
+    {{ZF_RULE_CALLBACK, &callback, "moments_dtype = bfloat16_stochastic"}, 1},
+    {{ZF_RULE_CALLBACK, &callback, ""}, 3},
+};
+
+static void check_running(int config);
+
+START_TEST(exact_with_other_rules_and_moments) {
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        zt_state_mode = modes[i].mode;
+        check_exact(modes[i].config);
+        check_running(modes[i].config);
+    }
+}
+END_TEST
+
+START_TEST(another_rule_is_refused) {
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, configs[0]);
+    zt_state_steps(&rig, 5);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_mode.rule = ZF_RULE_LION;
+    zt_state_open(&copy, configs[0]);
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_ptr_nonnull(strstr(copy.err.message, "update rule 0, this instance has 4"));
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 /* A running instance goes back to where it was. */
 static void check_running(int config) {
     for (int n = 3; n <= 8; n++) {
@@ -141,4 +191,5 @@ START_TEST(exact_in_a_directory) {
 }
 END_TEST
 
-ZT_MAIN("state", a_selection_beyond_the_plan, exact_in_memory, exact_into_a_running_instance, exact_in_a_directory)
+ZT_MAIN("state", a_selection_beyond_the_plan, exact_in_memory, exact_with_other_rules_and_moments,
+        another_rule_is_refused, exact_into_a_running_instance, exact_in_a_directory)
