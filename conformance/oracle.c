@@ -537,6 +537,21 @@ void zo_flush(zo_t *o) {
         o->base = o->t;
 }
 
+void zo_restart(zo_t *o) {
+    zo_flush(o);
+    o->steps_before += o->t;
+    o->t = 0;
+    o->base = o->config.warm_up;
+    memset(o->last_choice, 0, sizeof o->last_choice);
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        zo_matrix_t *x = &o->matrices[i];
+
+        memset(x->is_selected, 0, x->channels);
+        memset(x->is_entering, 0, x->channels);
+        memset(x->importance, 0, x->channels * sizeof *x->importance);
+    }
+}
+
 void zo_export(const zo_t *o, uint32_t id, float *dst) {
     const zo_param_t *p = &o->params[id];
     float *m = zo_zeros(p->n_elems, sizeof *m), *v = zo_zeros(p->n_elems, sizeof *v);

@@ -107,6 +107,8 @@ void zo_discard(zo_t *o, int is_epoch_end);
 /* The host wrote visible ([elements] of dtype) itself. */
 void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
 void zo_flush(zo_t *o);
+/* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
+void zo_restart(zo_t *o);
 /* dst [elements]: the w that zo_flush() would leave. */
 void zo_export(const zo_t *o, uint32_t id, float *dst);
 

@@ -5,7 +5,7 @@
 
 uint64_t zo_n_elems(const zo_t *o, uint32_t id) { return o->params[id].n_elems; }
 
-uint64_t zo_n_steps(const zo_t *o) { return o->t; }
+uint64_t zo_n_steps(const zo_t *o) { return o->t + o->steps_before; }
 
 int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_trainable; }
 

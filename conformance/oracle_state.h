@@ -41,6 +41,7 @@ struct zo {
     zo_matrix_t *matrices;
     uint32_t n_params, n_matrices, n_cohorts;
     uint64_t t, base, epoch_end;
+    uint64_t steps_before; /* of the schedules before this one */
     uint64_t last_choice[ZO_MAX_SLOTS];
 };
 

@@ -5,6 +5,7 @@
  *   done LAW CASE BROKEN N1 .. N6 BROKEN = 0 or the broken law; values compared under laws 1 to 6
  *   | text                        lines of a failure, before its `done`
  * After a failure the child ends: the plugin may be in any state. */
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,18 +67,45 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
     putchar('\n');
 }
 
+/* Of this case; removed with the checkpoint in it. */
+static void make_state_path(const zx_options_t *options, char *out, size_t nbytes) {
+    const char *tmp = getenv("TMPDIR");
+
+    if (options->state)
+        snprintf(out, nbytes, "%s", options->state);
+    else
+        snprintf(out, nbytes, "%s/zf-conform-state-%ld", tmp && *tmp ? tmp : "/tmp", (long)getpid());
+}
+
+static void remove_state(const char *path) {
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
 static int run_case(const zx_options_t *options, const zf_loader_t *loader, int law, uint64_t index, int has_queue) {
+    char state_path[4096];
+    zx_resume_t resume = {options->plugin, state_path, options->resume, options->threads};
     zx_case_t *c = zx_alloc(sizeof *c);
     zx_result_t *result = zx_alloc(sizeof *result);
     int is_bad;
 
     printf("begin %d %" PRIu64 "\n", law, index);
     fflush(stdout);
+    make_state_path(options, state_path, sizeof state_path);
     zx_case_make(c, options->seed, law, index, options->threads, has_queue);
     zx_result_init(result);
-    zx_run_case(c, result, loader);
+    zx_run_case(c, result, loader, &resume);
     is_bad = zx_is_bad(result);
-    if (is_bad)
+    if (!options->state)
+        remove_state(state_path);
+    if (is_bad && !result->is_told)
         print_failure(options, c, result);
     printf("done %d %" PRIu64 " %d", law, index, is_bad ? result->law : 0);
     for (int i = 1; i <= ZX_N_LAWS; i++)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exact_deliver.h"
+#include "exact_state.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -67,7 +68,7 @@ static int bind(zx_host_t *h) {
     return 0;
 }
 
-int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
+static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
     zf_error_t err = {.struct_size = sizeof err};
 
     memset(h, 0, sizeof *h);
@@ -78,6 +79,10 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
     h->zf = zf_loader_plugin(loader);
     h->cpu = h->zf->get_extension(ZF_EXT_CPU);
     h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
+    if (is_dry) {
+        h->zf = zx_dry_plugin();
+        h->inspect = zx_dry_inspect();
+    }
     zf_host_stderr("zf-conform", "1", 0, &h->table);
     zf_stream_host_thread(&h->stream);
     if (c->mode >= ZX_QUEUE) {
@@ -86,6 +91,14 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
             return -1;
     }
     return create(h) || bind(h) ? -1 : 0;
+}
+
+int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
+    return open_with(h, c, result, loader, 0);
+}
+
+int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
+    return open_with(h, c, result, loader, 1);
 }
 
 void zx_host_close(zx_host_t *h) {

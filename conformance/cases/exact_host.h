@@ -44,6 +44,8 @@ typedef struct zx_delivery {
 
 /* 0, or -1 where the instance could not be made (the result says why). */
 int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
+/* The same with a plugin that does nothing (exact_state.h). */
+int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
 void zx_host_close(zx_host_t *h);
 
 /* One call of grads_ready with n deliveries, in order. */

@@ -23,7 +23,8 @@ int zx_is_bad(zx_result_t *r) {
 
 void zx_count(zx_result_t *r, int law, uint64_t n_values) {
     pthread_mutex_lock(&r->lock);
-    r->n_values[law] += n_values;
+    if (!r->is_muted)
+        r->n_values[law] += n_values;
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -40,7 +41,7 @@ static void keep(zx_result_t *r, const zx_where_t *where, const char *detail) {
 
     describe(where, place, sizeof place);
     pthread_mutex_lock(&r->lock);
-    if (!r->is_bad) {
+    if (!r->is_bad && !r->is_muted) {
         r->is_bad = 1;
         r->law = where->law;
         snprintf(r->text, sizeof r->text, "%s: %s", place, detail);

@@ -11,7 +11,9 @@ enum { ZX_N_LAWS = 6 };
 typedef struct zx_result {
     pthread_mutex_t lock;
     int is_bad;
-    int law; /* broken, where is_bad */
+    int is_muted; /* nothing counts: the plugin is dry (exact_state.h) */
+    int is_told;  /* the failure was printed by a process started for the rest of the case */
+    int law;      /* broken, where is_bad */
     char text[1024];
     uint64_t n_values[ZX_N_LAWS + 1]; /* compared, by law */
 } zx_result_t;

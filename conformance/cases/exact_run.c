@@ -2,6 +2,8 @@
  */
 #include "exact_run.h"
 
+#include "exact_state.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +115,9 @@ static void run_steps(zx_run_t *run) {
         if (zx_chance(&c->rng, c->p_look))
             zx_run_look(run, zx_chance(&c->rng, 75));
         zx_run_between(run);
+        zx_run_save_point(run);
+        if (run->is_over)
+            return;
     }
 }
 
@@ -176,23 +181,29 @@ static void free_run(zx_run_t *run) {
     free(run);
 }
 
-void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
+void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
     zx_run_t *run = new_run(c, result);
     int is_abrupt; /* destroyed with windows open and replays in flight */
 
-    if (zx_host_open(&run->host, c, result, loader) != 0)
+    run->state_path = resume->state_path;
+    run->plugin = resume->plugin;
+    run->resume = resume->save;
+    run->forced_threads = resume->threads;
+    run->is_dry = result->is_muted = resume->save > 0;
+    if ((run->is_dry ? zx_host_open_dry : zx_host_open)(&run->host, c, result, loader) != 0)
         return;
     run_steps(run);
     is_abrupt = c->law == 2 && zx_chance(&c->rng, 10);
-    if (!zx_is_bad(result) && !is_abrupt)
+    if (!zx_is_bad(result) && !is_abrupt && !run->is_over)
         finish(run);
     zx_host_sync(&run->host);
-    if (!zx_is_bad(result))
+    if (!zx_is_bad(result) && !run->is_over)
         zx_run_poll(run);
     if (zx_is_bad(result))
         return; /* work may still be on the queue: nothing is freed */
     zx_host_close(&run->host);
-    if (!is_abrupt || c->mode % 2 == 0) /* with FETCH, values that were not fetched may be on their way for ever */
+    if (!run->is_over &&
+        (!is_abrupt || c->mode % 2 == 0)) /* with FETCH, values that were not fetched may be on their way for ever */
         check_after_destroy(run);
     check_callback(run);
     free_run(run);

@@ -14,11 +14,20 @@ typedef struct zx_run {
     zo_adamw_t *adamw;    /* laws 1 and 6, else NULL */
     zo_report_t *reports; /* [n_steps + 1], by step */
     uint64_t n_skipped;
+    /* law 3 (exact_state.h) */
+    const char *state_path, *plugin; /* plugin: --plugin or NULL */
+    uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
+    uint32_t forced_threads;
+    int is_dry, is_over; /* is_over: another process has run the rest */
 } zx_run_t;
 
 /* Runs the case to its end or to the first difference. Where the result is bad the instance is left as it is (closing a
  * broken plugin may hang) and memory is kept: the process should end. */
-void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
+typedef struct zx_resume { /* law 3 */
+    const char *plugin, *state_path;
+    uint32_t save, threads; /* save 0 = from the beginning */
+} zx_resume_t;
+void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume);
 
 /* exact_gradients.c: delivers one step's gradients to both sides, with control calls in between. */
 void zx_run_gradients(zx_run_t *run);

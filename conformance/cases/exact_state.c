@@ -1,0 +1,292 @@
+/* exact_state.c - see exact_state.h. */
+#include "exact_state.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "zf/ext/state.h"
+
+enum { MOST_SAVES = 3 };
+typedef enum zx_place { NEW_PROCESS, NEW_INSTANCE, SAME_INSTANCE } zx_place_t;
+
+/* ---- a plugin that does nothing ------------------------------------------------------------------------------------
+ */
+
+static zf_status_t dry_bind(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+    (void)instance, (void)decls, (void)elem_size, (void)out_layout, (void)err;
+    for (uint32_t i = 0; i < n; i++)
+        out_ids[i] = i;
+    return ZF_OK;
+}
+
+static zf_status_t dry_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err) {
+    (void)args, (void)err;
+    *out = NULL;
+    return ZF_OK;
+}
+
+static void dry_destroy(zf_instance_t *instance) { (void)instance; }
+
+static zf_status_t dry_changed(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
+                               zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)flags, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_grads(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)stream, (void)out_done, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_step(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
+                            zf_error_t *err) {
+    (void)instance, (void)args, (void)out_report, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                             zf_fence_t *out_ready, zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)stream, (void)out_ready, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                               zf_error_t *err) {
+    (void)instance, (void)ids, (void)n, (void)stream, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
+    (void)instance, (void)mode, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_export(zf_instance_t *instance, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                              zf_error_t *err) {
+    (void)instance, (void)items, (void)n, (void)elem_size, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_poll(zf_instance_t *instance, zf_step_report_t *out_report, zf_error_t *err) {
+    (void)instance, (void)out_report, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t dry_read(zf_instance_t *instance, uint32_t id, zf_inspect_out_t *out, zf_error_t *err) {
+    (void)instance, (void)id, (void)out, (void)err;
+    return ZF_OK;
+}
+
+const zf_plugin_t *zx_dry_plugin(void) {
+    static const zf_plugin_t table = {.struct_size = sizeof table,
+                                      .create = dry_create,
+                                      .destroy = dry_destroy,
+                                      .bind_params = dry_bind,
+                                      .params_changed = dry_changed,
+                                      .grads_ready = dry_grads,
+                                      .step = dry_step,
+                                      .param_fetch = dry_fetch,
+                                      .param_release = dry_release,
+                                      .quiesce = dry_quiesce,
+                                      .export_params = dry_export,
+                                      .poll = dry_poll};
+    return &table;
+}
+
+const zf_inspect_ext_t *zx_dry_inspect(void) {
+    static const zf_inspect_ext_t table = {.struct_size = sizeof table, .read = dry_read};
+
+    return &table;
+}
+
+/* ---- saving and loading --------------------------------------------------------------------------------------------
+ */
+
+static const zf_state_ext_t *extension(const zx_run_t *run) {
+    return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
+}
+
+static int save(zx_run_t *run, int is_compact) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_args_t args = {.struct_size = sizeof args,
+                            .flags = ZF_STATE_NO_SYNC | (is_compact ? ZF_STATE_COMPACT : 0),
+                            .path = run->state_path};
+
+    return zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &err), &err) ? -1
+                                                                                                                 : 0;
+}
+
+static int load(zx_run_t *run, int is_compact) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = run->state_path};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zx_where_t where = {.law = 3, .what = "load", .step = run->host.step, .element = UINT64_MAX};
+
+    if (zx_is_call_bad(&run->host, "load", extension(run)->load(run->host.instance, &args, &report, &err), &err))
+        return -1;
+    if (report.is_exact != !is_compact || report.step != zo_n_steps(run->oracle)) {
+        zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
+                 report.step, is_compact ? "compact" : "exact", zo_n_steps(run->oracle));
+        return -1;
+    }
+    return 0;
+}
+
+/* What a trainer that starts again has in its parameters is not what it had. */
+static void spoil_params(zx_run_t *run) {
+    zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
+
+    for (uint32_t i = 0; i < run->c->n_params; i++) {
+        zx_param_t *p = &run->c->params[i];
+        zx_rng_t kept = run->c->rng;
+        void *values;
+
+        if (!zx_is_trainable(p))
+            continue;
+        run->c->rng = rng;
+        values = zx_case_values(run->c, p);
+        rng = run->c->rng;
+        run->c->rng = kept;
+        zx_array_write(p->array, values);
+        free(values);
+    }
+}
+
+static int reopen(zx_run_t *run, int is_compact) {
+    zx_host_sync(&run->host);
+    zx_host_close(&run->host);
+    spoil_params(run);
+    if (zx_host_open(&run->host, run->c, run->result, run->host.loader))
+        return -1;
+    run->host.step = zo_n_steps(run->oracle);
+    return load(run, is_compact);
+}
+
+/* ---- a new process -------------------------------------------------------------------------------------------------
+ */
+
+static void exec_self(const zx_run_t *run) {
+    char list[64], seed[32], threads[16], number[16];
+    char *argv[16] = {"zf-conform", "exact", "--child",  list,   "--seed",  seed,
+                      "--threads",  threads, "--resume", number, "--state", (char *)(uintptr_t)run->state_path};
+    int n = 12;
+
+    snprintf(list, sizeof list, "%d:%" PRIu64, run->c->law, run->c->index);
+    snprintf(seed, sizeof seed, "%" PRIu64, run->c->seed);
+    snprintf(threads, sizeof threads, "%u", run->forced_threads);
+    snprintf(number, sizeof number, "%u", run->n_saves);
+    if (run->plugin) {
+        argv[n++] = "--plugin";
+        argv[n++] = (char *)(uintptr_t)run->plugin;
+    }
+    argv[n] = NULL;
+    execv("/proc/self/exe", argv);
+    _exit(2);
+}
+
+/* Takes over what the child found; 0 where it said so. */
+static int take_lines(zx_run_t *run, FILE *from) {
+    char line[1400];
+    int law, broken, is_done = 0;
+    uint64_t index, n[ZX_N_LAWS];
+
+    while (fgets(line, sizeof line, from)) {
+        if (line[0] == '|') {
+            fputs(line, stdout);
+            run->result->is_told = 1;
+        } else if (sscanf(line,
+                          "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+                          &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9) {
+            zx_where_t where = {.law = broken ? broken : 3, .what = "in a new process", .element = UINT64_MAX};
+
+            is_done = 1;
+            for (int i = 0; i < ZX_N_LAWS; i++)
+                zx_count(run->result, i + 1, n[i]);
+            if (broken)
+                zx_fails(run->result, &where, "see above");
+        }
+    }
+    return is_done ? 0 : -1;
+}
+
+static void go_on_in_a_new_process(zx_run_t *run) {
+    zx_where_t where = {.law = 3, .what = "a new process", .step = run->host.step, .element = UINT64_MAX};
+    int fds[2], status = 0;
+    pid_t pid;
+    FILE *from;
+
+    fflush(stdout);
+    if (pipe(fds) != 0 || (pid = fork()) < 0) {
+        zx_fails(run->result, &where, "cannot be started");
+        return;
+    }
+    if (pid == 0) {
+        dup2(fds[1], STDOUT_FILENO);
+        close(fds[0]);
+        close(fds[1]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* ended for its silence, this process takes that one along */
+        exec_self(run);
+    }
+    close(fds[1]);
+    from = fdopen(fds[0], "r");
+    if (take_lines(run, from))
+        zx_fails(run->result, &where, "died before it was done");
+    fclose(from);
+    waitpid(pid, &status, 0);
+    run->is_over = 1;
+}
+
+/* ---- the save point ------------------------------------------------------------------------------------------------
+ */
+
+/* This process began dry, and here is the save it was started for. */
+static void come_alive(zx_run_t *run, int is_compact) {
+    const zf_loader_t *loader = run->host.loader;
+
+    zx_host_sync(&run->host);
+    zx_host_close(&run->host);
+    spoil_params(run);
+    run->is_dry = 0;
+    run->result->is_muted = 0;
+    if (zx_host_open(&run->host, run->c, run->result, loader))
+        return;
+    run->host.step = zo_n_steps(run->oracle);
+    load(run, is_compact);
+}
+
+void zx_run_save_point(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20);
+    zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
+
+    if (c->law != 3 || !is_due || run->n_saves == MOST_SAVES)
+        return;
+    run->n_saves++;
+    zx_host_settle(&run->host, 1);
+    if (!run->is_dry) {
+        zx_host_sync(&run->host);
+        if (save(run, is_compact))
+            return;
+    }
+    if (is_compact)
+        zo_restart(run->oracle);
+    if (run->is_dry) {
+        if (run->n_saves == run->resume)
+            come_alive(run, is_compact);
+        return;
+    }
+    if (place == NEW_PROCESS)
+        go_on_in_a_new_process(run);
+    else if (place == NEW_INSTANCE)
+        reopen(run, is_compact);
+    else
+        load(run, is_compact);
+}

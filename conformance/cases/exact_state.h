@@ -1,0 +1,19 @@
+/* exact_state.h - law 3: a run that is saved and goes on elsewhere: in a new process, in a new instance of the same
+ * one, or in the instance that saved it.
+ *
+ * Model: a case is a function of its seed, so a new process makes the same case and runs it up to the save with a
+ * plugin that does nothing (`dry`), which brings oracle and random numbers to the same place; then it loads and goes
+ * on. */
+#ifndef ZF_CONFORMANCE_EXACT_STATE_H
+#define ZF_CONFORMANCE_EXACT_STATE_H
+
+#include "exact_run.h"
+
+/* A table whose every call succeeds and does nothing. */
+const zf_plugin_t *zx_dry_plugin(void);
+const zf_inspect_ext_t *zx_dry_inspect(void);
+
+/* Perhaps a save, and then the run goes on from it. May end the run (is_over): a new process has run the rest of it. */
+void zx_run_save_point(zx_run_t *run);
+
+#endif
