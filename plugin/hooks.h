@@ -10,6 +10,9 @@ zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_err
 void zfi_destroy(zf_instance_t *inst);
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
+/* rebind.c: bind_params where parameters are bound already; the hook has been entered */
+zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                       zf_error_t *err);
 /* deliver.c */
 zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);

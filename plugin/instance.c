@@ -32,10 +32,8 @@ zf_status_t zfi_enter(zf_instance_t *inst, unsigned states, const char *origin, 
         st = zfi_error_copy(err, &inst->poison);
         pthread_mutex_unlock(&inst->poison_lock);
     } else if (!(states & (1u << inst->state))) {
-        st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\"%s", state_name(inst->state),
-                       inst->state == ZFI_STATE_CREATED ? ": call bind_params first"
-                                                        : ": parameters are already bound; "
-                                                          "binding again is not in this version");
+        st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\": call bind_params first",
+                       state_name(inst->state));
     }
     if (st)
         atomic_store(&inst->is_busy, 0);

@@ -215,6 +215,10 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
     return st;
 }
 
+enum {
+    ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
+};
+
 static void log_plan(zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->layout;
     double per = (double)layout->n_elems;
@@ -235,14 +239,15 @@ static void log_plan(zf_instance_t *inst) {
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    zf_status_t st = zfi_enter(inst, 1u << ZFI_STATE_CREATED, "bind_params", err);
+    zf_status_t st = zfi_enter(inst, ANY_STATE, "bind_params", err);
     if (st)
         return st;
     st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
     if (!st)
-        st = bind(inst, decls, n, elem_size, err);
+        st = (inst->state == ZFI_STATE_CREATED ? bind : zfi_rebind)(inst, decls, n, elem_size, err);
     if (!st) {
-        inst->state = ZFI_STATE_BOUND;
+        if (inst->state == ZFI_STATE_CREATED)
+            inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < n && out_ids; i++)
             out_ids[i] = i;
         zfi_struct_write(out_layout, &inst->layout, sizeof inst->layout);

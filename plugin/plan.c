@@ -56,9 +56,22 @@ int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint3
            !(param->flags & (ZF_PARAM_NEVER_SELECTED | ZF_PARAM_ALWAYS_SELECTED));
 }
 
+static void place(const zfi_param_t *param, zfi_matrix_t *out) {
+    uint64_t row = out->param_offset / param->cols;
+    int64_t first = zfi_param_batch_offset(param, row / param->rows) + (int64_t)(row % param->rows) * param->row_stride;
+    out->place.visible = param->visible + first * (int64_t)zfi_dtype_nbytes(param->dtype);
+    out->place.dtype = param->dtype;
+    out->place.row_stride = param->row_stride;
+    out->place.col_offset = param->col_offset;
+}
+
+void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        place(&params[plan->matrices[i].param], &plan->matrices[i]);
+}
+
 static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1,
                         zfi_plan_t *plan, zfi_matrix_t *out) {
-    int64_t first = zfi_param_batch_offset(param, b) + (int64_t)r0 * param->row_stride;
     out->param = param->id;
     out->rows = r1 - r0;
     out->cols = param->cols;
@@ -75,10 +88,7 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
         out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
         out->is_choosable = out->k > 0 && out->k < out->n_channels;
     }
-    out->place.visible = param->visible + first * (int64_t)zfi_dtype_nbytes(param->dtype);
-    out->place.dtype = param->dtype;
-    out->place.row_stride = param->row_stride;
-    out->place.col_offset = param->col_offset;
+    place(param, out);
     out->channel_base = plan->n_channels;
     out->index_base = plan->n_index;
     out->sum_base = plan->n_sums;

@@ -83,6 +83,8 @@ int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint3
 /* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);
+/* [control] Follows parameters whose visible memory has moved. */
+void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params);
 void zfi_plan_free(zfi_plan_t *plan);
 
 #endif

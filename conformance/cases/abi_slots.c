@@ -300,7 +300,7 @@ static void probe_outputs(abi_probe_t *probe) {
 
 /* abi/README.md, "States": what is not legal. */
 static int is_legal(const char *slot, abi_stage_t stage) {
-    return strcmp(slot, "bind_params") == 0 ? stage == ABI_CREATED : stage != ABI_CREATED;
+    return strcmp(slot, "bind_params") == 0 || stage != ABI_CREATED;
 }
 
 static void probe_states(abi_probe_t *probe) {

@@ -23,6 +23,7 @@ static int32_t begin(void *ctx, const char *name, uint64_t nbytes) {
         if (store->n_blobs == ZT_MOST_BLOBS)
             return -28;
         blob = &store->blobs[store->n_blobs++];
+        *blob = (zt_blob_t){0};
         snprintf(blob->name, sizeof blob->name, "%s", name);
     }
     free(blob->data);

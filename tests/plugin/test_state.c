@@ -191,5 +191,294 @@ START_TEST(exact_in_a_directory) {
 }
 END_TEST
 
-ZT_MAIN("state", a_selection_beyond_the_plan, exact_in_memory, exact_with_other_rules_and_moments,
-        another_rule_is_refused, exact_into_a_running_instance, exact_in_a_directory)
+/* ---- compact, other configurations, other sets --------------------------------------------------------------------
+ */
+
+static void flush(zt_rig_t *of) { ZT_OK(of, of->zf->quiesce(of->inst, ZF_QUIESCE_FLUSH, &of->err)); }
+
+static void image_equal(zt_rig_t *a, zt_rig_t *b, const char *when) { zt_state_check_equal(a, b, when); }
+
+/* w of every parameter by name "export" of a rig, after `what`. */
+static void check_exports_equal(zt_rig_t *a, zt_rig_t *b) {
+    for (uint32_t i = 0; i < a->n_params; i++) {
+        size_t n = a->params[i].n_elems;
+        float *x = calloc(n + 1, 4), *y = calloc(n + 1, 4);
+        zf_export_item_t one = {.struct_size = sizeof one, .id = i, .dst = x, .dst_nbytes = n * 4}, other = one;
+        other.dst = y;
+        if (n && !(a->params[i].shape.flags & ZF_PARAM_FROZEN)) {
+            ZT_OK(a, a->zf->export_params(a->inst, &one, 1, sizeof one, &a->err));
+            ZT_OK(b, b->zf->export_params(b->inst, &other, 1, sizeof other, &b->err));
+            ck_assert_msg(memcmp(x, y, n * 4) == 0, "export of parameter %u differs", i);
+        }
+        free(x);
+        free(y);
+    }
+}
+
+/* A compact save leaves the instance as it is; loaded, it holds what FLUSH leaves; an exact one loaded into another
+ * configuration holds the same. */
+START_TEST(compact_is_what_flush_leaves) {
+    for (int c = 0; c < N_CONFIGS; c++)
+        for (int n = 1; n <= 10; n += 3) {
+            zt_rig_t other;
+            zf_state_report_t report = {.struct_size = sizeof report};
+            size_t before_nbytes, after_nbytes;
+            unsigned char *before, *after;
+            zt_memory_store_t exact;
+            zt_memory_store_start(&store);
+            zt_memory_store_start(&exact);
+            zt_state_open(&rig, configs[c]);
+            zt_state_steps(&rig, n);
+            before = zt_state_image(&rig, &before_nbytes);
+            ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
+            ZT_OK(&rig, zt_save(&rig, &exact.table, NULL, 0, NULL));
+            after = zt_state_image(&rig, &after_nbytes);
+            ck_assert_msg(memcmp(before, after, before_nbytes) == 0, "a save changed the instance");
+            free(before);
+            free(after);
+            zt_state_open_copy(&copy, configs[c], 1);
+            ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &report));
+            ck_assert_int_eq(report.is_exact, 0);
+            ck_assert_uint_eq(report.step, (uint64_t)n);
+            zt_state_open_copy(&other, "topk_ratio = 0.4\nupdate_interval = 6\nfull_warm_up_rounds = 2", 1);
+            ZT_OK(&other, zt_load(&other, &exact.table, NULL, 0, &report));
+            ck_assert_int_eq(report.is_exact, 0);
+            flush(&rig);
+            for (uint32_t i = 0; i < rig.n_params; i++) {
+                size_t nbytes = rig.params[i].n_elems * rig.params[i].elem_nbytes;
+                ck_assert_msg(!memcmp(rig.params[i].visible, copy.params[i].visible, nbytes), "compact: visible %u", i);
+                ck_assert_msg(!memcmp(rig.params[i].visible, other.params[i].visible, nbytes), "other: visible %u", i);
+            }
+            check_exports_equal(&rig, &copy);
+            check_exports_equal(&rig, &other);
+            zt_state_steps(&copy, 12);
+            zt_state_steps(&other, 12);
+            zt_rig_end(&rig);
+            zt_rig_end(&copy);
+            zt_rig_end(&other);
+            zt_memory_store_end(&store);
+            zt_memory_store_end(&exact);
+        }
+}
+END_TEST
+
+/* weights() of an exact checkpoint are what export_params gives. */
+START_TEST(weights_without_an_instance) {
+    zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, configs[3]);
+    zt_state_steps(&rig, 9);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    for (uint32_t i = 0; i < rig.n_params; i++) {
+        size_t n = rig.params[i].n_elems;
+        float *x = calloc(n + 1, 4), *y = calloc(n + 1, 4);
+        zf_export_item_t item = {.struct_size = sizeof item, .id = i, .dst = x, .dst_nbytes = n * 4};
+        if (n && !(rig.params[i].shape.flags & ZF_PARAM_FROZEN)) {
+            ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+            ZT_OK(&rig, zt_state(&rig)->weights(&args, rig.params[i].name, y, n, &rig.err));
+            ck_assert(memcmp(x, y, n * 4) == 0);
+            ck_assert_int_eq(zt_state(&rig)->weights(&args, rig.params[i].name, y, n + 1, &rig.err), ZF_ERR_SHAPE);
+        }
+        free(x);
+        free(y);
+    }
+    ck_assert_int_eq(zt_state(&rig)->weights(&args, "no such", (float *)&args, 1, &rig.err), ZF_ERR_PARAM);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+START_TEST(notes) {
+    char path[128], buf[16];
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC, .path = path, .note = "step \xc3\xa9"};
+    snprintf(path, sizeof path, "%s/note", zt_state_dir());
+    zt_state_open(&rig, configs[0]);
+    ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, &report, &rig.err));
+    ck_assert_uint_eq(report.note_nbytes, 7);
+    args.flags = 0;
+    ZT_OK(&rig, zt_state(&rig)->note(&args, buf, sizeof buf, &rig.err));
+    ck_assert_str_eq(buf, "step \xc3\xa9");
+    ZT_OK(&rig, zt_state(&rig)->note(&args, buf, 5, &rig.err));
+    ck_assert_str_eq(buf, "step");
+    args.note = "\xff\xfe";
+    args.flags = ZF_STATE_NO_SYNC;
+    ck_assert_int_eq(zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_load(&rig, NULL, path, 0, NULL), ZF_OK); /* the refused save replaced nothing */
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Rebinding with a parameter unfrozen is what a compact checkpoint loaded with PARTIAL into a new instance is. */
+START_TEST(bind_again_with_more) {
+    for (int n = 0; n <= 9; n += 3) {
+        zf_state_report_t report = {.struct_size = sizeof report};
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, configs[n % N_CONFIGS]);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
+        rig.decls[6].flags = 0;
+        rig.params[6].shape.flags = 0;
+        zt_rig_bind(&rig);
+        zt_rig_start(&copy, zt_state_shapes, zt_n_state_shapes);
+        copy.decls[6].flags = 0;
+        copy.params[6].shape.flags = 0;
+        {
+            char config[512];
+            snprintf(config, sizeof config, "[zenflow]\n%s\n", configs[n % N_CONFIGS]);
+            zt_rig_open(&copy, config, 0);
+        }
+        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, &report), ZF_ERR_CHECKPOINT);
+        ck_assert_msg(strstr(copy.err.message, "PARTIAL") != NULL, "%s", copy.err.message);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, &report));
+        ck_assert_uint_eq(report.n_missing, 1);
+        image_equal(&rig, &copy, "bound again");
+        zt_state_steps(&rig, 11);
+        zt_state_steps(&copy, 11);
+        image_equal(&rig, &copy, "bound again and trained");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+END_TEST
+
+/* The same set in other memory: nothing but the place changes, in the middle of windows and with gradients delivered.
+ */
+START_TEST(bind_again_elsewhere) {
+    for (int n = 0; n <= 9; n++) {
+        zt_state_open(&rig, configs[n % N_CONFIGS]);
+        zt_state_open(&copy, configs[n % N_CONFIGS]);
+        zt_state_steps(&rig, n);
+        zt_state_steps(&copy, n);
+        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
+        for (uint32_t i = 0; i < copy.n_params; i++) {
+            zt_param_t *param = &copy.params[i];
+            size_t nbytes = param->n_elems * param->elem_nbytes;
+            unsigned char *moved = malloc(nbytes + 1);
+            memcpy(moved, param->visible, nbytes);
+            memset(param->visible, 0xA5, nbytes);
+            free(param->visible);
+            param->visible = moved;
+            param->tensor.dl.data = moved;
+        }
+        zt_rig_bind(&copy);
+        image_equal(&rig, &copy, "moved");
+        zt_state_steps(&rig, 9);
+        zt_state_steps(&copy, 9);
+        image_equal(&rig, &copy, "moved and trained");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+    }
+}
+END_TEST
+
+/* A bind_params that fails leaves the instance as it was. */
+START_TEST(bind_again_refused) {
+    const char *name;
+    zt_state_open(&rig, configs[0]);
+    zt_state_open(&copy, configs[0]);
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    name = copy.decls[3].name;
+    copy.decls[3].name = copy.decls[0].name;
+    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
+    copy.decls[3].name = name;
+    image_equal(&rig, &copy, "refused");
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    image_equal(&rig, &copy, "refused and trained");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+}
+END_TEST
+
+/* ---- storage that fails -------------------------------------------------------------------------------------------
+ */
+
+/* Every call of the host's store fails once: save and load say so, and the instances are as they were. */
+START_TEST(stores_that_fail) {
+    size_t nbytes, again_nbytes;
+    unsigned char *image, *again;
+    int n_save, n_load;
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, configs[0]);
+    zt_state_steps(&rig, 6);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    n_save = store.n_calls;
+    image = zt_state_image(&rig, &nbytes);
+    for (int k = 1; k <= n_save; k++) {
+        zt_memory_store_clear(&store);
+        store.fail_at = k;
+        ck_assert_int_eq(zt_save(&rig, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
+    }
+    zt_memory_store_clear(&store);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    store.n_calls = 0;
+    zt_state_open_copy(&copy, configs[0], 1); /* fresh: filled in place */
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    n_load = store.n_calls;
+    zt_rig_end(&copy);
+    for (int pass = 0; pass < 2; pass++) { /* a fresh instance, then a running one */
+        zt_state_open(&copy, configs[0]);
+        zt_state_steps(&copy, pass ? 4 : 0);
+        again = zt_state_image(&copy, &again_nbytes);
+        for (int k = 1; k <= n_load; k += pass ? 3 : 1) {
+            size_t now_nbytes;
+            unsigned char *now;
+            store.n_calls = 0;
+            store.fail_at = k;
+            ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
+            now = zt_state_image(&copy, &now_nbytes);
+            ck_assert_msg(memcmp(now, again, now_nbytes) == 0, "call %d of %d failed: the instance changed", k, n_load);
+            free(now);
+        }
+        free(again);
+        store.fail_at = 0;
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+        image_equal(&rig, &copy, "after failures");
+        zt_rig_end(&copy);
+    }
+    again = zt_state_image(&rig, &again_nbytes);
+    ck_assert_msg(memcmp(image, again, nbytes) == 0, "failed saves changed the instance");
+    free(image);
+    free(again);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+/* A directory with anything else in it is not replaced, a checkpoint is; what a killed save left is taken over. */
+START_TEST(directories) {
+    char path[128], file[160], command[600];
+    FILE *f;
+    zt_state_open(&rig, configs[0]);
+    snprintf(path, sizeof path, "%s/mine", zt_state_dir());
+    snprintf(command, sizeof command, "mkdir -p %s %s.tmp && touch %s.tmp/zf_state-00001.safetensors", path, path,
+             path);
+    ck_assert_int_eq(system(command), 0);
+    ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
+    snprintf(command, sizeof command, "test ! -e %s.tmp && test -e %s/zf_state.json", path, path);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(file, sizeof file, "%s/thesis.tex", path);
+    f = fopen(file, "w");
+    fclose(f);
+    ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "thesis.tex"));
+    f = fopen(file, "r");
+    ck_assert_ptr_nonnull(f);
+    fclose(f);
+    ck_assert_int_eq(zt_save(&rig, NULL, "/proc/no/such", 0, NULL), ZF_ERR_STORAGE);
+    ck_assert_int_eq(zt_save(&rig, NULL, "", 0, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_save(&rig, NULL, NULL, 0, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_save(&rig, &store.table, path, 0, NULL), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(zt_load(&rig, NULL, "/no/such", 0, NULL), ZF_ERR_STORAGE);
+    ck_assert_int_eq(zt_load(&rig, NULL, path, ZF_STATE_COMPACT, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, exact_in_memory, exact_with_other_rules_and_moments,
+        another_rule_is_refused, exact_into_a_running_instance, exact_in_a_directory, compact_is_what_flush_leaves,
+        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
