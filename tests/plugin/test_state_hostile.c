@@ -1,0 +1,283 @@
+/* tests/plugin/test_state_hostile.c - checkpoints that are damaged, foreign or made to do harm: refused with a message,
+ * nothing crashes, and the instance that was asked to load them is as it was. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32.h"
+#include "state_rig.h"
+#include "suite.h"
+
+static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
+static const char data_blob[] = "zf_state-00001.safetensors";
+
+static zt_rig_t rig, victim;
+static zt_memory_store_t good, bad;
+static unsigned char *before;
+static size_t before_nbytes;
+
+static void start(void) {
+    zt_memory_store_start(&good);
+    zt_memory_store_start(&bad);
+    zt_state_open(&rig, config);
+    zt_state_steps(&rig, 7);
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
+    zt_state_open(&victim, config);
+    zt_state_steps(&victim, 5);
+    before = zt_state_image(&victim, &before_nbytes);
+}
+
+static void copy_good(void) {
+    zt_memory_store_clear(&bad);
+    for (int i = 0; i < good.n_blobs; i++) {
+        bad.blobs[i] = good.blobs[i];
+        bad.blobs[i].data = malloc(good.blobs[i].nbytes + 1);
+        memcpy(bad.blobs[i].data, good.blobs[i].data, good.blobs[i].nbytes);
+        bad.blobs[i].data[good.blobs[i].nbytes] = 0;
+    }
+    bad.n_blobs = good.n_blobs;
+}
+
+static void check_unchanged(const char *what) {
+    size_t nbytes;
+    unsigned char *now = zt_state_image(&victim, &nbytes);
+    if (nbytes != before_nbytes || memcmp(now, before, nbytes) != 0)
+        ck_abort_msg("%s: the instance has changed", what);
+    free(now);
+}
+
+/* by load and, where the checkpoint itself is wrong, by verify */
+static void expect_refused(const char *what) {
+    zf_state_args_t args = {.struct_size = sizeof args, .store = &bad.table};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_status_t st = zt_load(&victim, &bad.table, NULL, 0, NULL);
+    if (st != ZF_ERR_CHECKPOINT && st != ZF_ERR_STORAGE)
+        ck_abort_msg("%s: load returned %d", what, st);
+    if (strlen(victim.err.message) < 20)
+        ck_abort_msg("%s: message \"%s\"", what, victim.err.message);
+    if (!strstr(what, "rule") && zt_state(&victim)->verify(&args, &report, &victim.err) >= 0)
+        ck_abort_msg("%s: verify found nothing", what);
+}
+
+static void finish(void) {
+    check_unchanged("at the end");
+    zt_state_steps(&victim, 4); /* and it goes on */
+    ZT_OK(&victim, zt_load(&victim, &good.table, NULL, 0, NULL));
+    zt_state_check_equal(&rig, &victim, "the good one");
+    free(before);
+    zt_rig_end(&rig);
+    zt_rig_end(&victim);
+    zt_memory_store_end(&good);
+    zt_memory_store_end(&bad);
+}
+
+/* ---- damage --------------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(flipped_bits) {
+    start();
+    for (int b = 0; b < good.n_blobs; b++)
+        for (uint64_t i = 0; i < good.blobs[b].nbytes; i += 1 + good.blobs[b].nbytes / 150) {
+            copy_good();
+            bad.blobs[b].data[i] ^= (unsigned char)(1u << (i % 8));
+            expect_refused("a flipped bit");
+        }
+    finish();
+}
+END_TEST
+
+START_TEST(truncated) {
+    start();
+    for (int b = 0; b < good.n_blobs; b++)
+        for (int k = 0; k < 20; k++) {
+            copy_good();
+            bad.blobs[b].nbytes = good.blobs[b].nbytes * (uint64_t)k / 20;
+            expect_refused("a truncated blob");
+        }
+    copy_good();
+    bad.n_blobs = 1; /* the data without the index */
+    expect_refused("without its index");
+    copy_good();
+    snprintf(bad.blobs[0].name, sizeof bad.blobs[0].name, "other");
+    expect_refused("without its data");
+    finish();
+}
+END_TEST
+
+/* ---- content, with every checksum right ----------------------------------------------------------------------------
+ */
+
+static char *index_text(void) {
+    zt_blob_t *blob = zt_memory_store_find(&bad, ZF_STATE_INDEX);
+    blob->data[blob->nbytes] = 0;
+    return (char *)blob->data;
+}
+
+/* The index with its checksum made right. */
+static void seal(char *text) {
+    zt_blob_t *blob = zt_memory_store_find(&bad, ZF_STATE_INDEX);
+    char *payload = strchr(text, '\n') + 1, crc[16], *at = strstr(text, "\"crc32\":\"");
+    snprintf(crc, sizeof crc, "%08x", zfi_crc32(0, payload, strlen(payload) - 1));
+    memcpy(at + 9, crc, 8);
+    if ((char *)blob->data != text)
+        free(blob->data);
+    blob->data = (unsigned char *)text;
+    blob->nbytes = strlen(text);
+}
+
+/* Replaces the first `from` at or after `behind` (NULL: anywhere). */
+static void replace(const char *behind, const char *from, const char *to) {
+    char *text = index_text(), *start_at = behind ? strstr(text, behind) : text;
+    char *at = start_at ? strstr(start_at, from) : NULL, *out;
+    if (!at)
+        ck_abort_msg("\"%s\" is not in the index", from);
+    out = malloc(strlen(text) + strlen(to) + 1);
+    memcpy(out, text, (size_t)(at - text));
+    strcpy(out + (at - text), to);
+    strcat(out, at + strlen(from));
+    seal(out);
+}
+
+START_TEST(hostile_indexes) {
+    static const struct {
+        const char *behind, *from, *to;
+    } edits[] = {
+        {NULL, "\"version\":1", "\"version\":2"},
+        {NULL, "\"format\":\"zf.state\"", "\"format\":\"pickle00\""},
+        {"\"files\"", "zf_state-00001.safetensors", "../../../etc/passwd"},
+        {"\"files\"", "zf_state-00001.safetensors", "/etc/passwd"},
+        {"\"files\"", "zf_state-00001.safetensors", "zf_state.json"},
+        {"\"files\"", "\"nbytes\":", "\"nbytes\":9"},
+        {"\"files\"", "\"header_nbytes\":", "\"header_nbytes\":99999999"},
+        {"\"files\"", "\"files\":[", "\"files\":[1,"},
+        {"\"params\"", "\"shape\":[", "\"shape\":[0,"},
+        {"\"params\"", "\"shape\":[", "\"shape\":[4294967296,4294967296,"},
+        {"\"params\"", "\"shape\":[", "\"shape\":[1,1,1,1,1,1,1,1,1,1,"},
+        {"\"params\"", "\"shape\":[", "\"shape\":[-1,"},
+        {"\"params\"", "\"dtype\":\"F32\"", "\"dtype\":\"F31\""},
+        {"\"params\"", "\"group\":0", "\"group\":77"},
+        {"\"params\"", "\"n_batch_axes\":0", "\"n_batch_axes\":7"},
+        {"\"params\"", "\"matrices\":[[0,", "\"matrices\":[[1,"},
+        {"\"params\"", "\"matrices\":[[0,", "\"matrices\":[[0,99,99,1,1],[0,"},
+        {"\"params\"", "\"matrices\":[[0,", "\"matrices\":[],\"x\":[[0,"},
+        {"\"params\"", "\"offset\":", "\"offset\":1"},
+        {"\"params\"", "\"offset\":", "\"offset\":72057594037927930,\"y\":"},
+        {"\"params\"", "\"offset\":", "\"offset\":-"},
+        {"\"params\"", "\"file\":0", "\"file\":1"},
+        {"\"params\"", "\"m\":{", "\"q\":{"},
+        {"\"params\"", "\"m\":{", "\"m.1\":{"},
+        {"\"params\"", "\"slot.", "\"slot.1"},
+        {"\"params\"", "\"slot.", "\"slot.-"},
+        {"\"params\"", "\"importance\":{", "\"visible\":{"},
+        {"\"clocks\"", "\"step\":7", "\"step\":8"},
+        {"\"clocks\"", "\"step\":7", "\"step\":72057594037927935"},
+        {"\"clocks\"", "\"step\":7", "\"step\":1e9"},
+        {"\"clocks\"", "\"step\":7", "\"step\":99999999999999999999999"},
+        {"\"clocks\"", "\"clock_base\":2", "\"clock_base\":6"},
+        {"\"clocks\"", "\"window_first\":[", "\"window_first\":[0,"},
+        {"\"clocks\"", "\"last_choice\":[", "\"last_choice\":[99],\"z\":["},
+        {"\"clocks\"", "\"waiting_choice\":", "\"waiting_choice\":1"},
+        {NULL, "\"n_steps\":", "\"n_steps\":6"},
+        {NULL, "\"n_cohorts\":4", "\"n_cohorts\":0"},
+        {NULL, "\"n_cohorts\":4", "\"n_cohorts\":4000000000"},
+        {NULL, "\"n_groups\":3", "\"n_groups\":0"},
+        {NULL, "\"n_groups\":3", "\"n_groups\":60000"},
+        {NULL, "\"is_mean\":false", "\"is_mean\":true"},
+        {NULL, "\"rule\":0", "\"rule\":3"},
+        {NULL, "\"kind\":\"exact\"", "\"kind\":\"compact\""},
+        {"\"config\"", "\"zenflow.topk_ratio\":", "\"zenflow.no_such_key\":\"1\",\"zenflow.topk_ratio\":"},
+        {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"64\""},
+        {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":4"},
+        {"\"params\"", "\"name\":\"", "\"name\":\"\\u0000"},
+    };
+    start();
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        copy_good();
+        replace(edits[i].behind, edits[i].from, edits[i].to);
+        expect_refused(edits[i].to);
+    }
+    check_unchanged("after hostile indexes");
+    copy_good(); /* nested deep enough to exhaust a stack */
+    {
+        char *text = malloc(3000000 + 200);
+        strcpy(text, "{\"format\":\"zf.state\",\"version\":1,\"crc32\":\"00000000\",\n\"a\":");
+        memset(text + strlen(text) + 1, 0, 1);
+        memset(strchr(text, 0), '[', 3000000);
+        strcpy(text + 60 + 2999900, "\n");
+        seal(text);
+        expect_refused("brackets");
+    }
+    finish();
+}
+END_TEST
+
+/* Puts a value into element `at` of a tensor of a parameter, with both checksums right. */
+static void plant(const char *param, const char *tensor, uint64_t at, const void *value, size_t nbytes) {
+    char key[64], was[200], is[200], *text = index_text(), *from = strstr(text, param);
+    unsigned long long offset, n, crc, file;
+    zt_blob_t *data = zt_memory_store_find(&bad, data_blob);
+    snprintf(key, sizeof key, "\"%s\":{", tensor);
+    from = from ? strstr(from, key) : NULL;
+    if (!from || sscanf(from + strlen(key), "\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &file,
+                        &offset, &n, &crc) != 4)
+        ck_abort_msg("no tensor %s of %s", tensor, param);
+    ck_assert_uint_lt(at * nbytes, n);
+    memcpy(data->data + offset + at * nbytes, value, nbytes);
+    snprintf(was, sizeof was, "\"nbytes\":%llu,\"crc32\":%llu", n, crc);
+    snprintf(is, sizeof is, "\"nbytes\":%llu,\"crc32\":%u", n, zfi_crc32(0, data->data + offset, n));
+    replace(was, was, is);
+}
+
+START_TEST(hostile_values) {
+    static const float nan = NAN, inf = INFINITY, minus = -1e-9f;
+    static const double bad_importance = -1.0, wild = NAN, half = 0.5, two = 2.0;
+    static const uint32_t many = 4000000000u;
+    static const uint8_t seven = 7, one = 1;
+    const struct {
+        const char *param, *tensor;
+        uint64_t at;
+        const void *value;
+        size_t nbytes;
+    } all[] = {{"\"params\"", "w", 17, &nan, 4},          {"\"params\"", "w", 17, &inf, 4},
+               {"\"params\"", "m", 300, &nan, 4},         {"\"params\"", "m", 300, &inf, 4},
+               {"\"params\"", "v", 1, &nan, 4},           {"\"params\"", "v", 1, &minus, 4},
+               {"\"params\"", "n", 0, &many, 4},          {"\"params\"", "importance", 3, &bad_importance, 8},
+               {"\"params\"", "importance", 3, &wild, 8}, {"\"params\"", "selected", 5, &seven, 1},
+               {"\"steps\"", "present", 0, &seven, 1},    {"\"steps\"", "scalars", 0, &half, 8},
+               {"\"steps\"", "hyper", 0, &wild, 8},       {"\"steps\"", "hyper", 1, &two, 8}};
+    start();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        copy_good();
+        plant(all[i].param, all[i].tensor, all[i].at, all[i].value, all[i].nbytes);
+        expect_refused(all[i].tensor);
+    }
+    for (uint64_t c = 0; c < 2; c++) { /* one channel more than the choice takes */
+        copy_good();
+        plant("\"params\"", "selected", c, &one, 1);
+        if (memcmp(zt_memory_store_find(&bad, data_blob)->data, zt_memory_store_find(&good, data_blob)->data,
+                   zt_memory_store_find(&good, data_blob)->nbytes) != 0)
+            expect_refused("selected");
+    }
+    finish();
+}
+END_TEST
+
+/* ---- the wrong one --------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(another_model) {
+    zt_shape_t other[] = {{.rows = 96, .cols = 81}, {.rows = 17}};
+    zt_rig_t small;
+    start();
+    zt_rig_start(&small, other, 2);
+    zt_rig_open(&small, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
+    ck_assert_int_eq(zt_load(&small, &good.table, NULL, ZF_STATE_PARTIAL, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(small.err.message, "96, 80") && strstr(small.err.message, "96, 81"), "%s", small.err.message);
+    zt_rig_end(&small);
+    finish();
+}
+END_TEST
+
+ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, another_model)

@@ -1,0 +1,211 @@
+/* tests/plugin/test_state_storage.c - a save that is killed or whose file system fails: the checkpoint before it stays
+ * whole, and the run goes on. The C library's calls are this program's own for that (the plugin is linked statically).
+ */
+#define _GNU_SOURCE
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "state_rig.h"
+#include "suite.h"
+
+static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
+static zt_rig_t rig, copy;
+
+/* ---- failing calls --------------------------------------------------------------------------------------------------
+ */
+
+enum { NONE, WRITE, FSYNC, PREAD, RENAME, OPENAT, N_CALLS };
+static int armed, left, code, is_short; /* call `armed` fails with `code` after `left` more of its kind */
+
+static int fails(int call) {
+    if (armed != call || left-- > 0)
+        return 0;
+    errno = code;
+    return 1;
+}
+
+ssize_t write(int fd, const void *data, size_t n) {
+    if (fails(WRITE))
+        return -1;
+    if (armed && is_short && n > 7)
+        n = n / 2;
+    return syscall(SYS_write, fd, data, n);
+}
+
+int fsync(int fd) { return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd); }
+
+ssize_t pread(int fd, void *out, size_t n, off_t at) {
+    return fails(PREAD) ? -1 : syscall(SYS_pread64, fd, out, n, at);
+}
+
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
+/* ----
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+static char path[128];
+
+static zf_status_t save(zt_rig_t *of, uint32_t flags) {
+    zf_state_args_t args = {.struct_size = sizeof args, .flags = flags, .path = path};
+    return zt_state(of)->save(of->inst, &args, NULL, &of->err);
+}
+
+/* What is at path is whole and is of step n. */
+static void check_whole(uint64_t n) {
+    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    ZT_OK(&rig, zt_state(&rig)->verify(&args, &report, &rig.err));
+    ck_assert_uint_eq(report.step, n);
+}
+
+static void check_goes_on(void) {
+    zt_state_open_copy(&copy, config, 1);
+    ZT_OK(&copy, zt_load(&copy, NULL, path, 0, NULL));
+    zt_state_check_equal(&rig, &copy, "loaded");
+    zt_state_steps(&rig, 5);
+    zt_state_steps(&copy, 5);
+    zt_state_check_equal(&rig, &copy, "went on");
+    zt_rig_end(&copy);
+}
+
+/* The first, second, ... of a kind of call fails until a save gets through. */
+static void fail_each(int call, int with, uint64_t old) {
+    zf_status_t st = ZF_ERR_STORAGE;
+    int n = 0;
+    while (st == ZF_ERR_STORAGE) {
+        left = n++;
+        code = with;
+        armed = call;
+        st = save(&rig, 0);
+        armed = NONE;
+        if (st != ZF_OK && st != ZF_ERR_STORAGE)
+            ck_abort_msg("call %d failed with %s: save returned %d", call, strerror(with), st);
+        if (st == ZF_ERR_STORAGE && !strstr(rig.err.message, strerror(with)))
+            ck_abort_msg("no \"%s\" in \"%s\"", strerror(with), rig.err.message);
+        if (st == ZF_ERR_STORAGE && rig.err.native_code != with)
+            ck_abort_msg("native_code %lld", (long long)rig.err.native_code);
+        if (st == ZF_ERR_STORAGE && !strstr(rig.err.message, "entry"))
+            check_whole(old);
+    }
+    ck_assert_int_gt(n, 1); /* it did fail */
+}
+
+START_TEST(failing_calls) {
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    zt_state_open(&rig, config);
+    zt_state_steps(&rig, 5);
+    ZT_OK(&rig, save(&rig, 0));
+    zt_state_steps(&rig, 2);
+    fail_each(WRITE, ENOSPC, 5);
+    check_whole(7);
+    zt_state_steps(&rig, 1);
+    fail_each(WRITE, EIO, 7);
+    zt_state_steps(&rig, 1);
+    fail_each(FSYNC, EIO, 8);
+    zt_state_steps(&rig, 1);
+    fail_each(RENAME, EACCES, 9);
+    check_whole(10);
+    zt_state_steps(&rig, 1);
+    armed = RENAME; /* a file system without RENAME_EXCHANGE */
+    left = 0;
+    code = EINVAL;
+    ZT_OK(&rig, save(&rig, 0));
+    armed = WRITE; /* writes that take half of what they are given */
+    left = 1 << 30;
+    is_short = 1;
+    zt_state_steps(&rig, 1);
+    ZT_OK(&rig, save(&rig, 0));
+    armed = is_short = 0;
+    check_whole(12);
+    check_goes_on();
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(failing_reads) {
+    size_t nbytes, now_nbytes;
+    unsigned char *image, *now;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    zt_state_open(&rig, config);
+    zt_state_steps(&rig, 6);
+    ZT_OK(&rig, save(&rig, ZF_STATE_NO_SYNC));
+    zt_state_open(&copy, config);
+    zt_state_steps(&copy, 3);
+    image = zt_state_image(&copy, &nbytes);
+    for (zf_status_t st = ZF_ERR_STORAGE; st == ZF_ERR_STORAGE; n++) {
+        left = 5 * n;
+        code = EIO;
+        armed = PREAD;
+        st = zt_load(&copy, NULL, path, 0, NULL);
+        armed = NONE;
+        if (st == ZF_OK)
+            break;
+        now = zt_state_image(&copy, &now_nbytes);
+        if (memcmp(now, image, now_nbytes) != 0)
+            ck_abort_msg("read %d failed: the instance has changed", 5 * n);
+        free(now);
+    }
+    ck_assert_int_gt(n, 5);
+    zt_state_check_equal(&rig, &copy, "read at last");
+    free(image);
+    zt_rig_end(&copy);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- kills
+ * ----------------------------------------------------------------------------------------------------------- */
+
+static void save_until_killed(void) {
+    zt_state_open(&rig, config);
+    zf_state_args_t there = {.struct_size = sizeof there, .path = path};
+    if (zt_state(&rig)->verify(&there, NULL, &rig.err) == ZF_OK && zt_load(&rig, NULL, path, 0, NULL) != ZF_OK)
+        _exit(3);
+    for (;;) {
+        zt_state_steps(&rig, 1);
+        if (save(&rig, rig.step % 2 ? ZF_STATE_NO_SYNC : 0))
+            _exit(4);
+    }
+}
+
+START_TEST(killed_at_any_moment) {
+    uint64_t at = 0;
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    for (int round = 0; round < 25; round++) {
+        zf_state_report_t report = {.struct_size = sizeof report};
+        pid_t pid = fork();
+        int status;
+        if (pid == 0)
+            save_until_killed();
+        usleep(round == 0 ? 400000 : 15000 + (useconds_t)(zt_hash((uint64_t)round) % 120000));
+        kill(pid, SIGKILL);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_msg(WIFSIGNALED(status), "the saving process ended with %d", WEXITSTATUS(status));
+        zt_state_open_copy(&copy, config, 1);
+        ZT_OK(&copy, zt_load(&copy, NULL, path, 0, &report));
+        ck_assert_uint_ge(report.step, at);
+        at = report.step;
+        if (round % 6 == 0) {
+            zt_state_open(&rig, config);
+            zt_state_steps(&rig, (int)at);
+            zt_state_check_equal(&rig, &copy, "after a kill");
+            zt_rig_end(&rig);
+        }
+        zt_rig_end(&copy);
+    }
+    ck_assert_uint_gt(at, 10);
+}
+END_TEST
+
+ZT_MAIN("state_storage", failing_calls, failing_reads, killed_at_any_moment)
