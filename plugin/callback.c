@@ -79,16 +79,21 @@ static float *open_moments(const zfi_replay_t *job, void *moments, uint64_t firs
     return scratch;
 }
 
-static void close_moments(const zfi_replay_t *job, void *moments, uint64_t first, uint64_t n, const float *scratch,
-                          int is_v) {
-    uint16_t *to = moments;
-    if (!moments || job->moments == ZFI_MOMENTS_F32)
+/* Rounds what was widened and puts it back. */
+static void close_moments(const zf_instance_t *inst, const zfi_replay_t *job, const piece_t *piece, uint64_t first) {
+    zfi_round_moments_t rounding = {.m = piece->m,
+                                    .v = piece->v,
+                                    .sub = {NULL, NULL, 1, piece->n_elems},
+                                    .cols = piece->n_elems,
+                                    .state_base = job->first_index + first,
+                                    .moments = job->moments,
+                                    .key = job->key};
+    if (!piece->m || job->moments == ZFI_MOMENTS_F32)
         return;
-    for (uint64_t i = first; i < first + n; i++, scratch++) {
-        uint32_t random = zfi_random32(job->key, job->first_index + i) >> (is_v ? 16 : 0);
-        to[i] =
-            job->moments == ZFI_MOMENTS_BF16 ? zfi_f32_to_bf16(*scratch) : zfi_f32_to_bf16_stochastic(*scratch, random);
-    }
+    inst->kernels->round_moments(&rounding);
+    zfi_moments_put(inst, job->m, first, piece->n_elems, piece->m);
+    if (piece->v)
+        zfi_moments_put(inst, job->v, first, piece->n_elems, piece->v);
 }
 
 static void replay_piece(const zf_instance_t *inst, const zfi_replay_t *job, const zfi_callback_window_t *window,
@@ -99,8 +104,7 @@ static void replay_piece(const zf_instance_t *inst, const zfi_replay_t *job, con
         scale(inst, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
         call(inst, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
     }
-    close_moments(job, job->m, first, n, m, 0);
-    close_moments(job, job->v, first, n, v, 1);
+    close_moments(inst, job, &piece, first);
     if (job->visible)
         inst->kernels->narrow((unsigned char *)job->visible + first * zfi_dtype_nbytes(job->visible_dtype),
                               job->visible_dtype, piece.w, n);

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "offload/replay.h"
+#include "offload/replay_columns.h"
 #include "state.h"
 
 void zfi_flushed_free(zfi_flushed_t *flushed) {
@@ -256,7 +257,8 @@ static zf_status_t ghost_read(ghost_t *ghost, zfi_store_t *store, const zfi_save
 
 static zf_status_t ghost_replay(ghost_t *ghost, zfi_flushed_t *out, zf_error_t *err) {
     zf_instance_t *inst = &ghost->inst;
-    float *scratch = malloc(3 * CHUNK_ELEMS * sizeof *scratch); /* mean, m, v of a chunk */
+    /* m, v of a chunk, and what mean mode needs */
+    float *scratch = malloc((2 * CHUNK_ELEMS + zfi_replay_columns_scratch(CHUNK_ELEMS)) * sizeof *scratch);
     uint32_t after = 0;
     fenv_t callers;
     zf_status_t st = scratch ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to replay a chunk");
@@ -267,9 +269,9 @@ static zf_status_t ghost_replay(ghost_t *ghost, zfi_flushed_t *out, zf_error_t *
         uint64_t base = inst->plan.chunks[i].state_base;
         uint32_t n = inst->plan.chunks[i].n_elems;
         zfi_replay_target_t target = {.w = out->w + base,
-                                      .m = zfi_n_moments(inst) > 0 ? scratch + CHUNK_ELEMS : NULL,
-                                      .v = zfi_n_moments(inst) > 1 ? scratch + 2 * CHUNK_ELEMS : NULL,
-                                      .scratch = scratch,
+                                      .m = zfi_n_moments(inst) > 0 ? scratch : NULL,
+                                      .v = zfi_n_moments(inst) > 1 ? scratch + CHUNK_ELEMS : NULL,
+                                      .scratch = scratch + 2 * CHUNK_ELEMS,
                                       .is_rehearsal = 1};
         zfi_moments_put(inst, target.m, 0, n, out->m + base);
         zfi_moments_put(inst, target.v, 0, n, out->v + base);

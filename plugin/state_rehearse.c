@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "offload/replay.h"
+#include "offload/replay_columns.h"
 #include "window.h"
 
 typedef struct rehearsed_chunk {
     int is_valid;
     uint32_t number;
-    float *values; /* [4][largest chunk] w, m, v, scratch */
+    float *values; /* w, m, v of the largest chunk, and what mean mode needs */
 } rehearsed_chunk_t;
 
 struct zfi_rehearsal {
@@ -63,7 +64,8 @@ zfi_rehearsal_t *zfi_rehearsal_new(zf_instance_t *inst) {
     out->chunks = calloc(inst->plan.n_cohorts, sizeof *out->chunks);
     has_all = out->chunks != NULL;
     for (uint32_t c = 0; has_all && c < inst->plan.n_cohorts; c++) {
-        out->chunks[c].values = malloc(4 * out->max_elems * sizeof(float));
+        out->chunks[c].values =
+            malloc((3 * out->max_elems + zfi_replay_columns_scratch(out->max_elems)) * sizeof(float));
         has_all = out->chunks[c].values != NULL;
     }
     if (has_all)

@@ -181,8 +181,7 @@ static int channels_alike(const zf_instance_t *inst, const zfi_close_t *close, c
     return n[a] == n[b] && is_by_mean(inst, close, matrix, a) == is_by_mean(inst, close, matrix, b);
 }
 
-/* The run from `offset` on: all that is left, the rest of one row that is a channel, or neighbouring columns that are
- * alike. */
+/* The run from `offset` on: all that is left, or the rest of one row that is a channel. */
 static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
                       const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
     uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
@@ -192,13 +191,8 @@ static run_t next_run(const zf_instance_t *inst, const zfi_close_t *close, const
                  .by_mean = is_by_mean(inst, close, matrix, first),
                  .key = zfi_rounding_key(close->step)};
     uint64_t length = segment->n_elems - offset;
-    if (!all_alike) {
-        uint64_t end = matrix->channels_are_rows ? matrix->cols : col + 1;
-        while (end < matrix->cols && channels_alike(inst, close, matrix, first, end))
-            end++;
-        if (end - col < length)
-            length = end - col;
-    }
+    if (!all_alike && matrix->cols - col < length)
+        length = matrix->cols - col;
     run.n_elems = (uint32_t)length;
     return run;
 }
@@ -217,11 +211,6 @@ static uint64_t replay_columns(zf_instance_t *inst, const zfi_close_t *close, co
     return zfi_replay_columns(&job);
 }
 
-/* Whether zfi_replay_columns does it: it updates by rules of the kernels, with moments as they lie. */
-static int has_columns_pass(const zf_instance_t *inst, const zfi_matrix_t *matrix) {
-    return !matrix->channels_are_rows && inst->rule != ZF_RULE_CALLBACK && inst->config.moments == ZFI_MOMENTS_F32;
-}
-
 static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
                                     slots_t *slots, const zfi_replay_target_t *target) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
@@ -231,7 +220,7 @@ static uint64_t replay_segment_mean(zf_instance_t *inst, const zfi_close_t *clos
         all_alike = channels_alike(inst, close, matrix, 0, c);
     if (slots->n == 0)
         all_alike = 1; /* nothing is updated */
-    if (!all_alike && has_columns_pass(inst, matrix))
+    if (!all_alike && !matrix->channels_are_rows)
         return replay_columns(inst, close, segment, slots, target);
     for (uint32_t offset = 0; offset < segment->n_elems && (bad == UINT64_MAX || ZFI_FAULT_SKIPPED_REPLAYED);) {
         run_t run = next_run(inst, close, segment, matrix, all_alike, offset);

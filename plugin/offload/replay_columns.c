@@ -8,14 +8,17 @@
  * the selected columns are gathered and updated slot by slot; then all columns are updated by the mean, in place; then
  * the selected ones are put back over what that made of them.
  *
- * Scalars hang on n, which takes few values: they are kept in a table by n.
+ * Scalars hang on n, which takes few values: they are kept in a table by n. Moments in bf16 are widened first, and
+ * rounded at the end.
  * Cost: about three passes over w, m, v instead of one; scalars once per column and segment. */
 #include "offload/replay_columns.h"
 
 #include <float.h>
 #include <math.h>
 
-enum { KNOWN = 64, ARRAYS = 6, SCALARS_FLOATS = sizeof(zfi_scalars_t) / sizeof(float) };
+#include "callback.h"
+
+enum { KNOWN = 64, ARRAYS = 9, SCALARS_FLOATS = sizeof(zfi_scalars_t) / sizeof(float) };
 
 /* The whole rows, or the last, shorter one. */
 typedef struct rect {
@@ -31,7 +34,9 @@ typedef struct columns {
     rect_t rects[2];
     uint64_t n_cols, n_selected;    /* of the first rectangle; the second has the first few of them */
     float *mean, *w, *m, *v, *grad; /* [segment elements]; all but mean compact, of the selected columns */
+    float *all_m, *all_v;           /* [segment elements] of all columns; NULL where the rule has none */
     uint32_t *selected;             /* [segment elements] columns */
+    uint32_t *counts;               /* [segment elements] n of this update, per column */
     zfi_scalars_t *scalars;         /* [segment elements] per column */
     struct {
         uint32_t n;
@@ -66,6 +71,37 @@ static void cut(columns_t *columns) {
     columns->rects[1] = (rect_t){n_rows * cols, rest != 0, rest, n_in_rest, n_rows * columns->n_selected};
 }
 
+/* The segment's moments as fp32: where they lie, or in scratch. */
+static float *open_moments(const zfi_replay_columns_t *job, void *moments, float *scratch) {
+    if (!moments)
+        return NULL;
+    if (job->inst->config.moments == ZFI_MOMENTS_F32)
+        return (float *)moments + job->segment->chunk_offset;
+    zfi_moments_get(job->inst, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
+    return scratch;
+}
+
+static void close_moments(const columns_t *columns) {
+    const zfi_replay_columns_t *job = columns->job;
+    uint64_t n = job->segment->n_elems, at = job->segment->chunk_offset;
+    zfi_round_moments_t rounding = {
+        .m = columns->all_m,
+        .v = columns->all_v,
+        .sub = {NULL, NULL, 1, n},
+        .cols = n,
+        .state_base =
+            zfi_rounding_base(columns->matrix->param) + columns->matrix->param_offset + job->segment->matrix_offset,
+        .moments = (zfi_moments_t)job->inst->config.moments,
+        .key = zfi_rounding_key(job->close->step),
+    };
+    if (rounding.moments == ZFI_MOMENTS_F32 || !rounding.m)
+        return;
+    job->inst->kernels->round_moments(&rounding);
+    zfi_moments_put(job->inst, job->target->m, at, n, columns->all_m);
+    if (columns->all_v)
+        zfi_moments_put(job->inst, job->target->v, at, n, columns->all_v);
+}
+
 static void start(const zfi_replay_columns_t *job, columns_t *columns) {
     uint64_t n = job->segment->n_elems;
     float *scratch = job->target->scratch;
@@ -75,10 +111,13 @@ static void start(const zfi_replay_columns_t *job, columns_t *columns) {
     columns->n_cols = columns->matrix->cols < n ? columns->matrix->cols : n;
     columns->mean = scratch;
     columns->w = scratch + n;
-    columns->m = scratch + 2 * n;
-    columns->v = scratch + 3 * n;
+    columns->m = job->target->m ? scratch + 2 * n : NULL;
+    columns->v = job->target->v ? scratch + 3 * n : NULL;
     columns->grad = scratch + 4 * n;
     columns->selected = (uint32_t *)(void *)(scratch + 5 * n);
+    columns->counts = (uint32_t *)(void *)(scratch + 6 * n);
+    columns->all_m = open_moments(job, job->target->m, scratch + 7 * n);
+    columns->all_v = open_moments(job, job->target->v, scratch + 8 * n);
     columns->scalars = (zfi_scalars_t *)(void *)(scratch + ARRAYS * n);
     list_selected(columns);
     cut(columns);
@@ -91,34 +130,34 @@ static void forget_scalars(columns_t *columns) {
         columns->known[i].n = 0;
 }
 
-static const zfi_scalars_t *scalars_of(columns_t *columns, const zfi_hyper_t *hyper, float s, uint32_t n) {
+/* Update number n of column j. */
+static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper, float s, uint32_t n) {
     uint32_t i = n % KNOWN;
     if (columns->known[i].n != n) {
         columns->known[i].n = n;
         columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->inst->rule, hyper, s, n);
     }
-    return &columns->known[i].scalars;
+    columns->scalars[j] = columns->known[i].scalars;
+    columns->counts[j] = n;
 }
 
 /* Column j with scalars[j]. What it takes for overwritten visible values is only what the buffer held before. */
-static void update(const columns_t *columns, zfi_run_ahead_t *job, uint64_t n_rows, uint64_t n_cols) {
+static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyper_t *hyper, uint64_t n_rows,
+                   uint64_t n_cols) {
+    const zf_instance_t *inst = columns->job->inst;
     job->sub = (zfi_submatrix_t){NULL, NULL, n_rows, n_cols};
     job->place.row_stride = (int64_t)n_cols;
     job->scalars = columns->scalars;
     job->scalars_col_stride = 1;
-    if (n_rows && n_cols)
-        (void)columns->job->inst->kernels->run_ahead[columns->job->inst->rule](job);
+    if (!n_rows || !n_cols)
+        return;
+    if (inst->rule == ZF_RULE_CALLBACK)
+        (void)zfi_callback_run_ahead(inst, job, inst->params[columns->matrix->param].group, hyper, columns->counts);
+    else
+        (void)inst->kernels->run_ahead[inst->rule](job);
 }
 
 /* ---- selected columns -------------------------------------------------------------------------------------------- */
-
-/* Moments from element `at` of the chunk on, which this mode keeps in fp32; v: NULL where the rule has none. */
-static float *m_at(const columns_t *columns, uint64_t at) { return (float *)columns->job->target->m + at; }
-
-static float *v_at(const columns_t *columns, uint64_t at) {
-    float *v = columns->job->target->v;
-    return v ? v + at : NULL;
-}
 
 static zfi_submatrix_t selected_part(const columns_t *columns, const rect_t *rect) {
     return (zfi_submatrix_t){NULL, columns->selected, rect->n_rows, rect->n_selected};
@@ -129,23 +168,25 @@ static void take_selected(const columns_t *columns, const rect_t *rect) {
     zfi_submatrix_t sub = selected_part(columns, rect);
     uint64_t at = job->segment->chunk_offset + rect->at, to = rect->compact_at;
     job->inst->kernels->gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
-    job->inst->kernels->gather(columns->m + to, m_at(columns, at), columns->n_cols, sizeof(float), &sub);
-    if (job->target->v)
-        job->inst->kernels->gather(columns->v + to, v_at(columns, at), columns->n_cols, sizeof(float), &sub);
+    if (columns->m)
+        job->inst->kernels->gather(columns->m + to, columns->all_m + rect->at, columns->n_cols, sizeof(float), &sub);
+    if (columns->v)
+        job->inst->kernels->gather(columns->v + to, columns->all_v + rect->at, columns->n_cols, sizeof(float), &sub);
 }
 
 static void advance_selected(const columns_t *columns, const rect_t *rect, uint32_t k) {
     const zfi_replay_columns_t *job = columns->job;
     zfi_submatrix_t sub = selected_part(columns, rect);
     size_t elem = zfi_dtype_nbytes(columns->grad_dtype);
-    zfi_run_ahead_t state = {.w = columns->w + rect->compact_at, .m = columns->m + rect->compact_at};
-    state.v = job->target->v ? columns->v + rect->compact_at : NULL;
+    zfi_run_ahead_t state = {.w = columns->w + rect->compact_at,
+                             .m = columns->m ? columns->m + rect->compact_at : NULL,
+                             .v = columns->v ? columns->v + rect->compact_at : NULL};
     state.grad = columns->grad;
     state.grad_dtype = columns->grad_dtype;
     state.place = (zfi_place_t){.visible = columns->mean, .dtype = ZFI_F32}; /* not needed: free at this time */
     job->inst->kernels->gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols,
                                elem, &sub);
-    update(columns, &state, rect->n_rows, rect->n_selected);
+    update(columns, &state, &job->hyper[k], rect->n_rows, rect->n_selected);
 }
 
 static void replay_selected(columns_t *columns) {
@@ -156,7 +197,7 @@ static void replay_selected(columns_t *columns) {
         forget_scalars(columns);
         for (uint64_t i = 0; i < columns->n_selected; i++) {
             uint32_t n = job->inst->hs.n[channel_of(columns, columns->selected[i])] + k + 1;
-            columns->scalars[i] = *scalars_of(columns, &job->hyper[k], job->s[k], n);
+            set_column(columns, i, &job->hyper[k], job->s[k], n);
         }
         for (int r = 0; r < 2; r++)
             advance_selected(columns, &columns->rects[r], k);
@@ -171,11 +212,14 @@ static void put_back(const columns_t *columns, const rect_t *rect) {
     uint64_t at = job->segment->chunk_offset + rect->at, from = rect->compact_at;
     zfi_place_t place = {.visible = job->target->w + at, .dtype = ZFI_F32, .row_stride = (int64_t)columns->n_cols};
     kernels->scatter(&place, &sub, columns->w + from);
-    place.visible = m_at(columns, at);
-    kernels->scatter(&place, &sub, columns->m + from);
-    place.visible = v_at(columns, at);
-    if (place.visible)
+    if (columns->m) {
+        place.visible = columns->all_m + rect->at;
+        kernels->scatter(&place, &sub, columns->m + from);
+    }
+    if (columns->v) {
+        place.visible = columns->all_v + rect->at;
         kernels->scatter(&place, &sub, columns->v + from);
+    }
     if (!job->target->visible)
         return;
     place.dtype = columns->matrix->place.dtype;
@@ -185,10 +229,12 @@ static void put_back(const columns_t *columns, const rect_t *rect) {
 
 /* ---- all columns ------------------------------------------------------------------------------------------------- */
 
-static void update_rect(const columns_t *columns, const rect_t *rect) {
+static void update_rect(const columns_t *columns, const rect_t *rect, const zfi_hyper_t *hyper) {
     const zfi_replay_columns_t *job = columns->job;
     uint64_t at = job->segment->chunk_offset + rect->at;
-    zfi_run_ahead_t state = {.w = job->target->w + at, .m = m_at(columns, at), .v = v_at(columns, at)};
+    zfi_run_ahead_t state = {.w = job->target->w + at,
+                             .m = columns->all_m ? columns->all_m + rect->at : NULL,
+                             .v = columns->all_v ? columns->all_v + rect->at : NULL};
     state.grad = columns->mean + rect->at;
     state.grad_dtype = ZFI_F32;
     state.place = (zfi_place_t){.visible = columns->grad, .dtype = ZFI_F32}; /* export: nobody reads it */
@@ -196,7 +242,7 @@ static void update_rect(const columns_t *columns, const rect_t *rect) {
         state.place.dtype = columns->matrix->place.dtype;
         state.place.visible = job->target->visible + at * zfi_dtype_nbytes(state.place.dtype);
     }
-    update(columns, &state, rect->n_rows, rect->n_cols);
+    update(columns, &state, hyper, rect->n_rows, rect->n_cols);
 }
 
 static void update_by_mean(columns_t *columns) {
@@ -208,10 +254,10 @@ static void update_by_mean(columns_t *columns) {
     forget_scalars(columns);
     for (uint64_t j = 0; j < columns->n_cols; j++) {
         uint32_t n = job->inst->hs.n[channel_of(columns, j)] + 1;
-        columns->scalars[j] = *scalars_of(columns, &hyper, 1.0f, n);
+        set_column(columns, j, &hyper, 1.0f, n);
     }
     for (int r = 0; r < 2; r++)
-        update_rect(columns, &columns->rects[r]);
+        update_rect(columns, &columns->rects[r], &hyper);
 }
 
 static uint64_t first_nonfinite(const float *w, uint64_t n) {
@@ -235,5 +281,6 @@ uint64_t zfi_replay_columns(const zfi_replay_columns_t *job) {
         update_by_mean(&columns);
     for (int r = 0; r < 2 && columns.n_selected; r++)
         put_back(&columns, &columns.rects[r]);
+    close_moments(&columns);
     return first_nonfinite(job->target->w + job->segment->chunk_offset, job->segment->n_elems);
 }
