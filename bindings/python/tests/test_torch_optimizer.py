@@ -114,16 +114,21 @@ class AgainstAdamW(TorchTest):
 
         self.run_pair(50, step)
 
-    def test_bfloat16_weights_follow_a_float32_master(self):
-        """torch rounds its bf16 weights at every step; the plugin keeps fp32 masters, so the reference is AdamW on
+    def test_16_bit_weights_follow_a_float32_master(self):
+        """torch rounds 16-bit weights at every step; the plugin keeps fp32 masters, so the reference is AdamW on
         fp32 weights that sees the gradients of the rounded ones."""
-        ours = mlp(dtype=torch.bfloat16)
+        for dtype in (torch.bfloat16, torch.float16):
+            with self.subTest(dtype=dtype):
+                self.follow_a_master(dtype)
+
+    def follow_a_master(self, dtype):
+        ours = mlp(dtype=dtype)
         masters = [p.detach().float() for p in ours.parameters()]
         opt = self.zenflow(ours, **HYPER)
         reference = torch.optim.AdamW(masters, **HYPER)
         for i in range(200):
             opt.zero_grad()
-            loss_of(ours, i, torch.bfloat16).backward()
+            loss_of(ours, i, dtype).backward()
             for master, p in zip(masters, ours.parameters()):
                 master.grad = p.grad.float()
             opt.step()
@@ -131,7 +136,23 @@ class AgainstAdamW(TorchTest):
         for (name, p), master in zip(ours.named_parameters(), masters):
             exported = opt.export()[name]
             self.assertLess((exported - master).abs().max().item(), 2e-5, name)
-            self.assertTrue(torch.equal(p.detach(), exported.to(torch.bfloat16)), name)
+            self.assertTrue(torch.equal(p.detach(), exported.to(dtype)), name)
+
+    def test_other_rules(self):
+        rules = {
+            "adam": (lambda p: torch.optim.Adam(p, **HYPER), HYPER),
+            "sgd": (lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01),
+                    {"lr": 0.05, "betas": (0.9, 0), "weight_decay": 0.01}),
+            "sgd_nesterov": (lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True, weight_decay=0.01),
+                             {"lr": 0.05, "betas": (0.9, 0), "weight_decay": 0.01})}
+        for rule, (make, hyper) in rules.items():
+            with self.subTest(rule=rule):
+                ours, theirs = twins()
+                opt = self.zenflow(ours, **hyper, rule=rule)
+                self.train_both(ours, theirs, opt, make(theirs.parameters()), 100, plain_step)
+                self.assert_same(ours, theirs)
+        with self.assertRaises(zfplugin.ArgumentError):
+            self.zenflow(mlp(), rule="adagrad")
 
     def test_deferred_channels_arrive_after_flush(self):
         """Gradients that do not depend on the weights: AdamW's weights after FLUSH, with windows and few channels."""
@@ -191,6 +212,7 @@ class AsAnOptimizer(TorchTest):
         self.assertAlmostEqual(opt.grad_norm, norm.item(), places=5)
         self.assertTrue(opt.last_report.applied)
         self.assertEqual(opt.stats()["steps"], 1)
+        self.assertEqual((opt.metrics()["steps"], opt.metrics()["grad_norm"]), (1, opt.grad_norm))
         self.assertEqual(opt.config()["zenflow.update_interval"], "1")
         self.assertEqual(opt.layout["n_elems"], sum(p.numel() for p in model.parameters()))
 

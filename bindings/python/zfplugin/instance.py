@@ -32,7 +32,7 @@ RULES = {"adamw": _abi.RULE_ADAMW, "adam": _abi.RULE_ADAM, "sgd": _abi.RULE_SGD,
 
 @dataclasses.dataclass
 class Param:
-    """Declaration of a parameter. tensor: float32 or bfloat16, kept alive by the instance. grad_dtype: (code, bits) of
+    """Declaration of a parameter. tensor: float32, bfloat16 or float16, kept alive by the instance. grad_dtype: (code, bits) of
     zfplugin.tensors, None = the tensor's. tied_to: position in the same bind() of the parameter whose memory it
     shares. channels: "columns" ([out, in]) or "rows" ([in, out])."""
 

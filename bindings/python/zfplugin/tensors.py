@@ -68,7 +68,7 @@ def torch_dtype(tensor, name):
     try:
         return _TORCH[str(tensor.dtype)]
     except KeyError:
-        raise errors.DtypeError(f'"{name}" is {tensor.dtype}; supported: float32, bfloat16') from None
+        raise errors.DtypeError(f'"{name}" is {tensor.dtype}; supported: float32, bfloat16, float16') from None
 
 
 def of_torch(tensor, name="tensor"):

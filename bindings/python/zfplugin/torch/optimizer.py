@@ -231,6 +231,13 @@ class ZenFlow(torch.optim.Optimizer):
         """The plugin's counters as a dict."""
         return self._instance.stats()
 
+    def metrics(self):
+        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard."""
+        report = self.last_report
+        out = {} if report is None else {
+            "grad_norm": report.grad_norm, "clip_factor": report.clip_factor, "applied": int(report.applied)}
+        return {**out, **self.stats()}
+
     def config(self):
         """Effective configuration: {"section.key": text}."""
         return self._instance.config()

@@ -14,7 +14,7 @@ import torch
 from .. import errors, tensors
 from ..instance import Param
 
-_FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16}
+_FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
 
