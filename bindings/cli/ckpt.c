@@ -1,0 +1,105 @@
+/* bindings/cli/ckpt.c - `zf ckpt inspect` and `verify`. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "zf/ext/state.h"
+
+static json_t *read_index(const char *dir) {
+    char path[4096];
+    json_error_t problem;
+    json_t *index;
+    snprintf(path, sizeof path, "%s/%s", dir, ZF_STATE_INDEX);
+    index = json_load_file(path, 0, &problem);
+    if (!index)
+        fprintf(stderr, "zf: %s: %s\n", path, problem.text);
+    return index;
+}
+
+static void print_shape(const json_t *shape) {
+    printf("[");
+    for (size_t i = 0; i < json_array_size(shape); i++)
+        printf("%s%" JSON_INTEGER_FORMAT, i ? ", " : "", json_integer_value(json_array_get(shape, i)));
+    printf("]");
+}
+
+/* "string", or "?" where the member is missing. */
+static const char *text(const json_t *from, const char *name) {
+    const char *value = json_string_value(json_object_get(from, name));
+    return value ? value : "?";
+}
+
+static void print_params(const json_t *params) {
+    for (size_t i = 0; i < json_array_size(params); i++) {
+        const json_t *param = json_array_get(params, i);
+        json_t *tensors = json_object_get(param, "tensors"), *tensor;
+        const char *name;
+        printf("  %s ", text(param, "name"));
+        print_shape(json_object_get(param, "shape"));
+        printf(" %s, gradient %s:", text(param, "dtype"), text(param, "grad_dtype"));
+        json_object_foreach(tensors, name, tensor) printf(" %s", name);
+        printf("\n");
+    }
+}
+
+static void print_map(json_t *from, const char *what) {
+    const char *name;
+    json_t *value;
+    printf("%s:", what);
+    json_object_foreach(from, name, value) {
+        char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        printf(" %s=%s", name, json_is_string(value) ? json_string_value(value) : shown ? shown : "?");
+        free(shown);
+    }
+    printf("\n");
+}
+
+int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
+    json_t *index;
+    const json_t *files;
+    (void)cli;
+    if (argc != 1)
+        return 2;
+    index = read_index(argv[0]);
+    if (!index)
+        return 1;
+    if (strcmp(text(index, "format"), "zf.state") != 0) {
+        fprintf(stderr, "zf: %s is not a zf.state checkpoint\n", argv[0]);
+        json_decref(index);
+        return 1;
+    }
+    printf("%s checkpoint, version %" JSON_INTEGER_FORMAT ", written by %s\n", text(index, "kind"),
+           json_integer_value(json_object_get(index, "version")), text(index, "plugin"));
+    print_map(json_object_get(index, "clocks"), "clocks");
+    print_map(json_object_get(index, "config"), "configuration");
+    if (*text(index, "note"))
+        printf("note: %s\n", text(index, "note"));
+    files = json_object_get(index, "files");
+    for (size_t i = 0; i < json_array_size(files); i++)
+        printf("file: %s, %" JSON_INTEGER_FORMAT " bytes\n", text(json_array_get(files, i), "name"),
+               json_integer_value(json_object_get(json_array_get(files, i), "nbytes")));
+    printf("%zu parameters:\n", json_array_size(json_object_get(index, "params")));
+    print_params(json_object_get(index, "params"));
+    json_decref(index);
+    return 0;
+}
+
+int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args = {.struct_size = sizeof args};
+    const zf_state_ext_t *state;
+    if (argc != 1)
+        return 2;
+    args.path = argv[0];
+    state = zf_cli_extension(cli, ZF_EXT_STATE);
+    if (!state)
+        return 1;
+    if (state->verify(&args, &report, &err) < 0)
+        return zf_cli_fail(&err);
+    printf("%s: sound; %s, step %" PRIu64 ", %u parameters, %" PRIu64 " bytes read\n", argv[0],
+           report.is_exact ? "exact" : "compact", report.step, report.n_params, report.nbytes);
+    return 0;
+}

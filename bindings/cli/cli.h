@@ -1,0 +1,26 @@
+/* bindings/cli/cli.h - `zf`, the command line: one table of commands, one file per group of them.
+ *
+ * A command gets the words behind its name. Exit status: 0 done, 1 it failed (the message says what to do), 2 it was
+ * called wrongly. Results go to stdout, messages to stderr. Only the public ABI is used: the plugin is opened with
+ * zf_loader, as any host opens it. */
+#ifndef ZF_CLI_H
+#define ZF_CLI_H
+
+#include "zf_loader.h"
+
+typedef struct zf_cli {
+    const char *plugin; /* --plugin FILE, or NULL: as zf_loader finds it */
+    zf_loader_t *loader;
+} zf_cli_t;
+
+/* The plugin's extension table, or NULL after a message. */
+const void *zf_cli_extension(zf_cli_t *cli, const char *id);
+/* Prints an error of the plugin; returns 1. */
+int zf_cli_fail(const zf_error_t *err);
+
+int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
+int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
+int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */
+int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv); /* consolidate.c */
+
+#endif
