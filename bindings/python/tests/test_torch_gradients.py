@@ -1,6 +1,6 @@
 """How gradients reach the plugin: accumulation, changes after backward, holes, ties, loss scaling; beside AdamW."""
-import logging
 import unittest
+from unittest import mock
 
 from support import ALL_SELECTED, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
@@ -157,6 +157,9 @@ class ChangedAfterBackward(GradientTest):
             opt.step()
 
         with self.messages():
+            self.check(step)
+        from zfplugin.torch import gradients
+        with mock.patch.object(gradients, "SAMPLED_PARAMS", 2), self.messages():  # one sign is enough for all
             self.check(step)
 
     def test_taken_away_after_backward(self):
@@ -362,6 +365,11 @@ class LossScaling(GradientTest):
         with self.messages():
             opt = self.scaled()
         self.assertEqual(opt.stats()["steps"], 60 - len(range(4, 60, 9)))
+
+    def test_the_scaler_is_noticed_though_no_sampled_word_shows_it(self):
+        from zfplugin.torch import gradients
+        with mock.patch.object(gradients.GradientFeed, "_choose_samples", lambda feed, n: [-1] * n), self.messages():
+            self.scaled()
 
     def test_the_plugin_unscales(self):
         opt = self.scaled(unscale_in_plugin=True)

@@ -72,6 +72,24 @@ class Followed(TorchTest):
 
         self.check(edit)
 
+    def test_a_load_in_mid_window_keeps_the_moments(self):
+        """Gradients that do not depend on the weights: after FLUSH all is AdamW's, with the same load."""
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        torch.manual_seed(3)
+        for i in range(40):
+            if i in (13, 30):
+                for model in (ours, theirs):
+                    model.load_state_dict(mlp(seed=i).state_dict())
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                p.grad = torch.randn_like(p)
+                q.grad = p.grad.clone()
+            opt.step()
+            reference.step()
+        opt.flush()
+        self.assert_same(ours, theirs)
+
     def test_clamped_after_every_step_in_windows_with_few_channels(self):
         """An edit of visible values that lag behind must not undo the updates on their way."""
         ours, theirs = twins()
