@@ -540,7 +540,7 @@ void zo_flush(zo_t *o) {
 void zo_restart(zo_t *o) {
     zo_flush(o);
     o->steps_before += o->t;
-    o->t = 0;
+    o->t = o->epoch_end = 0;
     o->base = o->config.warm_up;
     memset(o->last_choice, 0, sizeof o->last_choice);
     for (uint32_t i = 0; i < o->n_matrices; i++) {

@@ -12,13 +12,14 @@
 typedef struct rehearsed_chunk {
     int is_valid;
     uint32_t number;
-    float *values; /* w, m, v of the largest chunk, and what mean mode needs */
+    float *values; /* [3][largest chunk] w, m, v */
 } rehearsed_chunk_t;
 
 struct zfi_rehearsal {
     zf_instance_t *inst;
     uint64_t max_elems;
     rehearsed_chunk_t *chunks; /* [n_cohorts] */
+    float *scratch;            /* mean mode's, of the largest chunk */
 };
 
 void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zf_instance_t *inst, uint32_t matrix, uint64_t first,
@@ -49,6 +50,7 @@ void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
     for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->inst->plan.n_cohorts; c++)
         free(rehearsal->chunks[c].values);
     free(rehearsal->chunks);
+    free(rehearsal->scratch);
     free(rehearsal);
 }
 
@@ -62,10 +64,10 @@ zfi_rehearsal_t *zfi_rehearsal_new(zf_instance_t *inst) {
         if (inst->plan.chunks[i].n_elems > out->max_elems)
             out->max_elems = inst->plan.chunks[i].n_elems;
     out->chunks = calloc(inst->plan.n_cohorts, sizeof *out->chunks);
-    has_all = out->chunks != NULL;
+    out->scratch = malloc(zfi_replay_columns_scratch(out->max_elems) * sizeof(float));
+    has_all = out->chunks && out->scratch;
     for (uint32_t c = 0; has_all && c < inst->plan.n_cohorts; c++) {
-        out->chunks[c].values =
-            malloc((3 * out->max_elems + zfi_replay_columns_scratch(out->max_elems)) * sizeof(float));
+        out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
         has_all = out->chunks[c].values != NULL;
     }
     if (has_all)
@@ -82,7 +84,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     zfi_replay_target_t target = {.w = chunk->values,
                                   .m = inst->hs.m ? chunk->values + max : NULL,
                                   .v = inst->hs.v ? chunk->values + 2 * max : NULL,
-                                  .scratch = chunk->values + 3 * max,
+                                  .scratch = rehearsal->scratch,
                                   .is_rehearsal = 1};
     zfi_close_t window;
     fenv_t callers;
