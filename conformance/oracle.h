@@ -50,7 +50,9 @@ typedef struct zo_config {
     zo_element_fn element; /* ZO_CALLBACK, with its ctx */
     void *element_ctx;
     zo_moments_t moments;
-    uint32_t predict; /* x; 0 = none; replay with AdamW or Adam */
+    uint32_t predict;        /* x; 0 = none; replay with AdamW or Adam */
+    int is_moments;          /* deferred = moments */
+    int is_summed_on_device; /* ... accumulate_on = device, else host */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -122,7 +124,7 @@ const float *zo_step_grad(const zo_t *o, uint32_t id);
 uint32_t zo_n_matrices(const zo_t *o);
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
 /* Elements of selected channels whose w, m, v, n differ between host and device. 0 for every matrix without open slots:
- * the invariant of the design. */
+ * the invariant of the design (but for deferred = moments). */
 uint64_t zo_n_device_differs(const zo_t *o);
 
 /* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.

@@ -153,6 +153,12 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
     }
 }
 
+void zo_update_by_means(float *w, float *m, float *v, float g1, float g2, const zo_scalars_t *k) {
+    *m = fmaf(k->b1, *m, k->one_minus_b1 * g1);
+    *v = fmaf(k->b2, *v, k->one_minus_b2 * g2);
+    *w = fmaf(k->neg_step, *m / denominator(*v, k), *w * k->decay);
+}
+
 /* ---- "Prediction" ------------------------------------------------------------------------------------------------ */
 
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last) {

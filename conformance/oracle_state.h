@@ -60,6 +60,7 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
 uint32_t zo_random32(uint64_t step, uint64_t index);
+void zo_update_by_means(float *w, float *m, float *v, float g1, float g2, const zo_scalars_t *k); /* of g, of g*g */
 double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
 

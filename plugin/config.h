@@ -10,7 +10,8 @@
 #include "zf/ext/config.h"
 #include "zf/plugin.h"
 
-enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN };
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_MOMENTS };
+enum { ZFI_ACCUMULATE_HOST = 0, ZFI_ACCUMULATE_DEVICE };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
@@ -31,7 +32,8 @@ typedef struct zfi_config {
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
     uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
     int32_t stagger;          /* bool, default true: cohorts close in turn */
-    int32_t deferred;         /* replay | mean, default replay */
+    int32_t deferred;         /* replay | mean | moments, default replay */
+    int32_t accumulate_on;    /* host | device, default host: moments only */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */
     uint32_t predict;         /* 0..64 or auto, default 0: steps that published weights look ahead */
     /* [host] */

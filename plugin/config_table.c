@@ -18,10 +18,12 @@ enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 
 static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
-static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {NULL, 0}};
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
+static const zfi_choice_t deferreds[] = {
+    {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
+static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -71,8 +73,14 @@ static const zfi_key_t keys[] = {
      "Steps between the close of a window and the moment its values become visible. 0 where overlap_step = false."},
     {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "moments", "replay | mean", "replay",
-     "What a window does with its gradients: replay each step's update, or one update from their mean."},
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL, "replay | mean | moments",
+     "replay",
+     "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
+     "updates as steps from the means of g and g*g."},
+    {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, NULL, "host | device",
+     "host",
+     "deferred = moments only: where a window's sums are kept. device: two sums cross the link once per window instead "
+     "of a gradient at every step, for 8 bytes of device memory per parameter."},
     {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
      "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
     {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "0",
@@ -106,7 +114,6 @@ static const struct planned {
     {"trace", NULL},
     {"zenflow", "auto_ratio"},
     {"zenflow", "offload"},
-    {"zenflow", "accumulate_on"},
     {"zenflow", "min_update_interval"},
     {"zenflow", "max_update_interval"},
 };

@@ -54,9 +54,16 @@ zf_status_t zfi_deliver_begin(zf_instance_t *inst) {
     return st;
 }
 
+/* The coming step's gradients stay on the device, which reads them a second time once s is known. */
+static int is_summed_on_device(const zf_instance_t *inst) {
+    return zfi_sums_on_device(inst) && !zfi_is_warm_up(inst, inst->t + 1);
+}
+
 /* Slots for a parameter's segments in this step. */
 static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     zfi_batch_t *batch = open_batch(inst);
+    if (is_summed_on_device(inst))
+        return ZF_OK;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t segment = inst->plan.param_segments[param->first_ref + i];
         zf_status_t st = zfi_window_slot(inst, inst->plan.segments[segment].chunk, &batch->needs_job);
@@ -83,7 +90,8 @@ static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_
     entry->flags = flags;
     entry->source = source;
     entry->staging_batch = 0;
-    if ((flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) || is_staged(inst, param, source)) {
+    if ((flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM | ZFI_DELIVER_KEEP)) ||
+        is_staged(inst, param, source)) {
         uint64_t this_batch = inst->n_batches + 1;
         if (grad->staging_batch != this_batch)
             entry->staging_batch = grad->staging_batch;
@@ -208,6 +216,8 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     zf_status_t st = used_by == inst->n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(inst, &inst->batches, used_by, &inst->count.host_wait_ns);
+    if (!st && zfi_sums_on_device(inst)) /* the step before may still be adding what lies there */
+        st = zfi_wait(inst, &inst->summed, inst->t, &inst->count.host_wait_ns);
     if (st)
         return st;
     if (item->view.is_contiguous)
@@ -220,7 +230,8 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
 
 /* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook
  * to have finished with it. */
-static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, int is_host_thread, int *out_must_wait) {
+static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, int is_host_thread, int wants_fence,
+                             int *out_must_wait) {
     const zfi_param_t *param = item->param;
     zfi_grad_state_t *grad = &inst->grads[param->id];
     const void *source = item->view.data;
@@ -242,6 +253,8 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     flags = is_strided ? ZFI_DELIVER_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_DELIVER_SHIP;
+        if (wants_fence && !is_sync && !is_strided && is_summed_on_device(inst))
+            flags |= ZFI_DELIVER_KEEP;
     } else {
         flags |= ZFI_DELIVER_SUM | (had_sum ? 0u : ZFI_DELIVER_SUM_FIRST);
         if (item->flags & ZF_GRAD_LAST)
@@ -257,7 +270,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
 
 /* Checks every item, also against those before it in the same call, and maps what they need. */
 static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
-                             int is_host_thread, zf_error_t *err) {
+                             int is_host_thread, int wants_fence, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     int needs_staging = 0, needs_sums = 0;
     inst->n_calls++;
@@ -273,8 +286,9 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         grad->trial_call = inst->n_calls;
         st = follow(&grad->trial, &item, err);
         needs_sums |= grad->trial.has_sum;
-        needs_staging |=
-            grad->trial.has_sum || !item.view.is_contiguous || (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ));
+        needs_staging |= grad->trial.has_sum || !item.view.is_contiguous ||
+                         (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
+                         (wants_fence && zfi_sums_on_device(inst)); /* in warm-up too: mapped once, at the start */
     }
     if (!st && needs_staging)
         st = zfi_memory_need_staging(inst, err);
@@ -291,7 +305,7 @@ static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, ui
         checked_item_t item;
         st = check_item(inst, items, i, elem_size, &item, NULL);
         if (!st && item.param)
-            st = take_item(inst, &item, is_host_thread, &must_wait);
+            st = take_item(inst, &item, is_host_thread, wants_fence, &must_wait);
         if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
             zfi_row(inst, inst->t + 1)->waits_for_down = 1;
     }
@@ -316,7 +330,7 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
     if (!st)
         st = zfi_stream_use(inst, stream, &is_host_thread, err);
     if (!st)
-        st = check_all(inst, items, n, elem_size, is_host_thread, err);
+        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, err);
     if (!st) {
         st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL);
         if (st && atomic_load(&inst->is_poisoned))

@@ -21,7 +21,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 typedef struct export_work {
     zf_instance_t *inst;
     float **dst;    /* [n_params] caller memory, or NULL: not asked for */
-    float *scratch; /* w, m, v of one chunk, and what mean mode needs */
+    float *scratch; /* w, m, v of one chunk, and what mean and moments mode need */
     zf_status_t status;
 } export_work_t;
 
@@ -37,13 +37,13 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     const zfi_chunk_t *chunk = &inst->plan.chunks[number];
     uint64_t n = chunk->n_elems;
     size_t moment = zfi_moment_nbytes(inst);
-    zfi_replay_target_t target = {work->scratch,
-                                  inst->hs.m ? work->scratch + n : NULL,
-                                  inst->hs.v ? work->scratch + 2 * n : NULL,
-                                  NULL,
-                                  work->scratch + 3 * n,
-                                  1};
+    zfi_replay_target_t target = {.w = work->scratch,
+                                  .m = inst->hs.m ? work->scratch + n : NULL,
+                                  .v = inst->hs.v ? work->scratch + 2 * n : NULL,
+                                  .scratch = work->scratch + 3 * n,
+                                  .is_rehearsal = 1};
     zf_status_t st;
+    zfi_replay_open_sums(inst, number, &target);
     memcpy(target.w, inst->hs.w + chunk->state_base, n * sizeof(float));
     if (target.m)
         memcpy(target.m, zfi_moment_at(inst, inst->hs.m, chunk->state_base), n * moment);
@@ -124,7 +124,7 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     if (!st) {
         piece = inst->plan.piece_nbytes / 2;
         work.dst = calloc(inst->n_params, sizeof *work.dst);
-        work.scratch = malloc((3 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
+        work.scratch = malloc((5 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
         if (!work.dst || !work.scratch)
             st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
     }

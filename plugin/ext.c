@@ -1,4 +1,5 @@
-/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, and the list of all (zf.state/1: state.c). */
+/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, and the list of all
+ * (zf.state/1: state.c). */
 #include <string.h>
 
 #include "config.h"
@@ -13,7 +14,8 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/stats.h"
 
-const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT;
+const char zfi_provided_extensions[] =
+    ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT;
 
 /* [any-thread] An instance argument of an extension, without the hook's lock. */
 static zf_status_t check_instance(const zf_instance_t *inst, const char *origin, zf_error_t *err) {

@@ -7,27 +7,35 @@
  *   up       host -> device copies: published values
  *   control  choices and the state of entering channels
  * and workers replay closed windows. Data that crosses threads is ordered by timelines alone (timeline.h):
- *   name        value                         signalled by   means
- *   shipped     batch number + 1              device         its gradients' statistics are taken
- *   batches     batch number + 1              down           ... and its gradients are in slots: the host's buffers are
- * free finished    step t                        device         applied, norm and s of t are known down        step t
- * down           slots, scalars and record of t are in host memory jobs        chunk job q + 1               workers
- * all chunk jobs <= q are replayed up          chunk job q + 1               up             its values are in the
- * device's ring merged      chunk job q + 1               device         ... and visible; the ring's piece is free
- *   chosen      step t                        control        choices of step t are made (maps may be read)
- *   host_sel    step t                        control        ... the host's own maps follow them, and what enters has
- *                                                            been read from w, m, v: the next window may be replayed
- *   enter_up    entering block e + 1          control        it is in the device's staging ring
- *   enter_done  entering block e + 1          device         ... and in the compact state
- *   entered     step t                        device         channels chosen at t-1 are visible
- *   control     step t                        control        everything of step t is done there, its record is counted
- *   stepped     step t                        device         every visible write of step t is done, its report is
- * written publish_due chunk job q + 1               host           its publication is on the device stream enter_due
- * step t                        host           the entering of channels chosen at t is on the device stream Every wait
- * has a deadline ([host] deadline_ms) but those for the last two, which last as long as the host does something else
- * between two steps. A waiting graph without cycles: device waits for down (t-2), chosen, enter_up, up; down for
- * device, jobs (recycled pieces), control (t-4); up for jobs and merged; workers for down, up (their ring) and
- * host_sel; control for down, jobs, entered and enter_done. Each of these refers to work that the host pushed before.
+ *   name        value                      by        means
+ *   shipped     batch number + 1           device    its gradients' statistics are taken
+ *   batches     batch number + 1           down      ... and its gradients are in slots: the host's buffers are free
+ *   finished    step t                     device    applied, norm and s of t are known
+ *   down        step t                     down      slots, scalars and record of t are in host memory
+ *   jobs        chunk job q + 1            workers   all chunk jobs <= q are replayed
+ *   up          publication p + 1          up        its values are in the device's ring
+ *   merged      publication p + 1          device    ... and visible; the ring's piece is free
+ *   chosen      step t                     control   choices of step t are made (maps may be read)
+ *   host_sel    step t                     control   ... the host's own maps follow them, and what enters has been
+ *                                                    read from w, m, v: the next window may be replayed
+ *   enter_up    entering block e + 1       control   it is in the device's staging ring
+ *   enter_done  entering block e + 1       device    ... and in the compact state
+ *   entered     step t                     device    channels chosen at t-1 are visible
+ *   control     step t                     control   everything of step t is done there, its record is counted
+ *   stepped     step t                     device    every visible write of step t is done, its report is written
+ *   publish_due publication p + 1          host      it is on the device stream
+ *   enter_due   step t                     host      the entering of channels chosen at t is on the device stream
+ *   summed      step t                     device    moments mode summed there: its gradients are in the sums
+ *   rounded     transfer of sums           device    ... a window's sums are ready to travel
+ *   sums        transfer of sums           down      ... and in host memory: the device may write them again
+ *
+ * A publication is a chunk job that publishes: all of them but those which only add a slot to sums.
+ *
+ * Every wait has a deadline ([host] deadline_ms) but those for publish_due and enter_due, which last as long as the
+ * host does something else between two steps. A waiting graph without cycles: device waits for down (t-2), chosen,
+ * enter_up, up, sums (of closes before t); down for device, jobs (recycled pieces), control (t-4); up for jobs and
+ * merged; workers for down, sums, up (their ring) and host_sel; control for down, jobs, entered and enter_done. Each of
+ * these refers to work that the host pushed before.
  */
 #ifndef ZFI_INSTANCE_H
 #define ZFI_INSTANCE_H
@@ -75,9 +83,14 @@ typedef struct zfi_close {
     uint32_t n_chunks;
     uint64_t step, first_step; /* slots belong to first_step, first_step + 1, ... */
     uint64_t first_job;
-    uint64_t choice_step; /* of the selection in force during the window; 0 = none yet */
+    uint64_t first_publish; /* its chunks' places in the order of publications */
+    uint64_t choice_step;   /* of the selection in force during the window; 0 = none yet */
+    uint64_t sums;          /* sums made on the device: number of their transfer; else 0 */
+    uint64_t needs_job;     /* ... jobs that must be over before it writes its pieces */
     int is_warm_up;
     int publishes_all; /* FLUSH: selected channels too */
+    int takes_slot;    /* sums made on the host: the slot of this step is added to them */
+    int is_sums_only;  /* ... and nothing else: the window stays open, nothing is published or counted */
 } zfi_close_t;
 
 /* Ring row of one step. The host's thread fills it before pushing what reads it; *dev is the device's, *scalars the
@@ -89,9 +102,11 @@ typedef struct zfi_step_row {
     double unscale, clip_norm;
     const double *host_norm; /* NULL: ours; HOST_THREAD: &host_norm_now */
     double host_norm_now;
-    int32_t *cohort_slot;  /* [n_cohorts] this step's slot number in the open window */
-    int32_t *cohort_table; /* [n_cohorts] */
-    uint8_t *chooses;      /* [n_cohorts] a choice is due at this step's close */
+    int32_t *cohort_slot;   /* [n_cohorts] this step's slot number in the open window */
+    int32_t *cohort_table;  /* [n_cohorts] */
+    uint64_t *cohort_first; /* [n_cohorts] first step of the open window */
+    uint64_t *cohort_sums;  /* [n_cohorts] newest transfer of the device's sums, which this step may overwrite */
+    uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
     int has_choice;
     uint64_t end_job; /* jobs <= this are of closes <= t */
     uint32_t n_present;
@@ -107,7 +122,8 @@ enum {
     ZFI_DELIVER_SUM = 2,       /* add to the parameter's fp32 sum first */
     ZFI_DELIVER_SUM_FIRST = 4, /* ... of which this is the first */
     ZFI_DELIVER_FROM_SUM = 8,  /* no source: ship the sum */
-    ZFI_DELIVER_STRIDED = 16
+    ZFI_DELIVER_STRIDED = 16,
+    ZFI_DELIVER_KEEP = 32 /* copy to staging: the host takes its memory back before the step reads it again */
 };
 
 typedef struct zfi_delivery {
@@ -151,6 +167,7 @@ typedef struct zfi_host_state {
     float *w;             /* [plan.n_state_elems] */
     unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
     uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
+    float *sum1, *sum2;   /* [plan.n_state_elems] of the open windows (SCHEDULE.md); moments mode summed on the host */
 } zfi_host_state_t;
 
 /* Slot pool. The host's thread alone allocates and frees, by the schedule: a freed piece may be written again once the
@@ -196,6 +213,8 @@ typedef struct zfi_device_state {
     unsigned char *ring;                /* [ZFI_RING_CHUNKS][publish_piece_nbytes] */
     float *enter;                       /* [ZFI_ENTER_BLOCKS][zfi_enter_arrays()][ZFI_ENTER_ELEMS] */
     uint64_t enter_block;               /* blocks taken so far */
+    float *sum1, *sum2;                 /* [plan.n_state_elems] moments mode summed here: of the open windows */
+    const void **held;                  /* [n_params] ... this step's gradients, until s is known */
     zfi_scalars_t *scalars;             /* [max k_most] scratch: mean mode's scalars per channel */
     zfi_stats_matrix_t *stats_matrices; /* [n_matrices] scratch of ship */
 } zfi_device_state_t;
@@ -207,7 +226,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t replay_ns, replay_elems, overwritten_elems, steps, slots_peak;
 } zfi_counters_t;
 
-enum { ZFI_N_TIMELINES = 16 };
+enum { ZFI_N_TIMELINES = 19 };
 enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
 
 struct zfi_device_ops;
@@ -235,7 +254,7 @@ struct zf_instance {
     zf_error_t poison;
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
-        control, stepped, publish_due, enter_due;
+        control, stepped, publish_due, enter_due, summed, rounded, sums;
     zfi_queue_t *own_stream, *down_stream, *up_stream, *control_stream;
     zfi_queue_t *stream; /* device stream of the newest hook */
     zfi_queue_t
@@ -275,7 +294,9 @@ struct zf_instance {
     int has_loaded;        /* its state is not what the visible values and no step give */
     uint64_t clock_base;   /* SCHEDULE.md: b */
     uint64_t epoch_end;    /* newest step that ended an epoch; 0 = none */
-    uint64_t next_job;
+    uint64_t next_job, next_publish;      /* equal but for moments mode summed on the host */
+    uint64_t n_sums;                      /* transfers of the device's sums */
+    uint64_t *cohort_sums;                /* [n_cohorts] the newest of a cohort */
     uint64_t *window_first, *last_choice; /* [n_cohorts] */
     uint32_t *window_table;               /* [n_cohorts] */
     zfi_step_row_t *rows;
@@ -300,6 +321,20 @@ static inline zfi_step_row_t *zfi_row(zf_instance_t *inst, uint64_t t) { return 
 static inline int zfi_is_mean(const zf_instance_t *inst) { return inst->config.deferred == ZFI_DEFERRED_MEAN; }
 static inline int zfi_is_warm_up(const zf_instance_t *inst, uint64_t t) {
     return t <= inst->config.full_warm_up_rounds;
+}
+/* Windows keep sums instead of slots (SCHEDULE.md, "deferred = moments"): at all; on which side. */
+static inline int zfi_is_moments(const zf_instance_t *inst) {
+    return inst->config.deferred == ZFI_DEFERRED_MOMENTS && inst->config.update_interval > 1;
+}
+static inline int zfi_sums_on_device(const zf_instance_t *inst) {
+    return zfi_is_moments(inst) && inst->config.accumulate_on == ZFI_ACCUMULATE_DEVICE;
+}
+/* How a chunk's sums travel. */
+static inline zfi_dtype_t zfi_sum_dtype(const zfi_chunk_t *chunk) {
+    return zfi_dtype_nbytes(chunk->grad_dtype) == 4 ? ZFI_F32 : ZFI_BF16;
+}
+static inline int zfi_sums_on_host(const zf_instance_t *inst) {
+    return zfi_is_moments(inst) && inst->config.accumulate_on == ZFI_ACCUMULATE_HOST;
 }
 static inline int32_t *zfi_slot_table(const zf_instance_t *inst, uint32_t chunk, uint32_t table) {
     return inst->slots.tables + ((uint64_t)chunk * inst->slots.n_tables + table) * inst->config.update_interval;

@@ -53,6 +53,11 @@ static zf_status_t check_rule(const zf_instance_t *inst, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",
                          inst->rule);
+    if (inst->config.deferred == ZFI_DEFERRED_MOMENTS && inst->rule != ZF_RULE_ADAMW)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[zenflow] deferred = moments needs rule 0 (AdamW), rule = %u (%s) was given; set deferred = "
+                         "replay",
+                         inst->rule, zfi_rule_name(inst->rule));
     return ZF_OK;
 }
 
@@ -219,6 +224,12 @@ enum {
     ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
 };
 
+static const char *deferred_name(const zf_instance_t *inst) {
+    if (zfi_is_mean(inst))
+        return "mean";
+    return zfi_is_moments(inst) ? "moments" : "replay";
+}
+
 static void log_plan(zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->layout;
     double per = (double)layout->n_elems;
@@ -229,12 +240,12 @@ static void log_plan(zf_instance_t *inst) {
         inst, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        zfi_is_mean(inst) ? "mean" : "replay",
-        inst->rule == ZF_RULE_CALLBACK ? inst->rule_name : zfi_rule_name(inst->rule), layout->n_elems, inst->n_params,
-        inst->device->name, inst->config.update_interval, topk, inst->config.publish_lag, inst->kernels->name,
-        inst->n_workers, (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
-        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
-        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
+        deferred_name(inst), inst->rule == ZF_RULE_CALLBACK ? inst->rule_name : zfi_rule_name(inst->rule),
+        layout->n_elems, inst->n_params, inst->device->name, inst->config.update_interval, topk,
+        inst->config.publish_lag, inst->kernels->name, inst->n_workers, (double)layout->host_nbytes / 1048576,
+        (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
+        (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
+        (double)layout->device_nbytes / 1048576);
 }
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,

@@ -34,6 +34,8 @@ static void lay_out_rows(zf_instance_t *inst, zfi_arena_t *arena) {
         row->hyper = zfi_arena_take(arena, inst->n_groups, sizeof *row->hyper);
         row->cohort_slot = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_slot);
         row->cohort_table = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_table);
+        row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
+        row->cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_sums);
         row->chooses = zfi_arena_take(arena, n_cohorts, 1);
     }
 }
@@ -57,6 +59,7 @@ static void lay_out_selection(zf_instance_t *inst, zfi_arena_t *arena) {
 static void lay_out_clocks(zf_instance_t *inst, zfi_arena_t *arena) {
     uint32_t n_cohorts = inst->plan.n_cohorts;
     inst->window_first = zfi_arena_take(arena, n_cohorts, sizeof *inst->window_first);
+    inst->cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *inst->cohort_sums);
     inst->last_choice = zfi_arena_take(arena, n_cohorts, sizeof *inst->last_choice);
     inst->window_table = zfi_arena_take(arena, n_cohorts, sizeof *inst->window_table);
     inst->due = zfi_arena_take(arena, n_cohorts, sizeof *inst->due);
@@ -76,6 +79,8 @@ static void lay_out_host(zf_instance_t *inst, zfi_arena_t *arena, zf_layout_t *o
     inst->hs.m = take_moment(inst, arena, 1, plan->n_state_elems, zfi_moment_nbytes(inst));
     inst->hs.v = take_moment(inst, arena, 2, plan->n_state_elems, zfi_moment_nbytes(inst));
     inst->hs.n = zfi_arena_take(arena, n_counts(inst, plan->n_channels), sizeof *inst->hs.n);
+    inst->hs.sum1 = zfi_arena_take(arena, zfi_sums_on_host(inst) ? plan->n_state_elems : 0, sizeof(float));
+    inst->hs.sum2 = zfi_arena_take(arena, zfi_sums_on_host(inst) ? plan->n_state_elems : 0, sizeof(float));
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     inst->slots.n_pieces = plan->n_slot_pieces;
@@ -113,6 +118,9 @@ static void lay_out_device(zf_instance_t *inst, zfi_arena_t *arena) {
     dev->has_nonfinite = zfi_arena_take(arena, inst->n_params, 1);
     dev->ring = zfi_arena_take(arena, ZFI_RING_CHUNKS, plan->publish_piece_nbytes);
     dev->enter = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * zfi_enter_arrays(inst) * ZFI_ENTER_ELEMS, sizeof(float));
+    dev->sum1 = zfi_arena_take(arena, zfi_sums_on_device(inst) ? plan->n_state_elems : 0, sizeof(float));
+    dev->sum2 = zfi_arena_take(arena, zfi_sums_on_device(inst) ? plan->n_state_elems : 0, sizeof(float));
+    dev->held = zfi_arena_take(arena, zfi_sums_on_device(inst) ? inst->n_params : 0, sizeof *dev->held);
     dev->scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->scalars);
     dev->stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->stats_matrices);
 }

@@ -305,6 +305,13 @@ static uint64_t pieces_at(const zfi_plan_t *plan, uint32_t interval, uint32_t ph
     return pieces;
 }
 
+/* Sums instead of slots: a step's gradient on its way to the host's sums and the one before it, or at the closes the
+ * two sums of the device on their way down; warm-up needs as many. */
+static void size_pool_of_moments(zfi_plan_t *plan) {
+    plan->n_slot_pieces = 2u * plan->n_chunks;
+    plan->slots_peak = plan->slots_mean = 2;
+}
+
 static void size_pool(zfi_plan_t *plan, uint32_t interval) {
     uint64_t peak = 2u * (uint64_t)plan->n_chunks; /* warm-up: this step's and the one being replayed */
     double sum = 0;
@@ -371,7 +378,10 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         if (nbytes > plan->publish_piece_nbytes)
             plan->publish_piece_nbytes = nbytes;
     }
-    size_pool(plan, config->update_interval);
+    if (config->deferred == ZFI_DEFERRED_MOMENTS)
+        size_pool_of_moments(plan);
+    else
+        size_pool(plan, config->update_interval);
     return ZF_OK;
 }
 

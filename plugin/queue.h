@@ -15,7 +15,7 @@
 #include "timeline.h"
 #include "zf/types.h"
 
-#define ZFI_QUEUE_ARGS 88u
+#define ZFI_QUEUE_ARGS 120u
 #define ZFI_QUEUE_LENGTH 1024u
 
 typedef void (*zfi_queue_fn)(void *args);

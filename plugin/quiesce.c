@@ -18,7 +18,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 
 static uint64_t uploads_at_rest(const zf_instance_t *inst) {
     uint64_t room = zfi_timeline_now(&inst->publish_due) + ZFI_RING_CHUNKS;
-    return room < inst->next_job ? room : inst->next_job;
+    return room < inst->next_publish ? room : inst->next_publish;
 }
 
 static zf_status_t wait_all(zf_instance_t *inst) {
@@ -67,18 +67,27 @@ static zf_status_t close_all(zf_instance_t *inst) {
     inst->n_due = 0;
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++) {
         zfi_close_t close;
+        if (zfi_sums_on_device(inst) && inst->plan.cohorts[c].n_chunks && !zfi_is_warm_up(inst, inst->t))
+            st = zfi_push_round_sums(inst, c);
         zfi_window_close(inst, c, inst->t, 1, &close);
         if (close.n_chunks == 0)
             continue;
-        zfi_workers_push(inst, &close);
-        st = inst->device->round_moments(inst, &close);
         if (!st)
-            st = zfi_transfer_publish(inst, &close);
+            st = zfi_push_work(inst, &close);
         if (!st)
             st = zfi_push_publish(inst, &close);
     }
     zfi_window_restart(inst);
     return st;
+}
+
+/* Moments mode: what runs ahead goes on from the host's state. */
+static zf_status_t reload_all(zf_instance_t *inst) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < inst->n_params && !st; i++)
+        if (inst->params[i].has_state)
+            st = inst->device->reload_selected(inst, i);
+    return st ? st : zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
 }
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
@@ -88,6 +97,8 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     st = close_all(inst);
     if (!st)
         st = wait_all(inst);
+    if (!st && zfi_is_moments(inst))
+        st = reload_all(inst);
     return report(inst, st, "the open windows could not be closed", err);
 }
 
@@ -104,7 +115,7 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
         st = zfi_drain(inst, err);
     if (!st && ZFI_FAULT_PUBLISH_LOST_ON_DRAIN)
         for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
-            inst->skip_publish_below[i] = inst->next_job;
+            inst->skip_publish_below[i] = inst->next_publish;
     if (!st)
         inst->state = ZFI_STATE_QUIESCED;
     zfi_leave(inst);
@@ -128,7 +139,7 @@ static zf_status_t take_over(zf_instance_t *inst, uint32_t id, uint32_t flags) {
         zfi_row(inst, t)->present[id] = 0;
     for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
         const zfi_matrix_t *matrix = &inst->plan.matrices[i];
-        inst->skip_publish_below[i] = inst->next_job;
+        inst->skip_publish_below[i] = inst->next_publish;
         if (!(flags & ZF_CHANGED_RESET))
             continue;
         clear_moment(inst, matrix, inst->hs.m);

@@ -241,11 +241,13 @@ static void make_due(zf_instance_t *into, const loader_t *loader) {
                                                  .step = into->t,
                                                  .first_step = into->t + 1,
                                                  .first_job = into->next_job,
+                                                 .first_publish = into->next_job,
                                                  .choice_step = into->last_choice[c]};
         into->next_job += plan->cohorts[c].n_chunks;
     }
+    into->next_publish = into->next_job;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        into->skip_publish_below[i] = into->next_job;
+        into->skip_publish_below[i] = into->next_publish;
     for (uint32_t p = 0; p < loader->saved.n_params; p++) {
         const zfi_saved_param_t *param = &loader->saved.params[p];
         const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
@@ -386,7 +388,7 @@ static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
     into->steps_before = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
     atomic_store(&into->count.steps_applied, saved->clocks[ZFI_CLOCK_N_APPLIED][0]);
     atomic_store(&into->count.steps_skipped, saved->clocks[ZFI_CLOCK_N_SKIPPED][0]);
-    into->next_job = 0;
+    into->next_job = into->next_publish = 0;
     zfi_window_start(into);
     return zfi_replace_commit(&replacement, err);
 }

@@ -19,7 +19,7 @@ struct zfi_rehearsal {
     zf_instance_t *inst;
     uint64_t max_elems;
     rehearsed_chunk_t *chunks; /* [n_cohorts] */
-    float *scratch;            /* mean mode's, of the largest chunk */
+    float *scratch;            /* of the largest chunk: what mean and moments mode need */
 };
 
 void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zf_instance_t *inst, uint32_t matrix, uint64_t first,
@@ -64,7 +64,7 @@ zfi_rehearsal_t *zfi_rehearsal_new(zf_instance_t *inst) {
         if (inst->plan.chunks[i].n_elems > out->max_elems)
             out->max_elems = inst->plan.chunks[i].n_elems;
     out->chunks = calloc(inst->plan.n_cohorts, sizeof *out->chunks);
-    out->scratch = malloc(zfi_replay_columns_scratch(out->max_elems) * sizeof(float));
+    out->scratch = malloc((2 * out->max_elems + zfi_replay_columns_scratch(out->max_elems)) * sizeof(float));
     has_all = out->chunks && out->scratch;
     for (uint32_t c = 0; has_all && c < inst->plan.n_cohorts; c++) {
         out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
@@ -97,6 +97,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     if (target.v)
         memcpy(target.v, zfi_moment_at(inst, inst->hs.v, base), n * zfi_moment_nbytes(inst));
     zfi_window_open(inst, cohort, &window);
+    zfi_replay_open_sums(inst, number, &target);
     fegetenv(&callers);
     zfi_fp_mode_ieee();
     st = zfi_replay_chunk(inst, &window, number, &target);

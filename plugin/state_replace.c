@@ -210,13 +210,13 @@ static zf_status_t pass_due(zf_instance_t *inst) {
     if (inst->n_due == 0)
         return ZF_OK;
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
-        inst->skip_publish_below[i] = inst->next_job;
+        inst->skip_publish_below[i] = inst->next_publish;
     for (uint32_t i = 0; i < inst->n_due && !st; i++)
         st = zfi_push_publish(inst, &inst->due[i]);
     inst->n_due = 0;
     if (!st)
-        st = zfi_wait(inst, &inst->up, inst->next_job, NULL);
-    return st ? st : zfi_wait(inst, &inst->merged, inst->next_job, NULL);
+        st = zfi_wait(inst, &inst->up, inst->next_publish, NULL);
+    return st ? st : zfi_wait(inst, &inst->merged, inst->next_publish, NULL);
 }
 
 static void exchange(zf_instance_t *inst, zf_instance_t *twin) {
@@ -232,15 +232,17 @@ static void exchange(zf_instance_t *inst, zf_instance_t *twin) {
 
 /* Timelines and threads as if the instance had come to step t by itself. */
 static void set_clocks(zf_instance_t *inst) {
-    uint64_t t = inst->t, first_due = inst->n_due ? inst->due[0].first_job : inst->next_job;
-    zfi_timeline_t *by_step[] = {&inst->finished, &inst->down,    &inst->chosen,  &inst->host_sel,
-                                 &inst->entered,  &inst->control, &inst->stepped, &inst->enter_due};
+    uint64_t t = inst->t, first_due = inst->n_due ? inst->due[0].first_publish : inst->next_publish;
+    zfi_timeline_t *by_step[] = {&inst->finished, &inst->down,    &inst->chosen,    &inst->host_sel, &inst->entered,
+                                 &inst->control,  &inst->stepped, &inst->enter_due, &inst->summed};
     zfi_timeline_t *by_job[] = {&inst->up, &inst->merged, &inst->publish_due};
     for (size_t i = 0; i < sizeof by_step / sizeof *by_step; i++)
         zfi_timeline_set(by_step[i], t);
     for (size_t i = 0; i < sizeof by_job / sizeof *by_job; i++)
         zfi_timeline_set(by_job[i], first_due);
     zfi_timeline_set(&inst->jobs, inst->next_job);
+    zfi_timeline_set(&inst->rounded, inst->n_sums);
+    zfi_timeline_set(&inst->sums, inst->n_sums);
     zfi_workers_restart(inst->workers, inst, inst->next_job);
     inst->sel.last_choice = 0;
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)

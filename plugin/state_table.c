@@ -309,7 +309,7 @@ static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 static const zfi_close_t *due_of(const zf_instance_t *inst, uint32_t number) {
     for (uint32_t i = 0; i < inst->n_due; i++)
         if (inst->due[i].cohort == inst->plan.matrices[number].cohort &&
-            inst->due[i].first_job >= inst->skip_publish_below[number])
+            inst->due[i].first_publish >= inst->skip_publish_below[number])
             return &inst->due[i];
     return NULL;
 }
@@ -320,8 +320,8 @@ static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
 }
 
 static unsigned char *staged_chunk(const zf_instance_t *inst, const zfi_close_t *close, uint32_t chunk) {
-    uint64_t q = close->first_job + (chunk - inst->plan.cohorts[close->cohort].first_chunk);
-    return inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes;
+    uint64_t p = close->first_publish + (chunk - inst->plan.cohorts[close->cohort].first_chunk);
+    return inst->publish + p % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes;
 }
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {

@@ -1,6 +1,6 @@
 /* plugin/step.c - the step and poll hooks: one pass over SCHEDULE.md on the host's thread, which only pushes work.
  *
- * Order of what is pushed on the device stream: the rest of the gradients, finish, entering channels, run-ahead,
+ * Order of what is pushed on the device stream: the rest of the gradients, finish, sums, entering channels, run-ahead,
  * publishes due, closes (published at once where publish_lag = 0), done. */
 #include <inttypes.h>
 #include <math.h>
@@ -146,7 +146,7 @@ zf_status_t zfi_push_publish(zf_instance_t *inst, const zfi_close_t *close) {
     uint64_t seq = zfi_queue_newest(inst->stream);
     for (uint32_t i = 0; i < cohort->n_matrices; i++)
         note_write(inst, inst->plan.cohort_matrices[cohort->first_matrix + i], seq);
-    zfi_timeline_signal(&inst->publish_due, close->first_job + close->n_chunks);
+    zfi_timeline_signal(&inst->publish_due, close->first_publish + close->n_chunks);
     return st;
 }
 
@@ -158,15 +158,50 @@ static zf_status_t push_due(zf_instance_t *inst) {
     return st;
 }
 
+zf_status_t zfi_push_work(zf_instance_t *inst, const zfi_close_t *close) {
+    zf_status_t st = ZF_OK;
+    if (close->n_chunks == 0)
+        return ZF_OK;
+    if (close->sums)
+        st = zfi_transfer_sums(inst, close);
+    zfi_workers_push(inst, close);
+    if (!st && !close->is_sums_only)
+        st = inst->device->round_moments(inst, close);
+    return st || close->is_sums_only ? st : zfi_transfer_publish(inst, close);
+}
+
+zf_status_t zfi_push_round_sums(zf_instance_t *inst, uint32_t cohort) {
+    inst->cohort_sums[cohort] = ++inst->n_sums;
+    return inst->device->round_sums(inst, cohort, inst->n_sums);
+}
+
+/* Sums on the device: this step's gradients, and what closes now is made ready to travel. */
+static zf_status_t push_sums(zf_instance_t *inst, uint64_t t) {
+    zf_status_t st;
+    if (!zfi_sums_on_device(inst))
+        return ZF_OK;
+    st = inst->device->sum(inst, t);
+    for (uint32_t c = 0; c < inst->plan.n_cohorts && !st && !zfi_is_warm_up(inst, t); c++)
+        if (inst->plan.cohorts[c].n_chunks && zfi_window_closes(inst, c, t))
+            st = zfi_push_round_sums(inst, c);
+    return st;
+}
+
+/* Sums on the host: the cohort's window stays open, its slot of this step is added. */
+static zf_status_t push_add(zf_instance_t *inst, uint32_t cohort, uint64_t t) {
+    zfi_close_t close;
+    if (!zfi_sums_on_host(inst))
+        return ZF_OK;
+    zfi_window_add(inst, cohort, t, &close);
+    return zfi_push_work(inst, &close);
+}
+
 static zf_status_t push_close(zf_instance_t *inst, uint32_t cohort, uint64_t t) {
     zfi_step_row_t *row = zfi_row(inst, t);
     zfi_close_t close;
     zf_status_t st;
     zfi_window_close(inst, cohort, t, 0, &close);
-    zfi_workers_push(inst, &close);
-    st = inst->device->round_moments(inst, &close);
-    if (!st && close.n_chunks)
-        st = zfi_transfer_publish(inst, &close);
+    st = zfi_push_work(inst, &close);
     if (!st && (close.is_warm_up || inst->config.publish_lag == 0))
         st = zfi_push_publish(inst, &close);
     else
@@ -188,14 +223,15 @@ static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
     if (!st)
         st = zfi_transfer_record(inst, t);
     if (!st)
+        st = push_sums(inst, t);
+    if (!st)
         st = push_entering(inst);
     if (!st)
         st = push_run_ahead(inst, t);
     if (!st)
         st = push_due(inst);
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++)
-        if (zfi_window_closes(inst, c, t))
-            st = push_close(inst, c, t);
+        st = zfi_window_closes(inst, c, t) ? push_close(inst, c, t) : push_add(inst, c, t);
     row->end_job = inst->next_job;
     if (!st)
         st = zfi_select_push(inst, t);

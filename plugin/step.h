@@ -12,4 +12,10 @@ zf_status_t zfi_push_publish(zf_instance_t *inst, const zfi_close_t *close);
  */
 zf_status_t zfi_push_enter_state(zf_instance_t *inst);
 
+/* [hook] The workers' part of a close, and its transfers. */
+zf_status_t zfi_push_work(zf_instance_t *inst, const zfi_close_t *close);
+
+/* [hook] Moments mode summed on the device: the sums of a cohort's window, ready for the close that follows. */
+zf_status_t zfi_push_round_sums(zf_instance_t *inst, uint32_t cohort);
+
 #endif

@@ -27,7 +27,8 @@ int zfi_window_closes(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 
 /* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
- * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
+ * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. Where sums come from the device,
+ * inst->cohort_sums[cohort] numbers their transfer. */
 void zfi_window_close(zf_instance_t *inst, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
@@ -35,6 +36,9 @@ void zfi_window_open(const zf_instance_t *inst, uint32_t cohort, zfi_close_t *ou
 
 /* [control] First step of the window that is open at the end of step inst->t, by the clocks alone. */
 uint64_t zfi_window_first(const zf_instance_t *inst, uint32_t cohort);
+/* [hook] Moments mode summed on the host, a step that does not close the cohort's window: a job that adds its slot to
+ * the sums. */
+void zfi_window_add(zf_instance_t *inst, uint32_t cohort, uint64_t t, zfi_close_t *out);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */

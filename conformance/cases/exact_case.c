@@ -59,6 +59,14 @@ static uint32_t auto_predict(const zx_case_t *c) {
     return c->config.update_interval - 1 + (uint32_t)c->config.publish_lag;
 }
 
+static void draw_deferred(zx_case_t *c) {
+    zx_rng_t *r = &c->rng;
+
+    c->config.is_mean = zx_chance(r, 30);
+    c->config.is_moments = !c->config.is_mean && zx_chance(r, 45);
+    c->config.is_summed_on_device = zx_chance(r, 50);
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
@@ -76,7 +84,6 @@ static void draw_config(zx_case_t *c) {
                               .warm_up = zx_between(r, 1, 4),
                               .publish_lag = zx_chance(r, 65),
                               .is_staggered = zx_chance(r, 70),
-                              .is_mean = zx_chance(r, 30),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
@@ -86,6 +93,7 @@ static void draw_config(zx_case_t *c) {
     c->is_predict_auto = zx_chance(r, 40);
     if (zx_chance(r, 40))
         c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
+    draw_deferred(c);
     c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
@@ -103,20 +111,24 @@ static void obey_law(zx_case_t *c) {
     if (c->law == 1 && c->config.update_interval == 1 && c->config.publish_lag == 0)
         c->config.deferred_lr_scale = 1.0;
     if (c->law == 6)
-        c->config.is_mean = 0;
+        c->config.is_mean = c->config.is_moments = 0;
     if (c->law == 1 || c->law == 6)
         c->config.moments = ZO_MOMENTS_F32;
-    if (c->law == 1 || c->config.is_mean || c->config.rule > ZO_ADAM)
+    if (c->config.rule != ZO_ADAMW)
+        c->config.is_moments = 0;
+    if (c->law == 1 || c->config.is_mean || c->config.is_moments || c->config.rule > ZO_ADAM)
         c->config.predict = 0;
     c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = 0;
+    if (c->law == 1 && c->config.is_moments) /* FLUSH shows the host's weights */
+        c->p_flush = 0;
 }
 
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
-    char mean[96] = "deferred = replay\n";
+    char deferred[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", topk[32] = "auto";
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
@@ -128,7 +140,10 @@ static void write_config(zx_case_t *c) {
     if (g->select_interval)
         snprintf(interval, sizeof interval, "%u", g->select_interval);
     if (g->is_mean)
-        snprintf(mean, sizeof mean, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
+        snprintf(deferred, sizeof deferred, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
+    if (g->is_moments)
+        snprintf(deferred, sizeof deferred, "deferred = moments\naccumulate_on = %s\n",
+                 g->is_summed_on_device ? "device" : "host");
     if (!c->is_predict_auto)
         snprintf(predict, sizeof predict, "%u", g->predict);
     snprintf(c->config_text, sizeof c->config_text,
@@ -141,7 +156,7 @@ static void write_config(zx_case_t *c) {
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
              interval, g->update_interval, g->warm_up,
              is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
-             g->is_staggered ? "true" : "false", mean, predict, moments[g->moments], c->threads, affinity,
+             g->is_staggered ? "true" : "false", deferred, predict, moments[g->moments], c->threads, affinity,
              c->max_steps_ahead);
 }
 

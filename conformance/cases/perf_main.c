@@ -5,7 +5,9 @@
  *   link per step   down g (every gradient once), up 2/S (every parameter once per window): 2M(1+1/S) with bfloat16
  *   host            12 (w, m, v) + g * slots + 2/S (what waits to be published), slots = (S+1)/2 + 1
  *   device          (12 + g) * k: w, m, v and the gradient of the selected channels
- * What is not in them - step records, entering channels, index maps, rings - stands in columns of its own. */
+ * with deferred = moments (rows "/host" and "/device", by accumulate_on): two slots whatever S, and the two fp32 sums,
+ * 8 bytes, on that side; on the device, down is two sums of g bytes per window, 2g/S: 6M/S in all with bfloat16. What
+ * is not in them - step records, entering channels, index maps, rings - stands in columns of its own. */
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
@@ -39,19 +41,28 @@ typedef struct options {
     int wants_help;
 } options_t;
 
+typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, N_MODES } zp_mode_t;
+
 typedef struct row {
     unsigned interval, gradient_size;
+    zp_mode_t mode;
     char text[2048]; /* the child's JSON */
     char faults[256];
 } row_t;
 
 static double number(const row_t *r, const char *name) { return zg_json_number(r->text, name, NAN); }
-static double down_formula(const row_t *r) { return r->gradient_size; }
+static double down_formula(const row_t *r) {
+    return r->mode == MOMENTS_DEVICE ? 2.0 * r->gradient_size / r->interval : r->gradient_size;
+}
 static double up_formula(const row_t *r) { return 2.0 / r->interval; }
 static double host_formula(const row_t *r) {
+    if (r->mode != AS_CONFIGURED)
+        return 12.0 + (r->mode == MOMENTS_HOST ? 8.0 : 0.0) + 2.0 * r->gradient_size + 2.0 / r->interval;
     return 12.0 + r->gradient_size * ((r->interval + 1.0) / 2.0 + 1.0) + 2.0 / r->interval;
 }
-static double device_formula(const row_t *r) { return (12.0 + r->gradient_size) * number(r, "selected_share"); }
+static double device_formula(const row_t *r) {
+    return (12.0 + r->gradient_size) * number(r, "selected_share") + (r->mode == MOMENTS_DEVICE ? 8.0 : 0.0);
+}
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
@@ -59,7 +70,8 @@ static void print_help(void) {
     (void)puts("zf-conform perf - bytes moved and occupied, against the formulas; time is shown, never judged\n"
                "  --plugin FILE       libzfplugin.so (default: ZFPLUGIN_PATH)\n"
                "  --config FILE       its INI file\n"
-               "  --set S.KEY=VALUE   override a key; may be repeated (update_interval is this area's own)\n"
+               "  --set S.KEY=VALUE   override a key; may be repeated (update_interval, deferred and accumulate_on are "
+               "this area's own)\n"
                "  --millions X        about so many million parameters, default 5\n"
                "  --out FILE          JSON too, with a timeline of what every thread does over a few steps\n"
                "exit status: 0 conforms, 1 does not, 2 could not run");
@@ -159,6 +171,12 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
         arguments[n++] = "--set";
         arguments[n++] = o->sets[i];
     }
+    if (row->mode != AS_CONFIGURED) {
+        arguments[n++] = "--set";
+        arguments[n++] = "zenflow.deferred=moments";
+        arguments[n++] = "--set";
+        arguments[n++] = row->mode == MOMENTS_HOST ? "zenflow.accumulate_on=host" : "zenflow.accumulate_on=device";
+    }
     arguments[n] = NULL;
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
     preload_counter(folder);
@@ -227,16 +245,22 @@ static void judge(row_t *r) {
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
-static const char *dtype_of(const row_t *r) { return r->gradient_size == 2 ? "bf16" : "fp32"; }
+static const char *name_of(const row_t *r) {
+    static const char *const names[N_MODES][2] = {
+        {"bf16", "fp32"}, {"bf16/host", "fp32/host"}, {"bf16/device", "fp32/device"}};
+
+    return names[r->mode][r->gradient_size == 4];
+}
 
 static void print_link(const row_t *rows, size_t n) {
-    (void)printf("\nlink, bytes per parameter and step (over whole windows, after warm-up)\n"
-                 "  gradient   S      down  formula      up  formula    total  formula   ratio   records  entering\n");
+    (void)printf(
+        "\nlink, bytes per parameter and step (over whole windows, after warm-up)\n"
+        "  gradient      S      down  formula      up  formula    total  formula   ratio   records  entering\n");
     for (size_t i = 0; i < n; i++) {
         const row_t *r = &rows[i];
         double total = number(r, "down") + number(r, "up"), formula = down_formula(r) + up_formula(r);
 
-        (void)printf("  %-8s %3u  %8.4f %8.4f %7.4f %8.4f %8.4f %8.4f %7.4f %9.4f %9.4f\n", dtype_of(r), r->interval,
+        (void)printf("  %-11s %3u  %8.4f %8.4f %7.4f %8.4f %8.4f %8.4f %7.4f %9.4f %9.4f\n", name_of(r), r->interval,
                      number(r, "down"), down_formula(r), number(r, "up"), up_formula(r), total, formula,
                      total / formula, number(r, "records"), number(r, "enter"));
     }
@@ -257,7 +281,7 @@ static void print_memory(const row_t *rows, size_t n) {
         const row_t *r = &rows[i];
         double sum = number(r, "state") + number(r, "slots") + number(r, "publish");
 
-        (void)printf("  %-8s %3u  %8.2f %7.2f %7.2f %8.2f %7.2f %7.2f %8.2f %7.2f  %11.2f %5.2f\n", dtype_of(r),
+        (void)printf("  %-11s %3u  %8.2f %7.2f %7.2f %8.2f %7.2f %7.2f %8.2f %7.2f  %11.2f %5.2f\n", name_of(r),
                      r->interval, host_formula(r), number(r, "state"), number(r, "slots"), number(r, "publish"), sum,
                      number(r, "planned") - sum, number(r, "planned"), number(r, "mapped"), number(r, "slots_mean"),
                      number(r, "slots_peak"));
@@ -265,10 +289,10 @@ static void print_memory(const row_t *rows, size_t n) {
     (void)printf(
         "\ndevice memory (host memory here), and all of it seen from outside (growth of RssAnon), bytes per "
         "parameter;\nallocations of all steady steps by the thread that calls hooks and by others; time per step\n"
-        "  gradient   S   formula  planned  mapped  host+device  from outside  hooks  others  stall us  step us\n");
+        "  gradient      S   formula  planned  mapped  host+device  from outside  hooks  others  stall us  step us\n");
     for (size_t i = 0; i < n; i++) {
         const row_t *r = &rows[i];
-        (void)printf("  %-8s %3u  %8.2f %8.2f %7.2f %12.2f %13.2f", dtype_of(r), r->interval, device_formula(r),
+        (void)printf("  %-11s %3u  %8.2f %8.2f %7.2f %12.2f %13.2f", name_of(r), r->interval, device_formula(r),
                      number(r, "device_planned"), number(r, "device_mapped"),
                      number(r, "mapped") + number(r, "device_mapped"), number(r, "outside"));
         print_count(number(r, "hook_allocations"), 6);
@@ -283,7 +307,7 @@ static int print_verdict(const row_t *rows, size_t n) {
     (void)putchar('\n');
     for (size_t i = 0; i < n; i++)
         if (rows[i].faults[0] != '\0') {
-            (void)printf("FAIL: gradients in %s, S = %u: %s\n", dtype_of(&rows[i]), rows[i].interval, rows[i].faults);
+            (void)printf("FAIL: gradients in %s, S = %u: %s\n", name_of(&rows[i]), rows[i].interval, rows[i].faults);
             status = DOES_NOT;
         }
     if (status == CONFORMS)
@@ -322,31 +346,39 @@ static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_
             file,
             "  {\"gradient\": \"%s\", \"interval\": %u, \"down_formula\": %.6g, \"up_formula\": %.6g, "
             "\"host_formula\": %.6g, \"device_formula\": %.6g, \"faults\": \"%s\",\n   \"measured\": %.*s}%s\n",
-            dtype_of(r), r->interval, down_formula(r), up_formula(r), host_formula(r), device_formula(r), r->faults,
+            name_of(r), r->interval, down_formula(r), up_formula(r), host_formula(r), device_formula(r), r->faults,
             (int)strcspn(r->text, "\n"), r->text, i + 1 < n ? "," : "");
     }
     (void)fprintf(file, "]%s%s}\n", timeline != NULL ? ",\n \"timeline\": " : "", timeline != NULL ? timeline : "");
     return fclose(file) == 0 ? 0 : -1;
 }
 
+/* The settings: replay with four windows, then moments with the two longer ones. */
+static size_t list_rows(row_t *rows) {
+    size_t n = 0;
+
+    for (int mode = 0; mode < N_MODES; mode++)
+        for (unsigned size = 2; size <= 4; size += 2)
+            for (unsigned interval = mode == AS_CONFIGURED ? 1 : 4; interval <= 8; interval *= 2)
+                rows[n++] = (row_t){.interval = interval, .gradient_size = size, .mode = (zp_mode_t)mode};
+    return n;
+}
+
 /* Measures all settings; 0, or the exit status of what went wrong. */
 static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
-    static const unsigned intervals[] = {1, 2, 4, 8};
+    *out_n = list_rows(rows);
+    for (size_t i = 0; i < *out_n; i++) {
+        row_t *r = &rows[i];
+        int status;
 
-    for (unsigned size = 2; size <= 4; size += 2)
-        for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++) {
-            row_t *r = &rows[(*out_n)++];
-            int status;
-
-            *r = (row_t){.interval = intervals[i], .gradient_size = size};
-            status = run_setting(o, r, 0, r->text, sizeof r->text);
-            if (status != 0) {
-                (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", dtype_of(r),
-                              r->interval, status);
-                return status > 128 ? DOES_NOT : COULD_NOT_RUN;
-            }
-            judge(r);
+        status = run_setting(o, r, 0, r->text, sizeof r->text);
+        if (status != 0) {
+            (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", name_of(r),
+                          r->interval, status);
+            return status > 128 ? DOES_NOT : COULD_NOT_RUN;
         }
+        judge(r);
+    }
     return 0;
 }
 

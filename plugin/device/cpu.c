@@ -2,7 +2,7 @@
  *
  * "Device" arrays are separate from the host's even though both are plain memory: every transfer is an explicit copy
  * made by the down, up or control stream, so that an ordering bug shows here as it would on a GPU. */
-#include "device/device.h"
+#include "device/cpu.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,6 +47,10 @@ static zf_status_t push_to(zf_instance_t *inst, zfi_queue_t *queue, zfi_queue_fn
 
 static zf_status_t push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, size_t nbytes) {
     return push_to(inst, inst->stream, fn, args, nbytes);
+}
+
+zf_status_t zfi_cpu_push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, size_t nbytes) {
+    return push(inst, fn, args, nbytes);
 }
 
 /* ---- begin: maps of channels chosen at the step before ------------------------------------------------------------
@@ -128,7 +132,8 @@ static void take_statistics(zf_instance_t *inst, const zfi_param_t *param, uint6
 static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64_t t) {
     const zfi_param_t *param = &inst->params[entry->param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    int uses_staging = (entry->flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM)) != 0;
+    int uses_staging =
+        (entry->flags & (ZFI_DELIVER_STRIDED | ZFI_DELIVER_SUM | ZFI_DELIVER_FROM_SUM | ZFI_DELIVER_KEEP)) != 0;
     zf_status_t st =
         uses_staging ? zfi_wait(inst, &inst->batches, entry->staging_batch, &inst->count.stall_pool_ns) : ZF_OK;
     if (st)
@@ -136,6 +141,10 @@ static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64
     entry->grad = entry->source;
     if (entry->flags & ZFI_DELIVER_STRIDED) {
         zfi_tensor_pack(zfi_staging(inst, param->id), entry->source, elem, param->ndim, param->shape, entry->strides);
+        entry->grad = zfi_staging(inst, param->id);
+    }
+    if (entry->flags & ZFI_DELIVER_KEEP) {
+        memcpy(zfi_staging(inst, param->id), entry->source, param->n_elems * elem);
         entry->grad = zfi_staging(inst, param->id);
     }
     if (entry->flags & ZFI_DELIVER_SUM)
@@ -148,6 +157,8 @@ static zf_status_t ship_entry(zf_instance_t *inst, zfi_delivery_t *entry, uint64
                               param->n_elems);
         entry->grad = zfi_staging(inst, param->id);
     }
+    if (zfi_sums_on_device(inst))
+        inst->dev.held[param->id] = entry->grad;
     take_statistics(inst, param, t, entry->grad);
     return ZF_OK;
 }
@@ -464,15 +475,15 @@ static void run_publish(void *raw) {
     int is_lost = ZFI_FAULT_STALE_BY_TEN && !close->is_warm_up && !close->publishes_all &&
                   close->step / inst->config.update_interval % 10 != 0;
     for (uint32_t i = 0; i < close->n_chunks; i++) {
-        uint64_t q = close->first_job + i;
+        uint64_t p = close->first_publish + i;
         const zfi_chunk_t *chunk = &inst->plan.chunks[first_chunk + i];
-        const unsigned char *staged = inst->dev.ring + q % ZFI_RING_CHUNKS * inst->plan.publish_piece_nbytes;
-        if (zfi_wait(inst, &inst->up, q + 1, &inst->count.stall_replay_ns))
+        const unsigned char *staged = inst->dev.ring + p % ZFI_RING_CHUNKS * inst->plan.publish_piece_nbytes;
+        if (zfi_wait(inst, &inst->up, p + 1, &inst->count.stall_replay_ns))
             return;
         for (uint32_t s = chunk->first_segment; s < chunk->first_segment + chunk->n_segments && !is_lost; s++)
-            if (q >= inst->skip_publish_below[inst->plan.segments[s].matrix])
+            if (p >= inst->skip_publish_below[inst->plan.segments[s].matrix])
                 publish_segment(inst, &inst->plan.segments[s], staged, close);
-        zfi_timeline_signal(&inst->merged, q + 1);
+        zfi_timeline_signal(&inst->merged, p + 1);
     }
 }
 
@@ -615,6 +626,9 @@ const zfi_device_ops_t zfi_device_cpu = {
     .begin = cpu_begin,
     .ship = cpu_ship,
     .finish = cpu_finish,
+    .sum = zfi_cpu_sum,
+    .round_sums = zfi_cpu_round_sums,
+    .read_sums = zfi_cpu_read_sums,
     .enter_state = cpu_enter_state,
     .enter_visible = cpu_enter_visible,
     .run_ahead = cpu_run_ahead,

@@ -16,6 +16,11 @@ typedef struct zfi_device_ops {
     zf_status_t (*ship)(zf_instance_t *inst, uint64_t batch);
     /* applied, norm and s of step t; then signals finished. */
     zf_status_t (*finish)(zf_instance_t *inst, uint64_t t);
+    /* Moments mode summed on the device: adds the gradients of step t to the sums of the open windows; then signals
+     * summed. */
+    zf_status_t (*sum)(zf_instance_t *inst, uint64_t t);
+    /* The sums of a cohort's window as they travel; then signals rounded = number. */
+    zf_status_t (*round_sums)(zf_instance_t *inst, uint32_t cohort, uint64_t number);
     /* The state of channels chosen at choice_step enters the compact arrays ... */
     zf_status_t (*enter_state)(zf_instance_t *inst, uint64_t choice_step);
     /* ... and becomes visible; then signals entered = choice_step + 1. */
@@ -42,6 +47,9 @@ typedef struct zfi_device_ops {
     void (*put_maps)(zf_instance_t *inst);
     /* Enqueues: selected channels of a matrix are updated once more, with its gradient of step t from host memory. */
     zf_status_t (*catch_up)(zf_instance_t *inst, uint64_t t, uint32_t matrix, const void *grad);
+    /* Reads the sums of a chunk's open windows as round_sums would leave them, without changing them; returns when they
+     * are there (everything else idle). */
+    void (*read_sums)(const zf_instance_t *inst, uint32_t chunk, void *out_sum1, void *out_sum2);
     /* Work enqueued on `to` waits for everything enqueued on `from`. */
     zf_status_t (*order)(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to);
 } zfi_device_ops_t;

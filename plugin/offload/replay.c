@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "callback.h"
+#include "device/device.h"
 #include "error.h"
 #include "fault.h"
 #include "offload/replay_columns.h"
@@ -47,6 +48,11 @@ static uint32_t n_updates(zf_instance_t *inst, const zfi_close_t *close, uint32_
 
 static int is_dropped(const zfi_close_t *close) { return ZFI_FAULT_DEFERRED_DROPPED && !close->is_warm_up; }
 
+/* The window keeps sums in place of slots. */
+static int is_by_moments(const zf_instance_t *inst, const zfi_close_t *close) {
+    return zfi_is_moments(inst) && !close->is_warm_up;
+}
+
 /* Bit k: slot k of the window counts for this parameter. */
 static uint64_t pattern_of(zf_instance_t *inst, const zfi_close_t *close, uint32_t param) {
     uint64_t pattern = 0;
@@ -65,10 +71,11 @@ static void find_slots(zf_instance_t *inst, const zfi_close_t *close, const zfi_
     for (uint32_t k = 0; k < close->n_slots; k++) {
         if (!(pattern >> k & 1))
             continue;
-        slots->grads[slots->n] = zfi_piece(inst, table[k]) + segment->chunk_offset * elem;
+        if (!is_by_moments(inst, close))
+            slots->grads[slots->n] = zfi_piece(inst, table[k]) + segment->chunk_offset * elem;
         slots->rows[slots->n++] = zfi_row(inst, close->first_step + k);
     }
-    if (ZFI_FAULT_SLOTS_SWAPPED && slots->n >= 2) {
+    if (ZFI_FAULT_SLOTS_SWAPPED && slots->n >= 2 && !is_by_moments(inst, close)) {
         const void *first = slots->grads[0];
         slots->grads[0] = slots->grads[1];
         slots->grads[1] = first;
@@ -168,6 +175,48 @@ static uint64_t replay_run(zf_instance_t *inst, const zfi_segment_t *segment, co
     if (inst->rule == ZF_RULE_CALLBACK)
         return call_back(inst, slots, run, &job);
     return inst->kernels->replay[inst->rule](&job);
+}
+
+/* Adds this step's slot, the last of slots, to the sums. */
+static void add_slot(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment, const run_t *run,
+                     const slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_param_t *param = &inst->params[inst->plan.matrices[segment->matrix].param];
+    const zfi_step_row_t *row = zfi_row(inst, close->step);
+    int32_t piece = zfi_slot_table(inst, segment->chunk, close->table)[0];
+    uint32_t at = segment->chunk_offset;
+    int is_first = slots->n == 1 && (!ZFI_FAULT_SUMS_NOT_RESTARTED || row->t == inst->config.full_warm_up_rounds + 1);
+    if (counts(row, param->id))
+        inst->kernels->accumulate_sums((float *)target->sum1 + at, (float *)target->sum2 + at,
+                                       zfi_piece(inst, piece) + at * zfi_dtype_nbytes(param->grad_dtype),
+                                       param->grad_dtype, row->scalars.s, run->n_elems, is_first);
+}
+
+static uint64_t replay_sums(zf_instance_t *inst, const zfi_close_t *close, const zfi_segment_t *segment,
+                            const run_t *run, slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[segment->matrix];
+    uint32_t at = segment->chunk_offset;
+    size_t elem = zfi_dtype_nbytes(target->sum_dtype);
+    const void *sums[2] = {(unsigned char *)target->sum1 + at * elem, (unsigned char *)target->sum2 + at * elem};
+    zfi_replay_t job = {
+        .w = target->w + at,
+        .m = zfi_moment_at(inst, target->m, at),
+        .v = zfi_moment_at(inst, target->v, at),
+        .moments = (zfi_moments_t)inst->config.moments,
+        .key = run->key,
+        .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + segment->matrix_offset,
+        .grads = sums,
+        .n_slots = slots->n,
+        .grad_dtype = target->sum_dtype,
+        .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
+        .visible_dtype = matrix->place.dtype,
+        .n_elems = run->n_elems,
+    };
+    if (close->takes_slot)
+        add_slot(inst, close, segment, run, slots, target);
+    if (close->is_sums_only)
+        return UINT64_MAX;
+    job.scalars = replay_scalars(inst, slots, run->n_before);
+    return inst->kernels->replay_moments(&job);
 }
 
 /* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
@@ -313,8 +362,10 @@ static uint32_t replay_alike(zf_instance_t *inst, const zfi_close_t *close, uint
                  .n_before = inst->hs.n[segment->matrix],
                  .key = zfi_rounding_key(close->step),
                  .predict = predicts(close) ? zfi_config_predict(&inst->config) : 0};
+    uint64_t first_bad = is_by_moments(inst, close) ? replay_sums(inst, close, segment, &all, slots, target)
+                                                    : replay_run(inst, segment, &all, slots, target);
     uint32_t bad;
-    if (replay_run(inst, segment, &all, slots, target) == UINT64_MAX)
+    if (first_bad == UINT64_MAX)
         return end;
     bad = first_nonfinite(inst, first, end, target->w);
     if (bad == end)
@@ -341,12 +392,25 @@ zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint
         }
         if (bad != next && !ZFI_FAULT_SKIPPED_REPLAYED) /* that fault is to be seen in the weights */
             return target->is_rehearsal ? ZF_ERR_NONFINITE : report_nonfinite(inst, close, segments[bad].matrix);
-        for (; i < next; i++)
+        for (; i < next && !close->is_sums_only; i++)
             n_elems += (uint64_t)segments[i].n_elems * slots.n;
     }
     if (!target->is_rehearsal)
         atomic_fetch_add(&inst->count.replay_elems, n_elems);
     return ZF_OK;
+}
+
+void zfi_replay_open_sums(const zf_instance_t *inst, uint32_t number, zfi_replay_target_t *target) {
+    const zfi_chunk_t *chunk = &inst->plan.chunks[number];
+    if (zfi_sums_on_host(inst)) {
+        target->sum1 = inst->hs.sum1 + chunk->state_base;
+        target->sum2 = inst->hs.sum2 + chunk->state_base;
+    } else if (zfi_sums_on_device(inst)) {
+        target->sum1 = target->scratch;
+        target->sum2 = target->scratch + chunk->n_elems;
+        target->sum_dtype = zfi_sum_dtype(chunk);
+        inst->device->read_sums(inst, number, target->sum1, target->sum2);
+    }
 }
 
 void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close) {

@@ -11,6 +11,8 @@ typedef struct zfi_replay_target {
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
     int is_rehearsal;       /* export: neither counts nor poisons */
+    void *sum1, *sum2;      /* [chunk elements] moments mode: the window's sums, of ... */
+    zfi_dtype_t sum_dtype;
 } zfi_replay_target_t;
 
 /* [own threads] Replays; slots and scalars of the window must be in host memory. Poisons and returns ZF_ERR_NONFINITE
@@ -18,6 +20,10 @@ typedef struct zfi_replay_target {
  * zfi_replay_count does. */
 zf_status_t zfi_replay_chunk(zf_instance_t *inst, const zfi_close_t *close, uint32_t chunk,
                              const zfi_replay_target_t *target);
+
+/* [own threads] Rehearsals in moments mode (else nothing): the sums of the open window as a close would read them.
+ * Those of the device are copied to scratch, twice the chunk; everything is idle. */
+void zfi_replay_open_sums(const zf_instance_t *inst, uint32_t chunk, zfi_replay_target_t *target);
 
 /* [own threads] Adds the window's updates to n of the cohort's matrices; once per close, after its last chunk. */
 void zfi_replay_count(zf_instance_t *inst, const zfi_close_t *close);

@@ -30,14 +30,54 @@ static void run_gradients(void *raw) {
     const transfer_args_t *args = raw;
     zf_instance_t *inst = args->inst;
     const zfi_batch_t *batch = &inst->batch_ring[args->number % ZFI_N_BATCHES];
+    int stays = zfi_sums_on_device(inst) && !zfi_is_warm_up(inst, batch->step);
     if (zfi_wait(inst, &inst->shipped, args->number + 1, NULL))
         return;
     if (zfi_wait(inst, &inst->jobs, batch->needs_job, &inst->count.stall_pool_ns))
         return;
-    for (uint32_t i = 0; i < batch->n; i++)
+    for (uint32_t i = 0; i < batch->n && !stays; i++)
         if (batch->entries[i].flags & ZFI_DELIVER_SHIP)
             copy_gradient(inst, zfi_row(inst, batch->step), &batch->entries[i]);
     zfi_timeline_signal(&inst->batches, args->number + 1);
+}
+
+/* Whether a gradient of this parameter came in the window; params_changed makes it 0 for what it drops. */
+static int has_gradients(zf_instance_t *inst, const zfi_close_t *close, uint32_t param) {
+    for (uint32_t k = 0; k < close->n_slots; k++)
+        if (zfi_row(inst, close->first_step + k)->present[param])
+            return 1;
+    return 0;
+}
+
+static void copy_sums(zf_instance_t *inst, const zfi_close_t *close, uint32_t number) {
+    const zfi_chunk_t *chunk = &inst->plan.chunks[number];
+    const int32_t *table = zfi_slot_table(inst, number, close->table);
+    size_t elem = zfi_dtype_nbytes(zfi_sum_dtype(chunk));
+    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++) {
+        const zfi_segment_t *segment = &inst->plan.segments[i];
+        size_t at = segment->chunk_offset * elem, nbytes = segment->n_elems * elem;
+        if (!has_gradients(inst, close, inst->plan.matrices[segment->matrix].param))
+            continue;
+        memcpy(zfi_piece(inst, table[0]) + at, (const unsigned char *)(inst->dev.sum1 + chunk->state_base) + at,
+               nbytes);
+        memcpy(zfi_piece(inst, table[1]) + at, (const unsigned char *)(inst->dev.sum2 + chunk->state_base) + at,
+               nbytes);
+        atomic_fetch_add(&inst->count.down_grad_nbytes, 2 * nbytes);
+    }
+}
+
+static void run_sums(void *raw) {
+    const transfer_args_t *args = raw;
+    zf_instance_t *inst = args->inst;
+    const zfi_close_t *close = &args->close;
+    uint32_t first = inst->plan.cohorts[close->cohort].first_chunk;
+    if (zfi_wait(inst, &inst->rounded, close->sums, NULL))
+        return;
+    if (zfi_wait(inst, &inst->jobs, close->needs_job, &inst->count.stall_pool_ns))
+        return;
+    for (uint32_t i = first; i < first + close->n_chunks; i++)
+        copy_sums(inst, close, i);
+    zfi_timeline_signal(&inst->sums, close->sums);
 }
 
 static void run_record(void *raw) {
@@ -58,12 +98,12 @@ static void run_record(void *raw) {
 }
 
 /* The ring's piece is free once its former chunk is visible; the host decides when that is due (publish_lag). */
-static zf_status_t wait_for_ring(zf_instance_t *inst, uint64_t q) {
+static zf_status_t wait_for_ring(zf_instance_t *inst, uint64_t p) {
     zf_status_t st;
-    if (q < ZFI_RING_CHUNKS)
+    if (p < ZFI_RING_CHUNKS)
         return ZF_OK;
-    st = zfi_wait_for_host(inst, &inst->publish_due, q - ZFI_RING_CHUNKS + 1);
-    return st ? st : zfi_wait(inst, &inst->merged, q - ZFI_RING_CHUNKS + 1, NULL);
+    st = zfi_wait_for_host(inst, &inst->publish_due, p - ZFI_RING_CHUNKS + 1);
+    return st ? st : zfi_wait(inst, &inst->merged, p - ZFI_RING_CHUNKS + 1, NULL);
 }
 
 static void run_publish(void *raw) {
@@ -73,21 +113,26 @@ static void run_publish(void *raw) {
     const zfi_plan_t *plan = &inst->plan;
     for (uint32_t i = 0; i < close->n_chunks; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[plan->cohorts[close->cohort].first_chunk + i];
-        uint64_t q = close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        if (zfi_wait(inst, &inst->jobs, q + 1, NULL))
+        uint64_t p = close->first_publish + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        if (zfi_wait(inst, &inst->jobs, close->first_job + i + 1, NULL))
             return;
-        if (wait_for_ring(inst, q))
+        if (wait_for_ring(inst, p))
             return;
-        memcpy(inst->dev.ring + q % ZFI_RING_CHUNKS * plan->publish_piece_nbytes,
-               inst->publish + q % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
+        memcpy(inst->dev.ring + p % ZFI_RING_CHUNKS * plan->publish_piece_nbytes,
+               inst->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
         atomic_fetch_add(&inst->count.up_publish_nbytes, nbytes);
-        zfi_timeline_signal(&inst->up, q + 1);
+        zfi_timeline_signal(&inst->up, p + 1);
     }
 }
 
 zf_status_t zfi_transfer_gradients(zf_instance_t *inst, uint64_t batch) {
     transfer_args_t args = {.inst = inst, .number = batch};
     return zfi_queue_push(inst->down_stream, run_gradients, &args, sizeof args, NULL);
+}
+
+zf_status_t zfi_transfer_sums(zf_instance_t *inst, const zfi_close_t *close) {
+    transfer_args_t args = {.inst = inst, .close = *close};
+    return zfi_queue_push(inst->down_stream, run_sums, &args, sizeof args, NULL);
 }
 
 zf_status_t zfi_transfer_record(zf_instance_t *inst, uint64_t t) {

@@ -76,7 +76,7 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     pthread_mutex_lock(&workers->lock);
     is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
-    if (is_last)
+    if (is_last && !job->close->close.is_sums_only)
         zfi_replay_count(inst, &job->close->close);
     pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
@@ -89,33 +89,55 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     zfi_timeline_signal(&inst->jobs, prefix);
 }
 
-static zf_status_t wait_for_inputs(zf_instance_t *inst, const pushed_close_t *pushed, uint64_t q) {
+static zf_status_t wait_for_inputs(zf_instance_t *inst, const pushed_close_t *pushed, uint64_t p) {
     uint64_t ring = inst->plan.max_close_chunks;
     zf_status_t st = zfi_wait(inst, &inst->down, pushed->close.step, NULL);
     if (!st)
         st = zfi_wait(inst, &inst->jobs, pushed->after_job, NULL);
-    if (!st && q >= ring)
-        st = zfi_wait(inst, &inst->up, q - ring + 1, NULL);
+    if (!st && pushed->close.is_sums_only)
+        return ZF_OK;
+    if (!st)
+        st = zfi_wait(inst, &inst->sums, pushed->close.sums, NULL);
+    if (!st && p >= ring)
+        st = zfi_wait(inst, &inst->up, p - ring + 1, NULL);
     if (!st)
         st = zfi_wait(inst, &inst->host_sel, pushed->close.choice_step, NULL);
     return st;
 }
 
+/* Where the sums of a chunk's window lie for its replay. */
+static void place_sums(const zf_instance_t *inst, const zfi_close_t *close, uint32_t number,
+                       zfi_replay_target_t *target) {
+    const zfi_chunk_t *chunk = &inst->plan.chunks[number];
+    const int32_t *table = zfi_slot_table(inst, number, close->table);
+    if (zfi_sums_on_host(inst)) {
+        target->sum1 = inst->hs.sum1 + chunk->state_base;
+        target->sum2 = inst->hs.sum2 + chunk->state_base;
+        target->sum_dtype = ZFI_F32;
+    } else if (close->sums) {
+        target->sum1 = zfi_piece(inst, table[0]);
+        target->sum2 = zfi_piece(inst, table[1]);
+        target->sum_dtype = zfi_sum_dtype(chunk);
+    }
+}
+
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     zf_instance_t *inst = workers->inst;
     const zfi_close_t *close = &job->close->close;
-    uint64_t q = close->first_job + job->chunk, start;
+    uint64_t p = close->first_publish + job->chunk, start;
     uint32_t number = inst->plan.cohorts[close->cohort].first_chunk + job->chunk;
     uint64_t base = inst->plan.chunks[number].state_base;
-    zfi_replay_target_t target = {inst->hs.w + base,
-                                  zfi_moment_at(inst, inst->hs.m, base),
-                                  zfi_moment_at(inst, inst->hs.v, base),
-                                  inst->publish + q % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
-                                  scratch,
-                                  0};
-    zf_status_t st = wait_for_inputs(inst, job->close, q);
+    zfi_replay_target_t target = {
+        .w = inst->hs.w + base,
+        .m = zfi_moment_at(inst, inst->hs.m, base),
+        .v = zfi_moment_at(inst, inst->hs.v, base),
+        .visible = inst->publish + p % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
+        .scratch = scratch,
+    };
+    zf_status_t st = wait_for_inputs(inst, job->close, p);
     if (st)
         return st;
+    place_sums(inst, close, number, &target);
     start = zfi_now_ns();
     st = zfi_replay_chunk(inst, close, number, &target);
     atomic_fetch_add(&inst->count.replay_ns, zfi_now_ns() - start);

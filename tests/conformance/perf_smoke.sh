@@ -11,14 +11,14 @@ trap 'rm -rf "$out"' EXIT
     echo "FAIL: exit status is not 0"
     exit 1
 }
-for text in 'link, bytes per parameter' 'host memory, bytes' 'bf16       4' 'fp32       8' '^PASS'; do
+for text in 'link, bytes per parameter' 'host memory, bytes' 'bf16          4' 'fp32          8' 'bf16/device   8' '^PASS'; do
     grep -q "$text" "$out/text" || {
         echo "FAIL: no \"$text\" in: $(cat "$out/text")"
         exit 1
     }
 done
-[ "$(grep -c '"down_formula"' "$out/perf.json")" -eq 8 ] && grep -q '"timeline"' "$out/perf.json" || {
-    echo "FAIL: 8 rows and a timeline are needed in: $(cut -c1-200 "$out/perf.json")"
+[ "$(grep -c '"down_formula"' "$out/perf.json")" -eq 16 ] && grep -q '"timeline"' "$out/perf.json" || {
+    echo "FAIL: 16 rows and a timeline are needed in: $(cut -c1-200 "$out/perf.json")"
     exit 1
 }
 "$conform" perf --plugin "$out/none.so" >/dev/null 2>&1

@@ -252,9 +252,17 @@ START_TEST(words_for_numbers) {
 }
 END_TEST
 
+START_TEST(moments) {
+    ck_assert(parse("") == ZF_OK && config.accumulate_on == ZFI_ACCUMULATE_HOST);
+    ck_assert(parse("[zenflow]\ndeferred = moments\naccumulate_on = device\n") == ZF_OK);
+    ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MOMENTS);
+    ck_assert_int_eq(config.accumulate_on, ZFI_ACCUMULATE_DEVICE);
+    refused("[zenflow]\naccumulate_on = gpu\n", "accumulate_on = \"gpu\" is no choice; allowed: host | device");
+}
+END_TEST
+
 START_TEST(of_later_versions) {
     static const char *const texts[] = {"[zenflow]\nupdate_interval = auto\n",
-                                        "[zenflow]\ndeferred = moments\n",
                                         "[zenflow]\nauto_ratio = 0.9\n",
                                         "[zenflow]\noffload = true\n",
                                         "[shard]\nstage = 3\n",
@@ -505,6 +513,7 @@ int main(void) {
                                   duplicates,
                                   numbers,
                                   words_for_numbers,
+                                  moments,
                                   of_later_versions,
                                   long_lines,
                                   binary,

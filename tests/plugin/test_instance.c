@@ -99,6 +99,10 @@ START_TEST(rules_and_what_they_allow) {
         ck_assert_int_eq(zt_rig_try_create(&rig, with_predict, 0), ZF_ERR_CONFIG);
         ck_assert_ptr_nonnull(strstr(rig.err.message, "predict needs rule 0 (AdamW) or 1 (Adam)"));
     }
+    for (rig.rule = ZF_RULE_ADAM; rig.rule <= ZF_RULE_LION; rig.rule++) {
+        ck_assert_int_eq(zt_rig_try_create(&rig, "[zenflow]\ndeferred = moments\n", 0), ZF_ERR_CONFIG);
+        ck_assert_ptr_nonnull(strstr(rig.err.message, "deferred = moments needs rule 0 (AdamW)"));
+    }
     ck_assert_ptr_null(rig.inst);
     for (rig.rule = ZF_RULE_ADAMW; rig.rule <= ZF_RULE_ADAM; rig.rule++) {
         zt_rig_open(&rig, with_predict, 0);

@@ -1,9 +1,10 @@
-/* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode, and
- * a weight that overflows. */
+/* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode,
+ * moments mode, and a weight that overflows. */
 #include "offload/replay.h"
 #include "offload/replay_columns.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,21 +18,22 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static zt_rig_t rig;
 static zf_instance_t *inst;
+static uint32_t n_slots = N_SLOTS; /* pieces per chunk */
 static zfi_close_t close;
 static float *scratch;
 static unsigned char *visible;
 
 /* Gradient of step t into slot t - 1 of every chunk: as the down stream would. */
-static void fill_slots(uint32_t p, uint64_t t) {
+static void fill_slot(uint32_t p, uint64_t t, uint32_t slot) {
     const zfi_param_t *param = &inst->params[p];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     zt_rig_fill_grad(&rig, p, t);
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *s = &inst->plan.segments[inst->plan.param_segments[param->first_ref + i]];
         const zfi_matrix_t *m = &inst->plan.matrices[s->matrix];
-        int32_t *piece = &zfi_slot_table(inst, s->chunk, 0)[t - 1];
+        int32_t *piece = &zfi_slot_table(inst, s->chunk, 0)[slot];
         if (*piece == ZFI_NO_PIECE)
-            *piece = (int32_t)(s->chunk * N_SLOTS + t - 1);
+            *piece = (int32_t)(s->chunk * n_slots + slot);
         ck_assert_uint_lt((uint32_t)*piece, inst->slots.n_pieces);
         memcpy(zfi_piece(inst, *piece) + s->chunk_offset * elem,
                rig.params[p].grad + (m->param_offset + s->matrix_offset) * elem, s->n_elems * elem);
@@ -49,24 +51,33 @@ static void fill_row(uint64_t t, int applied, uint32_t hole) {
 }
 
 /* The host's masters = the declared values; one window of five steps, of which one is skipped and two have a hole. */
-static void start(const char *config) {
+static void start_rows(const char *config) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     inst = zt_bare_create(&rig, config);
-    ck_assert_uint_ge(inst->slots.n_pieces, inst->plan.n_chunks * N_SLOTS);
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
         const zfi_matrix_t *m = &inst->plan.matrices[i];
         memcpy(inst->hs.w + m->state_base, rig.params[m->param].serial.w + m->param_offset, m->rows * m->cols * 4);
     }
     close = (zfi_close_t){.n_slots = N_SLOTS, .n_chunks = inst->plan.n_chunks, .step = N_SLOTS, .first_step = 1};
-    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+    for (uint64_t t = 1; t <= N_SLOTS; t++)
         fill_row(t, t != 3, t == 2 ? 0 : t == 5 ? 2 : UINT32_MAX);
-        for (uint32_t p = 0; p < N_SHAPES; p++)
-            if (zfi_row(inst, t)->present[p])
-                fill_slots(p, t);
-    }
     scratch = calloc(zfi_replay_columns_scratch(inst->plan.piece_nbytes / 2), sizeof *scratch);
     visible = calloc(inst->plan.n_state_elems, 4);
     ck_assert(scratch && visible);
+}
+
+static void fill_slots(uint64_t t, uint32_t slot) {
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        if (zfi_row(inst, t)->present[p])
+            fill_slot(p, t, slot);
+}
+
+/* ... and with all slots of the window. */
+static void start(const char *config) {
+    start_rows(config);
+    ck_assert_uint_ge(inst->slots.n_pieces, inst->plan.n_chunks * N_SLOTS);
+    for (uint32_t t = 1; t <= N_SLOTS; t++)
+        fill_slots(t, t - 1);
 }
 
 static void end(void) {
@@ -80,15 +91,16 @@ static zf_status_t replay_all(void) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < inst->plan.n_chunks && !st; i++) {
         uint64_t base = inst->plan.chunks[i].state_base;
-        zfi_replay_target_t target = {inst->hs.w + base,
-                                      zfi_moment_at(inst, inst->hs.m, base),
-                                      zfi_moment_at(inst, inst->hs.v, base),
-                                      visible + 4 * base,
-                                      scratch,
-                                      0};
+        zfi_replay_target_t target = {.w = inst->hs.w + base,
+                                      .m = zfi_moment_at(inst, inst->hs.m, base),
+                                      .v = zfi_moment_at(inst, inst->hs.v, base),
+                                      .visible = visible + 4 * base,
+                                      .scratch = scratch,
+                                      .sum1 = inst->hs.sum1 + base,
+                                      .sum2 = inst->hs.sum2 + base};
         st = zfi_replay_chunk(inst, &close, i, &target);
     }
-    if (!st)
+    if (!st && !close.is_sums_only)
         zfi_replay_count(inst, &close);
     return st;
 }
@@ -187,6 +199,72 @@ START_TEST(mean_mode) {
 }
 END_TEST
 
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+/* The window's steps one by one, as the engine closes them: slot 0 of table 0 holds the step's gradient. */
+static void add_steps(void) {
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        fill_slots(t, 0);
+        close.step = t;
+        close.n_slots = (uint32_t)t;
+        close.takes_slot = 1;
+        close.is_sums_only = t < N_SLOTS;
+        ck_assert_int_eq(replay_all(), ZF_OK);
+    }
+}
+
+/* Parameter p by plain loops: sums over the steps that count, then as many updates with each step's rate. */
+static void update_by_sums(uint32_t p) {
+    static float sum1[2048], sum2[2048];
+    zt_serial_t *to = &rig.params[p].serial;
+    float c = 0;
+    uint32_t n = 0;
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        const zfi_step_row_t *row = zfi_row(inst, t);
+        if (!row->scalars.applied || !row->present[p])
+            continue;
+        zt_rig_fill_grad(&rig, p, t);
+        for (size_t e = 0; e < rig.params[p].n_elems; e++) {
+            float g = rig.params[p].grad_values[e] * row->scalars.s;
+            sum1[e] = c > 0 ? sum1[e] + g : g;
+            sum2[e] = c > 0 ? fmaf(g, g, sum2[e]) : g * g;
+        }
+        c++;
+    }
+    for (uint64_t t = 1; t <= N_SLOTS; t++) {
+        const zfi_step_row_t *row = zfi_row(inst, t);
+        zfi_scalars_t k;
+        if (!row->scalars.applied || !row->present[p])
+            continue;
+        k = zfi_rule_scalars(ZFI_RULE_ADAMW, &row->hyper[shapes[p].group], 1.0f, ++n);
+        for (size_t e = 0; e < rig.params[p].n_elems; e++) {
+            to->m[e] = fmaf(k.b1, to->m[e], k.one_minus_b1 * (sum1[e] / c));
+            to->v[e] = fmaf(k.b2, to->v[e], k.one_minus_b2 * (sum2[e] / c));
+            to->w[e] = fmaf(k.neg_step, to->m[e] / fmaf(sqrtf(to->v[e]), k.inv_sqrt_bc2, k.eps), to->w[e] * k.decay);
+        }
+    }
+    to->n_updates = n;
+}
+
+#define MOMENTS ONE_COHORT "deferred = moments\n"
+
+START_TEST(moments_mode) { /* sums hold garbage before: the first gradient that counts starts them */
+    n_slots = 1;
+    start_rows(MOMENTS);
+    for (uint64_t i = 0; i < inst->plan.n_state_elems; i++)
+        inst->hs.sum1[i] = inst->hs.sum2[i] = 1e30f;
+    add_steps();
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        update_by_sums(p);
+        check_equal(p);
+        ck_assert_uint_eq(inst->hs.n[inst->params[p].first_matrix], rig.params[p].serial.n_updates);
+    }
+    ck_assert_uint_eq(rig.params[0].serial.n_updates, 3);
+    ck_assert_uint_eq(atomic_load(&inst->count.replay_elems), 24 * 30 * 3 + 31 * 4 + 12 * 50 * 3);
+    end();
+}
+END_TEST
+
 START_TEST(a_weight_overflows) {
     start(ONE_COHORT);
     for (uint64_t t = 1; t <= N_SLOTS; t++)
@@ -202,4 +280,4 @@ START_TEST(a_weight_overflows) {
 }
 END_TEST
 
-ZT_MAIN("replay", replay_mode, warm_up_in_mean_mode_is_replay, mean_mode, a_weight_overflows)
+ZT_MAIN("replay", replay_mode, warm_up_in_mean_mode_is_replay, mean_mode, moments_mode, a_weight_overflows)

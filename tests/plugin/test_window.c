@@ -182,6 +182,112 @@ START_TEST(clocks_and_pool) {
 }
 END_TEST
 
+/* ---- moments mode ------------------------------------------------------------------------------------------------ */
+
+/* No piece is in two tables, and the free ring holds every other one once. */
+static void check_pieces(void) {
+    uint8_t *seen = calloc(inst->slots.n_pieces, 1);
+    const zfi_slots_t *slots = &inst->slots;
+    ck_assert(seen != NULL);
+    for (uint64_t i = slots->free_head; i < slots->free_tail; i++) {
+        int32_t piece = slots->free[i % slots->n_pieces].piece;
+        ck_assert_msg(!seen[piece], "piece %d is free twice", piece);
+        seen[piece] = 1;
+    }
+    for (uint32_t i = 0; i < inst->plan.n_chunks; i++) {
+        uint32_t c = inst->plan.matrices[inst->plan.segments[inst->plan.chunks[i].first_segment].matrix].cohort;
+        const int32_t *table = zfi_slot_table(inst, i, inst->window_table[c]);
+        for (uint32_t k = 0; k < inst->config.update_interval; k++) {
+            ck_assert_msg(table[k] == ZFI_NO_PIECE || !seen[table[k]], "piece %d is free and in an open table",
+                          table[k]);
+            if (table[k] != ZFI_NO_PIECE)
+                seen[table[k]] = 1;
+        }
+    }
+    free(seen);
+}
+
+static void check_sums(const zfi_close_t *close) { /* two pieces of its own for every chunk */
+    const zfi_cohort_plan_t *cohort = &inst->plan.cohorts[close->cohort];
+    for (uint32_t i = cohort->first_chunk; i < cohort->first_chunk + cohort->n_chunks; i++) {
+        const int32_t *table = zfi_slot_table(inst, i, close->table);
+        ck_assert(table[0] >= 0 && table[1] >= 0 && table[0] != table[1]);
+    }
+}
+
+static void close_or_add(const model_t *model, uint32_t c, uint64_t t, int is_flush) {
+    zfi_close_t close;
+    uint64_t job = inst->next_job, publish = inst->next_publish;
+    int is_on_device = zfi_sums_on_device(inst) && t > model->w, closes = is_flush || model_closes(model, c, t);
+    if (is_on_device && closes)
+        inst->cohort_sums[c] = ++inst->n_sums; /* as step.c does */
+    if (closes)
+        zfi_window_close(inst, c, t, is_flush, &close);
+    else if (zfi_sums_on_host(inst))
+        zfi_window_add(inst, c, t, &close);
+    else
+        return;
+    ck_assert(close.first_job == job && close.first_publish == publish && close.n_slots == t + 1 - close.first_step);
+    ck_assert_uint_eq(inst->next_publish, closes ? publish + close.n_chunks : publish);
+    ck_assert_int_eq(close.is_sums_only, !closes);
+    ck_assert_int_eq(close.takes_slot, zfi_sums_on_host(inst) && t > model->w && !is_flush);
+    ck_assert_uint_eq(close.sums, is_on_device ? inst->n_sums : 0);
+    if (is_on_device)
+        check_sums(&close);
+}
+
+static void deliver(uint64_t seed) { /* as deliver.c does */
+    for (uint32_t i = 0; i < inst->plan.n_chunks; i++) {
+        uint64_t needs = 0;
+        if (zfi_sums_on_device(inst) && !zfi_is_warm_up(inst, inst->t + 1))
+            continue;
+        if (zt_hash(seed + i) % 8)
+            ck_assert_int_eq(zfi_window_slot(inst, i, &needs), ZF_OK);
+    }
+    check_pieces();
+}
+
+static void run_moments(uint64_t seed, const char *accumulate_on) {
+    char text[200];
+    uint64_t r = zt_hash(seed);
+    model_t model = {.w = 1 + r % 4, .s = 2 + (r >> 8) % 6, .is_staggered = (r >> 16) % 3 != 0};
+    snprintf(text, sizeof text,
+             "[zenflow]\nupdate_interval = %u\nstagger = %s\nfull_warm_up_rounds = %u\ndeferred = moments\n"
+             "accumulate_on = %s\n",
+             (unsigned)model.s, model.is_staggered ? "true" : "false", (unsigned)model.w, accumulate_on);
+    model.base = model.w;
+    inst = zt_bare_create(&rig, text);
+    for (uint64_t t = 1; t <= N_STEPS; t++) {
+        deliver(r + t * 1000);
+        for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
+            close_or_add(&model, c, t, 0);
+        inst->t = t;
+        zfi_window_prepare(inst);
+        check_pieces();
+        if (zt_hash(r + t) % 9)
+            continue;
+        if (zt_hash(r + t) % 2)
+            deliver(r + t * 1000 + 500); /* the coming step has gradients already */
+        for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
+            close_or_add(&model, c, t, 1);
+        zfi_window_restart(inst);
+        model.base = t >= model.w ? t : model.base;
+        check_pieces();
+    }
+    ck_assert_uint_le(atomic_load(&inst->count.slots_peak), inst->slots.n_pieces);
+    zt_bare_destroy(inst);
+}
+
+START_TEST(pool_of_moments) {
+    zt_rig_start(&rig, shapes, sizeof shapes / sizeof *shapes);
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        run_moments(seed, "host");
+        run_moments(seed, "device");
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(first_windows) { /* in numbers: W = 2, S = 3 */
     static const int closes[3][12] = {{1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1},
                                       {1, 1, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0},
@@ -216,4 +322,4 @@ START_TEST(epochs) {
 }
 END_TEST
 
-ZT_MAIN("window", clocks_and_pool, first_windows, epochs)
+ZT_MAIN("window", clocks_and_pool, pool_of_moments, first_windows, epochs)

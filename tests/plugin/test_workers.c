@@ -150,12 +150,51 @@ START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
 }
 END_TEST
 
+START_TEST(sums_wait_for_their_rounding_and_pieces) {
+    zfi_close_t close;
+    zt_rig_start(&rig, shapes, 1);
+    inst = zt_bare_create(&rig, "[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
+                                "update_interval = 2\nstagger = false\n");
+    ck_assert_int_eq(zfi_queue_create(&inst->down_stream, "down", NULL), ZF_OK);
+    inst->window_first[0] = 2;
+    inst->cohort_sums[0] = inst->n_sums = 1;
+    zfi_row(inst, 2)->present[0] = 1;
+    zfi_window_close(inst, 0, 3, 0, &close);
+    close.needs_job = 5;
+    for (uint64_t i = 0; i < inst->plan.n_state_elems; i++) {
+        inst->dev.sum1[i] = 1.0f;
+        inst->dev.sum2[i] = 2.0f;
+    }
+    ck_assert_int_eq(zfi_transfer_sums(inst, &close), ZF_OK);
+    zfi_timeline_signal(&inst->jobs, 5);
+    usleep(A_WHILE_US);
+    ck_assert_uint_eq(zfi_timeline_now(&inst->sums), 0); /* not rounded */
+    zfi_timeline_signal(&inst->rounded, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&inst->sums, 1, a_minute, NULL), ZF_OK);
+    ck_assert_uint_eq(atomic_load(&inst->count.down_grad_nbytes), 2 * sizeof before);
+    for (int k = 0; k < 2; k++)
+        ck_assert(*(const float *)(const void *)zfi_piece(inst, zfi_slot_table(inst, 0, close.table)[k]) ==
+                  (float)(k + 1));
+    close.sums = 2;
+    close.needs_job = 6;
+    ck_assert_int_eq(zfi_transfer_sums(inst, &close), ZF_OK);
+    zfi_timeline_signal(&inst->rounded, 2);
+    usleep(A_WHILE_US);
+    ck_assert_uint_eq(zfi_timeline_now(&inst->sums), 1); /* the pieces are still being read */
+    zfi_timeline_signal(&inst->jobs, 6);
+    ck_assert_int_eq(zfi_timeline_wait(&inst->sums, 2, a_minute, NULL), ZF_OK);
+    zfi_queue_destroy(inst->down_stream);
+    zt_bare_destroy(inst);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(a_published_chunk_waits_for_its_place) {
     zfi_close_t close;
     zt_rig_start(&rig, shapes, 1);
     inst = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n");
     ck_assert_int_eq(zfi_queue_create(&inst->up_stream, "up", NULL), ZF_OK);
-    inst->next_job = ZFI_RING_CHUNKS;
+    inst->next_job = inst->next_publish = ZFI_RING_CHUNKS;
     zfi_window_close(inst, 0, 1, 0, &close);
     ck_assert_int_eq(zfi_transfer_publish(inst, &close), ZF_OK);
     zt_bare_pass(&inst->publish_due);
@@ -174,4 +213,4 @@ END_TEST
 
 ZT_MAIN("workers", waits_for_slots, waits_for_entering_state_to_be_read, waits_for_the_window_before,
         waits_for_the_ring, stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over,
-        a_published_chunk_waits_for_its_place)
+        sums_wait_for_their_rounding_and_pieces, a_published_chunk_waits_for_its_place)

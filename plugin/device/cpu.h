@@ -1,0 +1,15 @@
+/* plugin/device/cpu.h - what the files of the CPU backend share. */
+#ifndef ZFI_DEVICE_CPU_H
+#define ZFI_DEVICE_CPU_H
+
+#include "device/device.h"
+
+/* Pushes a program on inst->stream. */
+zf_status_t zfi_cpu_push(zf_instance_t *inst, zfi_queue_fn fn, const void *args, size_t nbytes);
+
+/* device.h: sum, round_sums, read_sums. */
+zf_status_t zfi_cpu_sum(zf_instance_t *inst, uint64_t t);
+zf_status_t zfi_cpu_round_sums(zf_instance_t *inst, uint32_t cohort, uint64_t number);
+void zfi_cpu_read_sums(const zf_instance_t *inst, uint32_t chunk, void *out_sum1, void *out_sum2);
+
+#endif
