@@ -321,13 +321,6 @@ static void replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted) {
 
 /* ---- "Step t": 6 to 9, "When windows close" ---------------------------------------------------------------------- */
 
-static int is_closing(const zo_t *o, uint32_t cohort) {
-    uint64_t interval = o->config.update_interval;
-    uint64_t first = o->base + (o->config.is_staggered ? cohort + 1 : interval);
-
-    return o->t <= o->config.warm_up || (o->t >= first && (o->t - first) % interval == 0);
-}
-
 static void publish_due(zo_t *o, zo_matrix_t *x) {
     if (x->is_publish_due)
         show_deferred(o, x, o->params[x->param].published);
@@ -349,10 +342,10 @@ static int is_choice_due(const zo_t *o, uint32_t cohort) {
     if (o->t <= o->config.warm_up)
         return o->t == o->config.warm_up;
     if (o->config.strategy == ZO_SELECT_EPOCH)
-        return is_closing(o, cohort) && o->epoch_end > o->last_choice[cohort];
+        return o->closes[cohort] && o->epoch_end > o->last_choice[cohort];
     if (interval == 0)
         interval = 4 * o->config.update_interval;
-    return is_closing(o, cohort) && o->t - o->last_choice[cohort] >= interval;
+    return o->closes[cohort] && o->t - o->last_choice[cohort] >= interval;
 }
 
 /* The k channels with the largest importance, ties by lower index. The caller frees it. */
@@ -516,21 +509,26 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
+    zo_decide_closes(o);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
         int is_present = o->params[x->param].was_present;
 
         if (is_present && r->is_applied)
             take_record(o, x, args->unscale * r->clip_factor);
+        zo_note_activity(o, x, is_present && r->is_applied);
         if (is_present)
             add_slot(o, x, args->groups, r); /* 3 */
         enter_channels(o, x);                /* 4 */
         if (is_present && r->is_applied)
             run_ahead(o, x, args->groups, r); /* 5 */
         publish_due(o, x);                    /* 6 */
-        if (is_closing(o, x->cohort))
+        if (o->closes[x->cohort])
             close_window(o, x); /* 7 */
     }
+    for (uint32_t j = 0; j < o->n_cohorts; j++)
+        if (o->closes[j])
+            o->opened[j] = o->t;
     if (o->t == o->config.warm_up)
         count_records(o, r);
     choose_due(o); /* 8 */
@@ -589,6 +587,8 @@ void zo_flush(zo_t *o) {
     }
     if (o->t >= o->config.warm_up)
         o->base = o->t;
+    for (uint32_t j = 0; j < o->n_cohorts; j++)
+        o->opened[j] = o->t;
 }
 
 void zo_restart(zo_t *o) {

@@ -50,7 +50,10 @@ typedef struct zo_config {
     zo_element_fn element; /* ZO_CALLBACK, with its ctx */
     void *element_ctx;
     zo_moments_t moments;
-    uint32_t predict;        /* x; 0 = none; replay with AdamW or Adam */
+    uint32_t predict;     /* x; 0 = none; replay with AdamW or Adam */
+    int is_interval_auto; /* update_interval is the longest window, min_interval the shortest */
+    uint32_t min_interval;
+    double auto_ratio;
     int is_moments;          /* deferred = moments */
     int is_summed_on_device; /* ... accumulate_on = device, else host */
 } zo_config_t;

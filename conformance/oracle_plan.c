@@ -192,7 +192,8 @@ void zo_destroy(zo_t *o) {
         return;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-        void *arrays[] = {x->is_selected, x->is_entering, x->n, x->device_n, x->importance, x->record, x->slots};
+        void *arrays[] = {x->is_selected, x->is_entering, x->n,        x->device_n, x->importance,
+                          x->record,      x->slots,       x->deferred, x->selected};
 
         zo_drop_slots(x);
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++)

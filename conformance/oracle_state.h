@@ -20,6 +20,7 @@ typedef struct zo_matrix {
     uint8_t *is_selected, *is_entering; /* [channels] */
     uint32_t *n, *device_n;             /* [channels] */
     double *importance, *record;        /* [channels] */
+    double *deferred, *selected;        /* [t] sums of record t over channels not in Sel, and in Sel */
     zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
     int is_publish_due;
@@ -43,6 +44,8 @@ struct zo {
     uint64_t t, base, epoch_end;
     uint64_t steps_before; /* of the schedules before this one */
     uint64_t last_choice[ZO_MAX_SLOTS];
+    uint64_t opened[ZO_MAX_SLOTS]; /* the step before the open window's first */
+    int closes[ZO_MAX_SLOTS];      /* at this step */
 };
 
 /* Of one update. */
@@ -63,6 +66,10 @@ uint32_t zo_random32(uint64_t step, uint64_t index);
 void zo_update_by_means(float *w, float *m, float *v, float g1, float g2, const zo_scalars_t *k); /* of g, of g*g */
 double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
+
+/* oracle_windows.c */
+void zo_decide_closes(zo_t *o);
+void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record);
 
 /* oracle_plan.c */
 void *zo_zeros(uint64_t n, size_t size);

@@ -326,6 +326,18 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
         report_unknown_section(r, where, 0, copy);
 }
 
+static void take_interval(reading_t *r) {
+    int longest = zfi_key_find("zenflow", "max_update_interval"),
+        shortest = zfi_key_find("zenflow", "min_update_interval");
+    zfi_config_t *config = &r->config;
+    config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO;
+    config->update_interval = config->is_interval_auto ? config->max_update_interval : config->given_update_interval;
+    if (config->min_update_interval > config->max_update_interval)
+        add_problem(r, r->where, r->given_line[r->is_given[shortest] ? shortest : longest],
+                    "[zenflow] min_update_interval = %lu is more than max_update_interval = %lu",
+                    (unsigned long)config->min_update_interval, (unsigned long)config->max_update_interval);
+}
+
 /* Values that are right alone and wrong together; and the one default that depends on another key. */
 static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag"), predict = zfi_key_find("zenflow", "predict");
@@ -333,6 +345,7 @@ static void take_together(reading_t *r) {
         add_problem(r, r->where, r->given_line[predict],
                     "[zenflow] predict needs deferred = replay: another window does not end with the last step's "
                     "update; set predict = 0");
+    take_interval(r);
     if (r->config.overlap_step)
         return;
     if (r->is_given[lag] && r->config.publish_lag != 0)

@@ -16,18 +16,24 @@ enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_AUTO = 65 };
+enum { ZFI_UPDATE_INTERVAL_AUTO = 0 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    double topk_ratio;            /* [0, 1] or auto, default 0.1: share of channels that run ahead on the device */
-    double energy;                /* (0, 1], default 0.9: topk_ratio auto only */
-    double max_topk_ratio;        /* (0, 1], default 0.2: topk_ratio auto only */
-    int32_t select_strategy;      /* step | epoch | auto, default step: when channels are chosen anew */
-    double reselect_below;        /* (0, 1], default 0.8: strategy auto only */
-    double max_swap_ratio;        /* (0, 1], default 1: share of the selected that one choice exchanges */
-    uint32_t select_interval;     /* 1..1000000 or auto, default 16: steps between choices of a cohort */
-    uint32_t update_interval;     /* 1..64, default 4: S, steps per window */
+    double topk_ratio;              /* [0, 1] or auto, default 0.1: share of channels that run ahead on the device */
+    double energy;                  /* (0, 1], default 0.9: topk_ratio auto only */
+    double max_topk_ratio;          /* (0, 1], default 0.2: topk_ratio auto only */
+    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
+    double reselect_below;          /* (0, 1], default 0.8: strategy auto only */
+    double max_swap_ratio;          /* (0, 1], default 1: share of the selected that one choice exchanges */
+    uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
+    uint32_t given_update_interval; /* 1..64 or auto, default 4: steps per window; of it follow the next two */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest */
+    int is_interval_auto;
+    uint32_t min_update_interval; /* 1..64, default 2: auto only; and max >= min */
+    uint32_t max_update_interval; /* 1..64, default 16: auto only */
+    double auto_ratio;            /* (0, 1], default 0.5: auto only */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
     uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */

@@ -21,6 +21,7 @@ static const zfi_choice_t strategies[] = {
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {
     {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
 static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
@@ -63,8 +64,18 @@ static const zfi_key_t keys[] = {
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
      "auto: "
      "4 windows."},
-    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(update_interval), 1, 64, 0, NULL, "auto", "1..64", "4",
-     "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient."},
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, NULL,
+     "1..64 | auto", "4",
+     "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
+     "auto: "
+     "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "
+     "step."},
+    {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, NULL, "1..64", "2",
+     "update_interval = auto only: shortest window; what it decides from is two steps old, so below 3 is 3."},
+    {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, NULL, "1..64", "16",
+     "update_interval = auto only: longest window; slots are planned for it, so deferred = moments suits it best."},
+    {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.5",
+     "update_interval = auto only: share of a cohort's matrices whose deferred channels must have caught up."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
      "50", "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
@@ -112,10 +123,7 @@ static const struct planned {
     {"shard", NULL},
     {"device", NULL},
     {"trace", NULL},
-    {"zenflow", "auto_ratio"},
     {"zenflow", "offload"},
-    {"zenflow", "min_update_interval"},
-    {"zenflow", "max_update_interval"},
 };
 
 static const char *const trainers[] = {"lr",

@@ -9,7 +9,7 @@
 
 #include "config.h"
 
-enum { ZFI_N_KEYS = 23 };
+enum { ZFI_N_KEYS = 26 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE } zfi_key_type_t;
 

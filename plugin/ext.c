@@ -36,6 +36,7 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
         .steps_applied = applied,
         .steps_skipped = skipped,
         .window_closes = atomic_load(&count->window_closes),
+        .closes_by_data = atomic_load(&count->closes_by_data),
         .reselects = atomic_load(&count->reselects),
         .channels_entered = atomic_load(&count->channels_entered),
         .channels_left = atomic_load(&count->channels_left),

@@ -65,7 +65,7 @@ static void list_timelines(zf_instance_t *inst, zfi_timeline_t **out) {
                                             &inst->jobs,     &inst->up,       &inst->merged,      &inst->chosen,
                                             &inst->host_sel, &inst->enter_up, &inst->enter_done,  &inst->entered,
                                             &inst->control,  &inst->stepped,  &inst->publish_due, &inst->enter_due,
-                                            &inst->summed,   &inst->rounded,  &inst->sums};
+                                            &inst->summed,   &inst->rounded,  &inst->sums,        &inst->decided};
     memcpy(out, all, sizeof all);
 }
 
@@ -73,7 +73,7 @@ void zfi_timelines_init(zf_instance_t *inst) {
     static const char *const names[ZFI_N_TIMELINES] = {"shipped",    "batches", "finished", "down",     "jobs",
                                                        "up",         "merged",  "chosen",   "host_sel", "enter_up",
                                                        "enter_done", "entered", "control",  "stepped",  "publish_due",
-                                                       "enter_due",  "summed",  "rounded",  "sums"};
+                                                       "enter_due",  "summed",  "rounded",  "sums",     "decided"};
     zfi_timeline_t *all[ZFI_N_TIMELINES];
     list_timelines(inst, all);
     for (int i = 0; i < ZFI_N_TIMELINES; i++)

@@ -28,6 +28,8 @@
  *   summed      step t                     device    moments mode summed there: its gradients are in the sums
  *   rounded     transfer of sums           device    ... a window's sums are ready to travel
  *   sums        transfer of sums           down      ... and in host memory: the device may write them again
+ *   decided     step t                     control   automatic interval: which windows may close at t; a hook waits for
+ *                                                    it, which is made from records <= t-2
  *
  * A publication is a chunk job that publishes: all of them but those which only add a slot to sums.
  *
@@ -60,6 +62,7 @@ enum {
     ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
     ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
     ZFI_RECORD_DEPTH = 4,       /* importance records in host memory */
+    ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_RING_CHUNKS = 8,        /* published chunks in the device's ring */
@@ -107,6 +110,7 @@ typedef struct zfi_step_row {
     uint64_t *cohort_first; /* [n_cohorts] first step of the open window */
     uint64_t *cohort_sums;  /* [n_cohorts] newest transfer of the device's sums, which this step may overwrite */
     uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
+    uint8_t *closes;        /* [n_cohorts] the window closes at this step */
     int has_choice;
     uint64_t end_job; /* jobs <= this are of closes <= t */
     uint32_t n_present;
@@ -193,10 +197,13 @@ typedef struct zfi_selection {
     uint8_t *mask;                                 /* [n_channels] */
     uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
     uint32_t *n_enter;                             /* [n_matrices] */
-    uint64_t *order;      /* [3 x max channels] scratch of the choice: ranked channels and a mask */
-    uint64_t enter_block; /* blocks produced so far */
-    uint64_t last_choice; /* step of the newest choice of any cohort */
-    float *staging;       /* [ZFI_ENTER_BLOCKS][zfi_enter_arrays()][ZFI_ENTER_ELEMS] host side */
+    uint64_t *order;                 /* [3 x max channels] scratch of the choice: ranked channels and a mask */
+    uint64_t enter_block;            /* blocks produced so far */
+    uint64_t last_choice;            /* step of the newest choice of any cohort */
+    double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
+    uint64_t *choice_step;           /* [n_cohorts] ... q */
+    uint8_t *ready[ZFI_READY_DEPTH]; /* [n_cohorts] ... whether a window may close at step t % depth; read by hooks */
+    float *staging;                  /* [ZFI_ENTER_BLOCKS][zfi_enter_arrays()][ZFI_ENTER_ELEMS] host side */
 } zfi_selection_t;
 
 /* What lives on the device. */
@@ -221,12 +228,12 @@ typedef struct zfi_device_state {
 
 typedef struct zfi_counters {
     _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
-    _Atomic uint64_t lost_overlap_nbytes, steps_applied, steps_skipped, window_closes, reselects;
+    _Atomic uint64_t lost_overlap_nbytes, steps_applied, steps_skipped, window_closes, closes_by_data, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
     _Atomic uint64_t replay_ns, replay_elems, overwritten_elems, steps, slots_peak;
 } zfi_counters_t;
 
-enum { ZFI_N_TIMELINES = 19 };
+enum { ZFI_N_TIMELINES = 20 };
 enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
 
 struct zfi_device_ops;
@@ -254,7 +261,7 @@ struct zf_instance {
     zf_error_t poison;
 
     zfi_timeline_t shipped, batches, finished, down, jobs, up, merged, chosen, host_sel, enter_up, enter_done, entered,
-        control, stepped, publish_due, enter_due, summed, rounded, sums;
+        control, stepped, publish_due, enter_due, summed, rounded, sums, decided;
     zfi_queue_t *own_stream, *down_stream, *up_stream, *control_stream;
     zfi_queue_t *stream; /* device stream of the newest hook */
     zfi_queue_t

@@ -37,6 +37,7 @@ static void lay_out_rows(zf_instance_t *inst, zfi_arena_t *arena) {
         row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
         row->cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_sums);
         row->chooses = zfi_arena_take(arena, n_cohorts, 1);
+        row->closes = zfi_arena_take(arena, n_cohorts, 1);
     }
 }
 
@@ -53,6 +54,13 @@ static void lay_out_selection(zf_instance_t *inst, zfi_arena_t *arena) {
     sel->enter_n = zfi_arena_take(arena, zfi_is_mean(inst) ? plan->n_index : 0, sizeof *sel->enter_n);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
     sel->order = zfi_arena_take(arena, max_channels(plan), 3 * sizeof *sel->order);
+    if (inst->config.is_interval_auto) {
+        sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
+        sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
+        sel->choice_step = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->choice_step);
+        for (int i = 0; i < ZFI_READY_DEPTH; i++)
+            sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
+    }
     sel->staging = zfi_arena_take(arena, ZFI_ENTER_BLOCKS * zfi_enter_arrays(inst) * ZFI_ENTER_ELEMS, sizeof(float));
 }
 

@@ -378,7 +378,13 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         if (nbytes > plan->publish_piece_nbytes)
             plan->publish_piece_nbytes = nbytes;
     }
-    if (config->deferred == ZFI_DEFERRED_MOMENTS)
+    if (config->is_interval_auto)
+        plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
+    if (config->is_interval_auto && config->deferred != ZFI_DEFERRED_MOMENTS) {
+        plan->n_slot_pieces =
+            (config->update_interval + 1u) * plan->n_chunks; /* all windows full, one being replayed */
+        plan->slots_peak = plan->slots_mean = config->update_interval + 1.0;
+    } else if (config->deferred == ZFI_DEFERRED_MOMENTS)
         size_pool_of_moments(plan);
     else
         size_pool(plan, config->update_interval);

@@ -67,7 +67,7 @@ typedef struct zfi_plan {
     uint32_t piece_nbytes;                   /* of a slot pool piece */
     uint32_t piece_stride;                   /* from one piece to the next: off powers of two, which share cache sets */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
-    uint32_t max_close_chunks;               /* most chunks of one cohort */
+    uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
     uint64_t n_elems;                        /* trainable, without padding */
     uint64_t n_state_elems;                  /* with padding */
     uint64_t n_sel_elems, n_sel_grad_nbytes; /* topk_ratio = auto: the most that the budget allows */

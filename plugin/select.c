@@ -8,6 +8,7 @@
 
 #include "choose.h"
 #include "fault.h"
+#include "interval.h"
 
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */
 
@@ -204,6 +205,9 @@ static void run_step(void *raw) {
     zfi_step_row_t *row = zfi_row(inst, args->t);
     int record_first = args->t == inst->config.full_warm_up_rounds;
     zfi_fp_mode_ieee();
+    if (zfi_wait(inst, &inst->down, row->t, NULL))
+        return;
+    zfi_interval_take(inst, row);
     if (record_first && add_record(inst, row))
         return;
     if (row->has_choice && run_choice(inst, row))

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "hooks.h"
 #include "instance.h"
+#include "interval.h"
 #include "offload/transfer.h"
 #include "offload/workers.h"
 #include "select.h"
@@ -182,7 +183,7 @@ static zf_status_t push_sums(zf_instance_t *inst, uint64_t t) {
         return ZF_OK;
     st = inst->device->sum(inst, t);
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st && !zfi_is_warm_up(inst, t); c++)
-        if (inst->plan.cohorts[c].n_chunks && zfi_window_closes(inst, c, t))
+        if (inst->plan.cohorts[c].n_chunks && zfi_row(inst, t)->closes[c])
             st = zfi_push_round_sums(inst, c);
     return st;
 }
@@ -217,7 +218,9 @@ static zf_status_t push_close(zf_instance_t *inst, uint32_t cohort, uint64_t t) 
 
 static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
     zfi_step_row_t *row = zfi_row(inst, t);
-    zf_status_t st = zfi_deliver_finish(inst);
+    zf_status_t st = zfi_interval_decide(inst, row);
+    if (!st)
+        st = zfi_deliver_finish(inst);
     if (!st)
         st = inst->device->finish(inst, t);
     if (!st)
@@ -231,7 +234,7 @@ static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
     if (!st)
         st = push_due(inst);
     for (uint32_t c = 0; c < inst->plan.n_cohorts && !st; c++)
-        st = zfi_window_closes(inst, c, t) ? push_close(inst, c, t) : push_add(inst, c, t);
+        st = row->closes[c] ? push_close(inst, c, t) : push_add(inst, c, t);
     row->end_job = inst->next_job;
     if (!st)
         st = zfi_select_push(inst, t);

@@ -1,6 +1,8 @@
 /* plugin/window.c - the clocks and the slot pool (contract in window.h). */
 #include "window.h"
 
+#include "interval.h"
+
 #include <string.h>
 
 static void clear_table(zf_instance_t *inst, uint32_t cohort) {
@@ -209,4 +211,5 @@ void zfi_window_restart(zf_instance_t *inst) {
     place_slots(inst, row);
     if (inst->t >= inst->config.full_warm_up_rounds)
         inst->clock_base = inst->t;
+    zfi_interval_restart(inst);
 }

@@ -22,7 +22,8 @@ void zfi_window_prepare(zf_instance_t *inst);
  * before it is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
 zf_status_t zfi_window_slot(zf_instance_t *inst, uint32_t chunk, uint64_t *needs_job);
 
-/* [hook] Whether a cohort's window closes at step t, and whether it then chooses. */
+/* [hook] Whether a cohort's window closes at step t by the clock (interval.h decides where that is automatic), and
+ * whether it then chooses. */
 int zfi_window_closes(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 int zfi_window_chooses(const zf_instance_t *inst, uint32_t cohort, uint64_t t);
 

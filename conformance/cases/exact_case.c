@@ -67,6 +67,14 @@ static void draw_deferred(zx_case_t *c) {
     c->config.is_summed_on_device = zx_chance(r, 50);
 }
 
+static void draw_interval(zx_case_t *c) {
+    zx_rng_t *r = &c->rng;
+
+    c->config.is_interval_auto = zx_chance(r, 25);
+    c->config.min_interval = zx_between(r, 1, c->config.update_interval);
+    c->config.auto_ratio = zx_chance(r, 30) ? 1.0 : zx_uniform(r, 0.05, 1.0);
+}
+
 static void draw_config(zx_case_t *c) {
     static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
@@ -94,6 +102,7 @@ static void draw_config(zx_case_t *c) {
     if (zx_chance(r, 40))
         c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
     draw_deferred(c);
+    draw_interval(c);
     c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
@@ -107,6 +116,7 @@ static void obey_law(zx_case_t *c) {
     } else if (c->law == 1) {
         c->config.update_interval = 1;
         c->config.publish_lag = 0;
+        c->config.is_interval_auto = 0;
     }
     if (c->law == 1 && c->config.update_interval == 1 && c->config.publish_lag == 0)
         c->config.deferred_lr_scale = 1.0;
@@ -130,7 +140,7 @@ static void write_config(zx_case_t *c) {
     const zo_config_t *g = &c->config;
     char deferred[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
-    char interval[16] = "auto", topk[32] = "auto";
+    char interval[16] = "auto", topk[32] = "auto", windows[128];
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
     char predict[24] = "auto";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
@@ -139,6 +149,11 @@ static void write_config(zx_case_t *c) {
         snprintf(topk, sizeof topk, "%.17g", g->topk_ratio);
     if (g->select_interval)
         snprintf(interval, sizeof interval, "%u", g->select_interval);
+    snprintf(windows, sizeof windows, "update_interval = %u\n", g->update_interval);
+    if (g->is_interval_auto)
+        snprintf(windows, sizeof windows,
+                 "update_interval = auto\nmax_update_interval = %u\nmin_update_interval = %u\nauto_ratio = %.17g\n",
+                 g->update_interval, g->min_interval, g->auto_ratio);
     if (g->is_mean)
         snprintf(deferred, sizeof deferred, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
     if (g->is_moments)
@@ -149,12 +164,12 @@ static void write_config(zx_case_t *c) {
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
-             "max_swap_ratio = %.17g\nselect_interval = %s\nupdate_interval = %u\n"
+             "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\nstagger = %s\n%spredict = %s\n"
              "[host]\nmoments_dtype = %s\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, g->update_interval, g->warm_up,
+             interval, windows, g->warm_up,
              is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
              g->is_staggered ? "true" : "false", deferred, predict, moments[g->moments], c->threads, affinity,
              c->max_steps_ahead);

@@ -442,6 +442,32 @@ START_TEST(selected_channels_and_moments) {
 }
 END_TEST
 
+/* W = 1, S = 6, one cohort, two channels of which the second is chosen at step 1. Records of it are 4; those of the
+ * other add up to 4 with record 3, which the decision for step 5 is the first to know: closes at 5. */
+START_TEST(windows_close_by_data) {
+    static const float w[2] = {1, 1}, g1[2] = {0, 4}, g2[2] = {2, 4}, none[2] = {0, 4};
+    zo_decl_t d = matrix(1, 2, w);
+    zo_config_t c = config(6, 0, 0);
+    uint32_t n[2];
+    zo_state_t state = {.n = n};
+    static const uint32_t closed[14] = {0, 1, 1, 1, 1, 5, 5, 5, 5, 5, 5, 11, 11, 11};
+    zo_t *o;
+
+    c.topk_ratio = 0.5;
+    c.select_interval = 100;
+    c.is_interval_auto = 1;
+    c.min_interval = 2;
+    c.auto_ratio = 1.0;
+    o = zo_create(&c, &d, 1);
+    for (int t = 1; t <= 13; t++) {
+        step_with(o, t == 1 ? g1 : t <= 3 ? g2 : none);
+        zo_read(o, 0, &state);
+        ck_assert_msg(n[0] == closed[t], "step %d: %u updates on the host", t, n[0]); /* 11: the bound */
+    }
+    zo_destroy(o);
+}
+END_TEST
+
 START_TEST(params_changed_drops_slots) {
     static const float w = 1.0f, g = 0.5f, written = 8.0f;
     zo_decl_t d = matrix(1, 1, &w);
@@ -512,6 +538,7 @@ int main(void) {
     tcase_add_test(tc, moments_of_a_window);
     tcase_add_test(tc, sums_from_the_device_are_rounded);
     tcase_add_test(tc, selected_channels_and_moments);
+    tcase_add_test(tc, windows_close_by_data);
     tcase_add_test(tc, params_changed_drops_slots);
     tcase_add_test(tc, flush_restarts_the_windows);
     suite_add_tcase(suite, tc);

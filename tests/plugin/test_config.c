@@ -252,6 +252,25 @@ START_TEST(words_for_numbers) {
 }
 END_TEST
 
+START_TEST(automatic_interval) {
+    char buf[64];
+    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 4);
+    ck_assert(parse("[zenflow]\nupdate_interval = 6\n") == ZF_OK && config.update_interval == 6);
+    ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK);
+    ck_assert(config.is_interval_auto && config.update_interval == 16 && config.min_update_interval == 2);
+    ck_assert_int_eq(
+        zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", "update_interval"), buf, sizeof buf, NULL), ZF_OK);
+    ck_assert_str_eq(buf, "auto");
+    ck_assert(parse("[zenflow]\nupdate_interval = auto\nmax_update_interval = 9\nmin_update_interval = 9\n"
+                    "auto_ratio = 1\n") == ZF_OK);
+    ck_assert(config.update_interval == 9 && config.min_update_interval == 9 && config.auto_ratio == 1.0);
+    refused("[zenflow]\nmax_update_interval = 4\nmin_update_interval = 5\n",
+            "min_update_interval = 5 is more than max_update_interval = 4");
+    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto");
+    refused("[zenflow]\nauto_ratio = 0\n", "out of range");
+}
+END_TEST
+
 START_TEST(moments) {
     ck_assert(parse("") == ZF_OK && config.accumulate_on == ZFI_ACCUMULATE_HOST);
     ck_assert(parse("[zenflow]\ndeferred = moments\naccumulate_on = device\n") == ZF_OK);
@@ -262,11 +281,7 @@ START_TEST(moments) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\nupdate_interval = auto\n",
-                                        "[zenflow]\nauto_ratio = 0.9\n",
-                                        "[zenflow]\noffload = true\n",
-                                        "[shard]\nstage = 3\n",
-                                        "[device]\n",
+    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[shard]\nstage = 3\n", "[device]\n",
                                         "[trace]\nfile = x\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         refused(texts[i], "not in this version");
@@ -513,6 +528,7 @@ int main(void) {
                                   duplicates,
                                   numbers,
                                   words_for_numbers,
+                                  automatic_interval,
                                   moments,
                                   of_later_versions,
                                   long_lines,

@@ -443,6 +443,7 @@ class Stats(C.Structure):
         ("replay_ns", C.c_uint64),
         ("replay_elems", C.c_uint64),
         ("overwritten_elems", C.c_uint64),
+        ("closes_by_data", C.c_uint64),
     ]
 
 
@@ -560,7 +561,7 @@ LAYOUT = {
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
     "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
-    "Stats": (208, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8)]),
+    "Stats": (216, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8), ("closes_by_data", 208, 8)]),
     "StatsExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
     "StateStore": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("begin", 16, 8), ("write", 24, 8), ("end", 32, 8), ("size", 40, 8), ("read", 48, 8)]),
     "StateArgs": (32, [("struct_size", 0, 4), ("flags", 4, 4), ("path", 8, 8), ("store", 16, 8), ("note", 24, 8)]),

@@ -39,6 +39,7 @@ typedef struct zf_stats { /* output struct */
     uint64_t replay_ns;    /* worker time in replays, summed over workers */
     uint64_t replay_elems; /* elements x applied slots */
     uint64_t overwritten_elems; /* visible values of selected channels that the host changed unannounced */
+    uint64_t closes_by_data;    /* of window_closes: before the bound (update_interval = auto) */
 } zf_stats_t;
 
 typedef struct zf_stats_ext {
