@@ -43,14 +43,13 @@ static zf_status_t check_overwritten(const zf_instance_t *inst, zf_error_t *err)
                      atomic_load(&inst->n_overwritten));
 }
 
-/* What an exact checkpoint does not hold yet: sums of open windows, the device's own copies, sums that close windows.
- */
+/* What an exact checkpoint does not hold yet: the sums that close windows. */
 static zf_status_t check_exact(const zf_instance_t *inst, uint32_t flags, zf_error_t *err) {
-    if ((flags & ZF_STATE_COMPACT) || !(zfi_is_moments(inst) || inst->config.is_interval_auto))
+    if ((flags & ZF_STATE_COMPACT) || !inst->config.is_interval_auto)
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state",
-                     "an exact checkpoint of %s is not in this version: save with ZF_STATE_COMPACT",
-                     zfi_is_moments(inst) ? "deferred = moments" : "update_interval = auto");
+    return zfi_error(
+        err, ZF_ERR_UNSUPPORTED_FIELD, "state",
+        "an exact checkpoint of update_interval = auto is not in this version: save with ZF_STATE_COMPACT");
 }
 
 static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,

@@ -42,7 +42,8 @@ typedef struct zfi_replacement {
     zf_instance_t *inst, *into; /* into = inst where nothing would be lost, else a twin */
     unsigned char **overlay;    /* [n_matrices] visible values that do not follow from the state; freed */
     uint32_t n_overlay;
-    void *grad; /* scratch: the largest gradient of a matrix */
+    float **copies; /* [n_overlay][3] moments mode: the device's w, m, v by the matrix's elements; freed */
+    void *grad;     /* scratch: the largest gradient of a matrix */
 } zfi_replacement_t;
 
 /* [control] params: the declarations of the new parts (taken over, also on failure), or NULL for the present ones. The

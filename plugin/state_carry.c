@@ -104,6 +104,7 @@ typedef struct ghost {
     unsigned char *slots; /* [n_slots][matrix elements] */
     size_t grad_nbytes;
     uint32_t n_slots;
+    float *sums[2]; /* [matrix elements] moments mode, else NULL */
 } ghost_t;
 
 /* Reads the values of a matrix. Checksums are of whole tensors and were checked by zfi_state_check; only the matrix's
@@ -137,6 +138,8 @@ static void ghost_free(ghost_t *ghost) {
     }
     free(inst->rows);
     free(ghost->slots);
+    free(ghost->sums[0]);
+    free(ghost->sums[1]);
 }
 
 /* One chunk per block of elements. Piece numbers count elements' blocks: chunk * n_slots + slot. */
@@ -233,6 +236,29 @@ static zf_status_t ghost_make(ghost_t *ghost, const zfi_saved_t *saved, uint32_t
     return ZF_OK;
 }
 
+/* Moments mode: the sums as a close would have read them. */
+static zf_status_t ghost_sums(ghost_t *ghost, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
+                              zf_error_t *err) {
+    static const char *const names[2] = {"sum1", "sum2"};
+    const zfi_saved_param_t *param = &saved->params[p];
+    const zfi_kernels_t *kernels = ghost->inst.kernels;
+    uint64_t n = ghost->matrix.rows * ghost->matrix.cols;
+    zf_status_t st = ZF_OK;
+    for (int k = 0; k < 2 && !st; k++) {
+        ghost->sums[k] = calloc(n, sizeof(float));
+        if (!ghost->sums[k])
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the sums of \"%s\"", ghost->param.name);
+        st = read_part(store, saved, param, zfi_saved_find(param, names[k], 0), m, ghost->sums[k], err);
+        for (uint64_t i = 0;
+             zfi_sums_on_device(&ghost->inst) && zfi_dtype_nbytes(ghost->param.grad_dtype) == 2 && i < n; i++) {
+            uint16_t bits;
+            kernels->narrow(&bits, ZFI_BF16, &ghost->sums[k][i], 1);
+            kernels->widen(&ghost->sums[k][i], &bits, ZFI_BF16, 1);
+        }
+    }
+    return st;
+}
+
 static zf_status_t ghost_read(ghost_t *ghost, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
                               zfi_flushed_t *out, zf_error_t *err) {
     const zfi_saved_param_t *param = &saved->params[p];
@@ -246,6 +272,8 @@ static zf_status_t ghost_read(ghost_t *ghost, zfi_store_t *store, const zfi_save
         st = read_part(store, saved, param, zfi_saved_find(param, "n", 0), m, out->n, err);
     if (!st && !saved->is_compact)
         st = read_part(store, saved, param, zfi_saved_find(param, "selected", 0), m, ghost->inst.sel.mask, err);
+    if (!st && zfi_is_moments(&ghost->inst) && ghost->n_slots)
+        st = ghost_sums(ghost, store, saved, p, m, err);
     for (uint32_t k = 0; k < ghost->n_slots && !st; k++)
         st = read_part(store, saved, param, zfi_saved_find(param, "slot", ghost->window.first_step + k), m,
                        ghost->slots + (uint64_t)k * n_chunks * ghost->inst.plan.piece_stride, err);
@@ -275,6 +303,10 @@ static zf_status_t ghost_replay(ghost_t *ghost, zfi_flushed_t *out, zf_error_t *
                                       .is_rehearsal = 1};
         zfi_moments_put(inst, target.m, 0, n, out->m + base);
         zfi_moments_put(inst, target.v, 0, n, out->v + base);
+        if (ghost->sums[0]) {
+            target.sum1 = ghost->sums[0] + base;
+            target.sum2 = ghost->sums[1] + base;
+        }
         st = zfi_replay_chunk(inst, &ghost->window, i, &target);
         zfi_moments_get(inst, target.m, 0, n, out->m + base);
         zfi_moments_get(inst, target.v, 0, n, out->v + base);

@@ -150,7 +150,9 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
     const zfi_saved_param_t *param = &saved->params[p];
     const zfi_matrix_t *matrix = &param->matrices[m];
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort];
-    int has_choice = t >= saved->config.full_warm_up_rounds;
+    static const char *const of_moments[5] = {"sum1", "sum2", "device_w", "device_m", "device_v"};
+    int has_choice = t >= saved->config.full_warm_up_rounds, has_sums = 0;
+    int is_moments = saved->config.deferred == ZFI_DEFERRED_MOMENTS && saved->config.update_interval > 1;
     if (holds_matrix(zfi_saved_find(param, "selected", 0), m) != (has_choice && matrix->k > 0) ||
         holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
         return bad(err, param->param.name,
@@ -162,8 +164,15 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         (first != t + 1 || t <= saved->config.full_warm_up_rounds || saved->config.publish_lag == 0))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
-        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (s >= first && is_present(saved, s, p)))
+        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (!is_moments && s >= first && is_present(saved, s, p)))
             return bad(err, param->param.name, "a slot is missing, or there for a step without a gradient");
+    for (uint64_t s = first; s <= t; s++)
+        has_sums |= is_moments && is_present(saved, s, p) && is_applied(saved, s);
+    for (int i = 0; i < 5; i++)
+        if (holds_matrix(zfi_saved_find(param, of_moments[i], 0), m) !=
+            (i < 2 ? has_sums : is_moments && has_choice && matrix->k > 0))
+            return bad(err, param->param.name,
+                       "sums of a window or the device's copies are missing, or there without use");
     return ZF_OK;
 }
 

@@ -221,6 +221,22 @@ static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_
     return ZF_OK;
 }
 
+static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
+                             const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
+    int array = tensor->array->name[sizeof "device_" - 1] == 'w'   ? 0
+                : tensor->array->name[sizeof "device_" - 1] == 'm' ? 1
+                                                                   : 2;
+    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
+        float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
+        *at = malloc(matrix->rows * matrix->cols * sizeof **at);
+        if (!*at)
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
+                             param->param.name);
+    }
+    return ZF_OK;
+}
+
 /* Closes that wait for their publication, and which matrices take part in it; before their values come. */
 static void make_due(zf_instance_t *into, const loader_t *loader) {
     const zfi_plan_t *plan = &into->plan;
@@ -300,8 +316,11 @@ static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
     zfi_state_io_t io;
     if (st)
         return st;
-    io = (zfi_state_io_t){
-        .inst = replacement.into, .overlay = replacement.overlay, .ids = loader->ids, .n_ids = loader->saved.n_params};
+    io = (zfi_state_io_t){.inst = replacement.into,
+                          .overlay = replacement.overlay,
+                          .copies = replacement.copies,
+                          .ids = loader->ids,
+                          .n_ids = loader->saved.n_params};
     st = put_choice_sizes(loader, replacement.into, err);
     if (!st)
         put_clocks(replacement.into, loader);
@@ -314,6 +333,8 @@ static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
             zfi_saved_tensor_name(param, args.tensor, 0, name, sizeof name);
             if (strcmp(args.tensor->array->name, "visible") == 0)
                 st = need_overlay(&replacement, param, args.tensor, first_matrix, err);
+            if (strncmp(args.tensor->array->name, "device_", sizeof "device_" - 1) == 0)
+                st = need_copy(&replacement, param, args.tensor, first_matrix, err);
             if (!st)
                 st = zfi_state_stream(loader->store, &loader->saved, args.tensor, name, put_block, &args, err);
         }

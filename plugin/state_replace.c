@@ -124,9 +124,13 @@ static uint64_t largest_gradient(const zf_instance_t *inst) {
 static void free_scratch(zfi_replacement_t *replacement) {
     for (uint32_t i = 0; replacement->overlay && i < replacement->n_overlay; i++)
         free(replacement->overlay[i]);
+    for (uint32_t i = 0; replacement->copies && i < 3 * replacement->n_overlay; i++)
+        free(replacement->copies[i]);
     free(replacement->overlay);
+    free(replacement->copies);
     free(replacement->grad);
     replacement->overlay = NULL;
+    replacement->copies = NULL;
     replacement->grad = NULL;
 }
 
@@ -156,8 +160,9 @@ zf_status_t zfi_replace_begin(zf_instance_t *inst, zfi_param_t *params, uint32_t
     }
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
+    out->copies = calloc(3u * (uint64_t)out->n_overlay, sizeof *out->copies);
     out->grad = malloc(largest_gradient(out->into));
-    if (out->overlay && out->grad)
+    if (out->overlay && out->copies && out->grad)
         return ZF_OK;
     zfi_replace_cancel(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
@@ -276,7 +281,18 @@ static zf_status_t catch_up_step(zf_instance_t *inst, uint64_t t, void *grad) {
 }
 
 /* The device's copies run ahead once more over the open slots, from the host's state. */
-static zf_status_t fill_device(zf_instance_t *inst, void *grad) {
+/* Moments mode: nothing can be run ahead again, so the checkpoint holds the copies. */
+static void put_copies(zf_instance_t *inst, float *const *copies) {
+    for (uint32_t i = 0; i < inst->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &inst->plan.matrices[i];
+        uint32_t n = inst->hs.n[i];
+        for (uint64_t t = inst->window_first[matrix->cohort]; t <= inst->t; t++)
+            n += zfi_row(inst, t)->present[matrix->param] && zfi_row(inst, t)->scalars.applied;
+        inst->device->put_selected(inst, i, copies + 3 * i, n);
+    }
+}
+
+static zf_status_t fill_device(zf_instance_t *inst, float *const *copies, void *grad) {
     uint64_t first = inst->t + 1;
     zf_status_t st = ZF_OK;
     inst->device->put_maps(inst);
@@ -285,6 +301,8 @@ static zf_status_t fill_device(zf_instance_t *inst, void *grad) {
             st = inst->device->reload_selected(inst, i);
     if (!st)
         st = zfi_wait(inst, &inst->stream->executed, zfi_queue_newest(inst->stream), NULL);
+    if (!st && zfi_is_moments(inst))
+        put_copies(inst, copies);
     for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
         inst->device->put_visible(inst, i, NULL);
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
@@ -311,7 +329,7 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) 
             exchange(inst, into);
         inst->has_loaded = 1;
         set_clocks(inst);
-        st = fill_device(inst, replacement->grad);
+        st = fill_device(inst, replacement->copies, replacement->grad);
     }
     for (uint32_t i = 0; i < inst->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])

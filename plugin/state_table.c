@@ -251,7 +251,7 @@ static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, u
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     const zfi_matrix_t *matrix = &io->inst->plan.matrices[number];
-    return step >= io->inst->window_first[matrix->cohort] && step <= io->inst->t &&
+    return !zfi_is_moments(io->inst) && step >= io->inst->window_first[matrix->cohort] && step <= io->inst->t &&
            zfi_row(io->inst, step)->present[matrix->param];
 }
 
@@ -283,6 +283,75 @@ static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
                place.n * elem);
     }
 }
+
+/* ---- moments mode: sums in place of slots, and the device's own copies ------------------------------------------- */
+
+/* A gradient of the open window counts. */
+static int has_sums(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &io->inst->plan.matrices[number];
+    (void)step;
+    for (uint64_t t = io->inst->window_first[matrix->cohort]; zfi_is_moments(io->inst) && t <= io->inst->t; t++)
+        if (zfi_row(io->inst, t)->present[matrix->param] && zfi_row(io->inst, t)->scalars.applied)
+            return 1;
+    return 0;
+}
+
+static void move_sums(zfi_state_io_t *io, uint32_t number, int array, uint64_t first, uint64_t n, const void *in,
+                      void *out) {
+    zf_instance_t *inst = io->inst;
+    float *sum = (array == 0 ? inst->hs.sum1 : inst->hs.sum2) + inst->plan.matrices[number].state_base + first;
+    if (zfi_sums_on_device(inst))
+        inst->device->move_sums(inst, number, array, first, n, in, out);
+    else if (in)
+        memcpy(sum, in, n * sizeof *sum);
+    else
+        memcpy(out, sum, n * sizeof *sum);
+}
+
+#define SUM(name, array)                                                                                               \
+    static void get_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           void *out) {                                                                                \
+        (void)step;                                                                                                    \
+        move_sums(io, number, array, first, n, NULL, out);                                                             \
+    }                                                                                                                  \
+    static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           const void *values) {                                                                       \
+        (void)step;                                                                                                    \
+        move_sums(io, number, array, first, n, values, NULL);                                                          \
+    }
+SUM(sum1, 0)
+SUM(sum2, 1)
+#undef SUM
+
+/* A sum may overflow, but nothing makes it NaN. */
+static uint64_t bad_sum(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (isnan(x[i]))
+            return i;
+    return n;
+}
+
+static int has_copies(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    return zfi_is_moments(io->inst) && has_selected(io, number, step);
+}
+
+#define COPY(name, array)                                                                                              \
+    static void get_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
+                                  void *out) {                                                                         \
+        get_##name(io, number, step, first, n, out);                                                                   \
+        io->inst->device->get_selected(io->inst, number, array, first, n, out);                                        \
+    }                                                                                                                  \
+    static void put_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
+                                  const void *values) {                                                                \
+        (void)step;                                                                                                    \
+        memcpy(io->copies[3 * number + array] + first, values, n * sizeof(float));                                     \
+    }
+COPY(w, 0)
+COPY(m, 1)
+COPY(v, 2)
+#undef COPY
 
 /* ---- what the model reads -----------------------------------------------------------------------------------------
  */
@@ -365,6 +434,15 @@ const zfi_state_array_t zfi_state_arrays[] = {
      bad_importance},
     {"slot", ZFI_ARRAY_PER_STEP | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_GRAD, 0, per_element, has_slot, get_slot, put_slot,
      bad_slot},
+    {"sum1", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum1, put_sum1, bad_sum},
+    {"sum2", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum2, put_sum2,
+     bad_second},
+    {"device_w", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_w,
+     put_device_w, bad_f32},
+    {"device_m", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_m,
+     put_device_m, bad_f32},
+    {"device_v", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_v,
+     put_device_v, bad_second},
     {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible, NULL},
     {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish, NULL},
 };

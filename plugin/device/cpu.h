@@ -12,4 +12,10 @@ zf_status_t zfi_cpu_sum(zf_instance_t *inst, uint64_t t);
 zf_status_t zfi_cpu_round_sums(zf_instance_t *inst, uint32_t cohort, uint64_t number);
 void zfi_cpu_read_sums(const zf_instance_t *inst, uint32_t chunk, void *out_sum1, void *out_sum2);
 
+/* device.h: what checkpoints of moments mode read and write. */
+void zfi_cpu_get_selected(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, float *out);
+void zfi_cpu_put_selected(zf_instance_t *inst, uint32_t matrix, float *const arrays[3], uint32_t n);
+void zfi_cpu_move_sums(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, const float *in,
+                       float *out);
+
 #endif

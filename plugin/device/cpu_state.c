@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "device/device.h"
+#include "device/cpu.h"
 
 enum { COLUMNS = 1024 }; /* handled at a time */
 
@@ -66,6 +66,55 @@ static void expected(const zf_instance_t *inst, const zfi_matrix_t *matrix, cons
     }
     inst->kernels->narrow(out, matrix->place.dtype, w, n);
 }
+
+/* ---- moments mode ------------------------------------------------------------------------------------------------ */
+
+/* Where element e of the matrix lies in the compact arrays, or -1. */
+static int64_t compact_of(const zfi_matrix_t *matrix, const uint32_t *pos, uint64_t e) {
+    uint64_t r = e / matrix->cols, c = e % matrix->cols;
+    uint32_t at = pos ? pos[matrix->channels_are_rows ? r : c] : 0;
+    if (!at)
+        return -1;
+    return (int64_t)(matrix->sel_base +
+                     (matrix->channels_are_rows ? (at - 1u) * matrix->cols + c : r * matrix->k + at - 1u));
+}
+
+void zfi_cpu_get_selected(zf_instance_t *inst, uint32_t number, int array, uint64_t first, uint64_t n, float *out) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const uint32_t *pos = positions(inst, matrix);
+    const float *from = array == 0 ? inst->dev.w : array == 1 ? inst->dev.m : inst->dev.v;
+    for (uint64_t e = first; e < first + n; e++) {
+        int64_t at = compact_of(matrix, pos, e);
+        if (at >= 0)
+            out[e - first] = from[at];
+    }
+}
+
+void zfi_cpu_put_selected(zf_instance_t *inst, uint32_t number, float *const arrays[3], uint32_t n) {
+    const zfi_matrix_t *matrix = &inst->plan.matrices[number];
+    const uint32_t *pos = positions(inst, matrix);
+    inst->dev.n[number] = n;
+    for (uint64_t e = 0; arrays[0] && e < matrix->rows * matrix->cols; e++) {
+        int64_t at = compact_of(matrix, pos, e);
+        if (at < 0)
+            continue;
+        inst->dev.w[at] = arrays[0][e];
+        inst->dev.m[at] = arrays[1][e];
+        inst->dev.v[at] = arrays[2][e];
+    }
+}
+
+void zfi_cpu_move_sums(zf_instance_t *inst, uint32_t number, int array, uint64_t first, uint64_t n, const float *in,
+                       float *out) {
+    float *sum = (array == 0 ? inst->dev.sum1 : inst->dev.sum2) + inst->plan.matrices[number].state_base + first;
+    if (in)
+        memcpy(sum, in, n * sizeof *sum);
+    else
+        memcpy(out, sum, n * sizeof *sum);
+}
+
+/* ---- what the state says, in all ----------------------------------------------------------------------------------
+ */
 
 void zfi_cpu_put_visible(zf_instance_t *inst, uint32_t number, const void *bits) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[number];

@@ -43,6 +43,13 @@ typedef struct zfi_device_ops {
     void (*put_visible)(zf_instance_t *inst, uint32_t matrix, const void *bits); /* the whole; NULL: what state says */
     /* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
     int (*shows_state)(zf_instance_t *inst, uint32_t matrix);
+    /* Moments mode: the same of the compact copies, array 0 = w, 1 = m, 2 = v, by the matrix's elements: writes those
+     * of selected channels into out, which holds the host's; takes them from whole arrays, and n updates. */
+    void (*get_selected)(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, float *out);
+    void (*put_selected)(zf_instance_t *inst, uint32_t matrix, float *const arrays[3], uint32_t n);
+    /* ... of the sums of the open windows: array 0 = sum1, 1 = sum2; in is NULL, or what they become. */
+    void (*move_sums)(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, const float *in,
+                      float *out);
     /* The maps of all matrices := the host's. */
     void (*put_maps)(zf_instance_t *inst);
     /* Enqueues: selected channels of a matrix are updated once more, with its gradient of step t from host memory. */

@@ -23,6 +23,11 @@ static const char *const configs[] = {
     "topk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\nselect_strategy = epoch",
     "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = moments",
+    "topk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 1\ndeferred = moments\n"
+    "accumulate_on = device",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 1\ndeferred = moments\n"
+    "accumulate_on = device\nstagger = false\npublish_lag = 0",
 };
 enum { WITH_PREDICT = sizeof configs / sizeof *configs - 1, N_CONFIGS = WITH_PREDICT };
 
@@ -170,6 +175,70 @@ static void check_running(int config) {
 START_TEST(exact_into_a_running_instance) {
     for (int i = 0; i < N_CONFIGS; i++)
         check_running(i);
+}
+END_TEST
+
+/* ---- moments mode and the automatic interval ----------------------------------------------------------------------
+ */
+
+static float *export_param(zt_rig_t *of, uint32_t p) {
+    zf_export_item_t item = {.struct_size = sizeof item, .id = of->params[p].id};
+    item.dst_nbytes = of->params[p].n_elems * sizeof(float);
+    item.dst = malloc(item.dst_nbytes);
+    ck_assert(item.dst != NULL);
+    ZT_OK(of, of->zf->export_params(of->inst, &item, 1, sizeof item, &of->err));
+    return item.dst;
+}
+
+/* What FLUSH would leave is what another configuration takes from a checkpoint, exact (its sums closed) or compact. */
+static void check_carried(const char *from, const char *to, uint32_t flags) {
+    for (int n = 5; n <= 8; n++) {
+        zf_state_report_t loaded = {.struct_size = sizeof loaded};
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, from);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, flags, NULL));
+        zt_state_open_copy(&copy, to, 1);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
+        ck_assert_int_eq(loaded.is_exact, 0);
+        for (uint32_t p = 0; p < rig.n_params; p++) {
+            float *mine, *theirs;
+            if (rig.params[p].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED))
+                continue;
+            mine = export_param(&rig, p);
+            theirs = export_param(&copy, p);
+            ck_assert_msg(memcmp(mine, theirs, rig.params[p].n_elems * sizeof(float)) == 0, "%d steps, parameter %u", n,
+                          p);
+            free(mine);
+            free(theirs);
+        }
+        zt_state_steps(&copy, 6); /* and it goes on */
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+
+START_TEST(sums_are_closed_for_another_configuration) {
+    check_carried(configs[11], configs[0], 0);
+    check_carried(configs[12], configs[0], 0);
+    check_carried(configs[0], configs[12], 0);
+    check_carried(configs[12], configs[12], ZF_STATE_COMPACT);
+}
+END_TEST
+
+START_TEST(automatic_interval) {
+    static const char config[] = "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\n"
+                                 "full_warm_up_rounds = 2\nselect_interval = 3";
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, config);
+    zt_state_steps(&rig, 7);
+    ck_assert_int_eq(zt_save(&rig, &store.table, NULL, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "update_interval = auto"));
+    zt_state_steps(&rig, 2); /* nothing was harmed */
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+    check_carried(config, config, ZF_STATE_COMPACT);
 }
 END_TEST
 
@@ -480,5 +549,6 @@ START_TEST(directories) {
 END_TEST
 
 ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, exact_in_memory, exact_with_other_rules_and_moments,
-        another_rule_is_refused, exact_into_a_running_instance, exact_in_a_directory, compact_is_what_flush_leaves,
-        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
+        another_rule_is_refused, exact_into_a_running_instance, sums_are_closed_for_another_configuration,
+        automatic_interval, exact_in_a_directory, compact_is_what_flush_leaves, weights_without_an_instance, notes,
+        bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
