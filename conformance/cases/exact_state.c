@@ -270,12 +270,12 @@ void zx_run_save_point(zx_run_t *run) {
     if (c->law != 3 || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
-    zx_host_settle(&run->host, 1);
     if (!run->is_dry) {
         zx_host_sync(&run->host);
         if (save(run, is_compact))
             return;
     }
+    zx_host_settle(&run->host, 1); /* a save drains: what was borrowed until a report is the host's again */
     if (is_compact)
         zo_restart(run->oracle);
     if (run->is_dry) {
