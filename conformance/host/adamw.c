@@ -12,9 +12,12 @@
 #include "adamw.h"
 
 #include "bfloat16.h"
+#include "safetensors.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK_ELEMS = 4096, N_LANES = 32 };
 
@@ -278,7 +281,175 @@ static void adamw_destroy(host_optimizer_t *base) {
     free(self);
 }
 
+/* ---- saved state: adamw.safetensors holds exp_avg.NAME and exp_avg_sq.NAME (m and v), n_updates and the counters.
+ * The masters are the weights file. ---- */
+
+#define STATE_FILE "adamw.safetensors"
+enum { N_COUNTS = 3, PATH_NBYTES = 4096, TENSOR_NAME_NBYTES = HOST_NAME_NBYTES + 16 };
+
+typedef char tensor_name_t[TENSOR_NAME_NBYTES];
+
+static int state_path(const char *folder, const char *name, char out[PATH_NBYTES], glue_error_t *err) {
+    int n = snprintf(out, PATH_NBYTES, "%s/%s", folder, name);
+
+    return n > 0 && n < PATH_NBYTES ? 0 : glue_fail(err, "%.200s: the path is too long", folder);
+}
+
+/* Of parameter i: tensors 2i (m) and 2i + 1 (v). After all of them n_updates, counts, sum_norm. */
+static void outline_state(const adamw_t *self, host_tensor_t *tensors, tensor_name_t *names) {
+    size_t n = self->base.params->n;
+
+    for (size_t i = 0; i < 2 * n; i++) {
+        const host_param_t *p = &self->base.params->list[i / 2];
+
+        (void)snprintf(names[i], sizeof names[i], "%s.%s", i % 2 == 0 ? "exp_avg" : "exp_avg_sq", p->name);
+        tensors[i] = (host_tensor_t){.name = names[i], .dtype = "F32", .n_dims = p->n_dims};
+        for (int k = 0; k < p->n_dims; k++)
+            tensors[i].shape[k] = (uint64_t)p->shape[k];
+    }
+    tensors[2 * n] = (host_tensor_t){.name = "n_updates", .dtype = "I64", .n_dims = 1, .shape = {n}};
+    tensors[2 * n + 1] = (host_tensor_t){.name = "counts", .dtype = "I64", .n_dims = 1, .shape = {N_COUNTS}};
+    tensors[2 * n + 2] = (host_tensor_t){.name = "sum_norm", .dtype = "F64", .n_dims = 1, .shape = {1}};
+}
+
+static int put_state(const adamw_t *self, host_safetensors_writer_t *writer, glue_error_t *err) {
+    const uint64_t counts[N_COUNTS] = {self->n_steps, self->n_skipped, self->n_clipped};
+    const host_params_t *params = self->base.params;
+    uint64_t sum_norm;
+
+    for (size_t i = 0; i < params->n; i++)
+        if (host_safetensors_put_floats(writer, self->list[i].m, params->list[i].n_elems, err) != 0 ||
+            host_safetensors_put_floats(writer, self->list[i].v, params->list[i].n_elems, err) != 0)
+            return -1;
+    for (size_t i = 0; i < params->n; i++)
+        if (host_safetensors_put_words(writer, &self->list[i].n_updates, 1, err) != 0)
+            return -1;
+    memcpy(&sum_norm, &self->sum_norm, sizeof sum_norm);
+    return host_safetensors_put_words(writer, counts, N_COUNTS, err) == 0
+               ? host_safetensors_put_words(writer, &sum_norm, 1, err)
+               : -1;
+}
+
+static int adamw_save(host_optimizer_t *base, const char *folder, glue_error_t *err) {
+    const adamw_t *self = (const adamw_t *)base;
+    size_t n = 2 * base->params->n + 3;
+    host_tensor_t *tensors = calloc(n, sizeof *tensors);
+    tensor_name_t *names = calloc(n, sizeof *names);
+    host_safetensors_writer_t *writer = NULL;
+    char path[PATH_NBYTES];
+    int st = -1;
+
+    if (tensors == NULL || names == NULL) {
+        (void)glue_fail(err, "adamw: out of memory for the names of %zu tensors", n);
+    } else if (state_path(folder, STATE_FILE, path, err) == 0) {
+        outline_state(self, tensors, names);
+        st = host_safetensors_create(path, tensors, n, &writer, err);
+    }
+    free(names);
+    free(tensors);
+    if (st != 0)
+        return -1;
+    if (put_state(self, writer, err) == 0)
+        return host_safetensors_finish(writer, err);
+    host_safetensors_abandon(writer);
+    return -1;
+}
+
+/* A tensor of the parameter's shape, whole. */
+static int read_like(const host_safetensors_t *file, const char *prefix, const host_param_t *p, float *out,
+                     glue_error_t *err) {
+    const host_tensor_t *t;
+    tensor_name_t name;
+
+    (void)snprintf(name, sizeof name, "%s%s", prefix, p->name);
+    t = host_safetensors_find(file, name);
+    if (t == NULL)
+        return glue_fail(err, "%s: has no tensor %s", host_safetensors_path(file), name);
+    if (strcmp(t->dtype, "F32") != 0 || t->n_dims != p->n_dims || t->shape[0] != (uint64_t)p->shape[0] ||
+        (p->n_dims == 2 && t->shape[1] != (uint64_t)p->shape[1]))
+        return glue_fail(err, "%s: tensor %s is %s with %llu elements; F32 in the parameter's shape, %zu, is needed",
+                         host_safetensors_path(file), name, t->dtype, (unsigned long long)t->n_elems, p->n_elems);
+    return host_safetensors_read(file, t, 0, p->n_elems, out, err);
+}
+
+static int read_words(const host_safetensors_t *file, const char *name, size_t n, uint64_t *out, glue_error_t *err) {
+    const host_tensor_t *t = host_safetensors_find(file, name);
+
+    if (t == NULL)
+        return glue_fail(err, "%s: has no tensor %s", host_safetensors_path(file), name);
+    return host_safetensors_read_words(file, t, n, out, err);
+}
+
+static int read_masters(adamw_t *self, const char *folder, glue_error_t *err) {
+    host_params_t *params = self->base.params;
+    host_safetensors_t *file;
+    char path[PATH_NBYTES];
+    int st = 0;
+
+    if (state_path(folder, HOST_WEIGHTS_FILE, path, err) != 0 || host_safetensors_open(path, &file, err) != 0)
+        return -1;
+    for (size_t i = 0; st == 0 && i < params->n; i++) {
+        host_param_t *p = &params->list[i];
+
+        st = read_like(file, "", p, self->list[i].master, err);
+        for (size_t k = 0; st == 0 && p->dtype != HOST_FLOAT32 && k < p->n_elems; k++)
+            host_param_set(p, k, self->list[i].master[k]);
+    }
+    host_safetensors_close(file);
+    return st;
+}
+
+static int read_counters(adamw_t *self, const host_safetensors_t *file, glue_error_t *err) {
+    size_t n = self->base.params->n;
+    uint64_t counts[N_COUNTS], sum_norm, *n_updates = calloc(n, sizeof *n_updates);
+
+    if (n_updates == NULL)
+        return glue_fail(err, "adamw: out of memory for %zu counts", n);
+    if (read_words(file, "n_updates", n, n_updates, err) != 0 ||
+        read_words(file, "counts", N_COUNTS, counts, err) != 0 ||
+        read_words(file, "sum_norm", 1, &sum_norm, err) != 0) {
+        free(n_updates);
+        return -1;
+    }
+    for (size_t i = 0; i < n; i++)
+        self->list[i].n_updates = n_updates[i];
+    self->n_steps = counts[0];
+    self->n_skipped = counts[1];
+    self->n_clipped = counts[2];
+    memcpy(&self->sum_norm, &sum_norm, sizeof sum_norm);
+    free(n_updates);
+    return 0;
+}
+
+static int adamw_load(host_optimizer_t *base, const char *folder, glue_error_t *err) {
+    adamw_t *self = (adamw_t *)base;
+    host_params_t *params = base->params;
+    host_safetensors_t *file;
+    char path[PATH_NBYTES];
+    int st;
+
+    if (state_path(folder, STATE_FILE, path, err) != 0 || host_safetensors_open(path, &file, err) != 0)
+        return -1;
+    st = read_counters(self, file, err);
+    for (size_t i = 0; st == 0 && i < params->n; i++)
+        if (read_like(file, "exp_avg.", &params->list[i], self->list[i].m, err) != 0 ||
+            read_like(file, "exp_avg_sq.", &params->list[i], self->list[i].v, err) != 0)
+            st = -1;
+    host_safetensors_close(file);
+    return st == 0 ? read_masters(self, folder, err) : -1;
+}
+
+static int adamw_weights(host_optimizer_t *base, size_t param, float *out, glue_error_t *err) {
+    (void)err;
+    memcpy(out, ((const adamw_t *)base)->list[param].master, base->params->list[param].n_elems * sizeof *out);
+    return 0;
+}
+
 static const host_optimizer_ops_t adamw_ops = {.name = "adamw",
+                                               .state_file = STATE_FILE,
+                                               .save = adamw_save,
+                                               .load = adamw_load,
+                                               .weights = adamw_weights,
                                                .grads_ready = adamw_grads_ready,
                                                .step = adamw_step,
                                                .counters = adamw_counters,

@@ -21,5 +21,6 @@ void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, ho
 
 /* Threads of every later product; 1 where it is not called. */
 void host_matmul_set_threads(size_t n);
+size_t host_matmul_threads(void);
 
 #endif

@@ -106,7 +106,7 @@ static void put_report(FILE *file, const host_command_t *c, const host_workload_
     put_settings(file, &c->run, r);
     put_optimizer(file, &c->run, r);
     put_scores(file, w, r);
-    (void)fprintf(file, "  \"seconds\": %.3f,\n", r->train.seconds);
+    (void)fprintf(file, "  \"resumed_after_step\": %zu,\n  \"seconds\": %.3f,\n", r->first_step, r->train.seconds);
     put_counters(file, r);
     put_losses(file, &r->train);
     (void)fputs("}\n", file);
