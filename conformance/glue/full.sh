@@ -1,14 +1,15 @@
 #!/bin/sh
 # full.sh - the full verdicts on fine-tunes of a pretrained encoder:
 #
-#   sh conformance/glue/full.sh --data DIR --model DIR [--seeds N] [--tasks "sst2 cola mrpc"] [--steps N] [--jobs N]
-#                               [--results DIR]
+#   sh conformance/glue/full.sh --data DIR --model DIR [--seeds N] [--sync-seeds N] [--tasks "sst2 cola mrpc"]
+#                               [--steps "N..."] [--jobs N] [--results DIR]
 #
 #   --data DIR      official GLUE files (DIR/SST-2/train.tsv ...)
 #   --model DIR     a BERT encoder in Hugging Face's layout: config.json, model.safetensors, vocab.txt
-#   --seeds N       of each optimizer: AdamW, the plugin in its synchronous mode, the plugin as configured (default 8)
+#   --seeds N       of AdamW and of the plugin as configured (default 8)
+#   --sync-seeds N  of the plugin in its synchronous mode (default 1: it equals AdamW to the rounding)
 #   --tasks "..."   default "sst2 cola mrpc"; any of the nine whose files are there
-#   --steps N       of a run (default: the task's own number)
+#   --steps "N..."  of a run: one number for all tasks, or one for each in their order (default: the task's own)
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
 #
@@ -23,6 +24,7 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd) || exit 2
 data=
 model=
 seeds=8
+sync_seeds=1
 tasks='sst2 cola mrpc'
 steps=
 jobs=2
@@ -53,6 +55,7 @@ while [ $# -gt 0 ]; do
     --data) data=$(absolute "$2") ;;
     --model) model=$(absolute "$2") ;;
     --seeds) seeds=$2 ;;
+    --sync-seeds) sync_seeds=$2 ;;
     --tasks) tasks=$2 ;;
     --steps) steps=$2 ;;
     --jobs) jobs=$2 ;;
@@ -63,6 +66,21 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$data" ] || stop "--data DIR is needed: the official GLUE files"
 [ -n "$model" ] || stop "--model DIR is needed: a folder with config.json, model.safetensors and vocab.txt"
+
+# Every task beside its number of steps.
+set -- $steps
+n_steps=$#
+set -- $tasks
+[ "$n_steps" -le 1 ] || [ "$n_steps" -eq $# ] ||
+    stop "--steps: found $n_steps numbers for $# tasks; one, or one for each of \"$tasks\", is needed"
+
+# steps_of K - of the K-th task; nothing where the task's own number holds
+steps_of() {
+    k=$1
+    set -- $steps
+    [ $# -le 1 ] || shift $((k - 1))
+    echo "${1:-}"
+}
 
 cd "$root" || exit 2
 sh conformance/run.sh --build-only || exit 2
@@ -95,17 +113,20 @@ table_row() {
 
 table=$results/fine-tune.md
 {
-    echo '| task | metric | steps | seeds | AdamW | synchronous | ZenFlow | ZenFlow - AdamW, points (95 % bounds) | loss, last quarter | verdict |'
+    echo "| task | metric | steps | seeds | AdamW | synchronous (seeds: $sync_seeds) | ZenFlow | ZenFlow - AdamW, points (95 % bounds) | loss, last quarter | verdict |"
     echo '|---|---|---|---|---|---|---|---|---|---|'
 } >"$table.part"
 has_failed=0
 could_not_run=0
 is_inconclusive=0
+k=0
 for task in $tasks; do
+    k=$((k + 1))
+    task_steps=$(steps_of $k)
     echo "== $task"
     text=$results/fine-tune-$task.txt
     "$conform" glue --plugin "$plugin" --task "$task" --data "$data" --model "$model" --seeds "$seeds" \
-        --sync-seeds "$seeds" --jobs "$jobs" --out "$out" ${steps:+--steps "$steps"} >"$out/fine-tune.out"
+        --sync-seeds "$sync_seeds" --jobs "$jobs" --out "$out" ${task_steps:+--steps "$task_steps"} >"$out/fine-tune.out"
     status=$?
     grep -v "^$out/" "$out/fine-tune.out"
     case $status in
