@@ -140,8 +140,6 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
     zf_status_t st;
     if (!instance)
         return mock_fail(err, ZF_ERR_ARGUMENT, "instance is NULL");
-    if (instance->is_bound)
-        return mock_fail(err, ZF_ERR_STATE, "parameters are bound already");
     if (BREAKS(count_ignored) && n == 0)
         return ZF_OK;
     st = mock_check_array(decls, n, &elem_size, sizeof *decls, "decls", err);
