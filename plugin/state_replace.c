@@ -189,6 +189,7 @@ static void begin_again(zf_instance_t *inst) {
     zfi_memory_place_selected(inst);
     inst->n_due = 0;
     inst->next_job = zfi_timeline_now(&inst->jobs); /* the instance is drained */
+    inst->next_publish = zfi_timeline_now(&inst->publish_due);
     memset(inst->skip_publish_below, 0, inst->plan.n_matrices * sizeof *inst->skip_publish_below);
     atomic_store(&inst->count.steps_applied, 0);
     atomic_store(&inst->count.steps_skipped, 0);
