@@ -95,7 +95,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_status_t st = zfi_enter(inst, AT_REST, "state", err);
     if (st)
         return st;
-    st = read_args(given, ZF_STATE_PARTIAL, &args, err);
+    st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, &args, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)

@@ -429,6 +429,9 @@ static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *rep
     if (st)
         return st;
     is_exact = fits_exactly(loader);
+    if (!is_exact && (flags & ZF_STATE_EXACT))
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
+                         loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
     st = is_exact ? load_exact(loader, err) : load_compact(loader, err);
     if (st)
         return st;

@@ -158,27 +158,17 @@ static int plugin_save(host_optimizer_t *base, const char *folder, glue_error_t 
     return 0;
 }
 
-/* The plugin would take a checkpoint of another schedule as a start of new windows; here training must go on to the
- * bit. */
+/* A checkpoint of another schedule is refused: training must go on to the bit. */
 static int plugin_load(host_optimizer_t *base, const char *folder, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     zf_error_t error = empty_error();
-    zf_state_report_t report;
     char path[PATH_NBYTES];
     zf_state_args_t args;
 
-    memset(&report, 0, sizeof report);
-    report.struct_size = sizeof report;
     if (state_args(folder, path, &args, err) != 0)
         return -1;
-    if (self->state->load(self->instance, &args, &report, &error) < 0)
-        return fail_with(err, path, &error);
-    if (!report.is_exact)
-        return glue_fail(err,
-                         "%s: was saved with another configuration of the plugin: its open windows do not fit this "
-                         "one's schedule; give the same --config and --set",
-                         path);
-    return 0;
+    args.flags = ZF_STATE_EXACT;
+    return self->state->load(self->instance, &args, NULL, &error) < 0 ? fail_with(err, path, &error) : 0;
 }
 
 /* What FLUSH would leave, without doing it. */

@@ -296,7 +296,7 @@ START_TEST(test_another_configuration) {
     use_plugin();
     save_six(dir);
     options.overrides[2] = "zenflow.update_interval=2";
-    refuses("another configuration of the plugin");
+    refuses("to the bit: zenflow.update_interval was 4, is 2");
 }
 END_TEST
 

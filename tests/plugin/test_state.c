@@ -286,6 +286,35 @@ static void check_exports_equal(zt_rig_t *a, zt_rig_t *b) {
 
 /* A compact save leaves the instance as it is; loaded, it holds what FLUSH leaves; an exact one loaded into another
  * configuration holds the same. */
+START_TEST(exact_or_not_at_all) {
+    size_t before_nbytes, after_nbytes;
+    unsigned char *before, *after;
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, configs[0]);
+    zt_state_steps(&rig, 9);
+    zt_state_open_copy(&copy, configs[0], 1);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
+    zt_state_check_equal(&rig, &copy, "loaded exactly");
+    zt_rig_end(&copy);
+    zt_state_open(&copy, configs[1]);
+    before = zt_state_image(&copy, &before_nbytes);
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, "to the bit") != NULL, "%s", copy.err.message);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, "compact") != NULL, "%s", copy.err.message);
+    after = zt_state_image(&copy, &after_nbytes);
+    ck_assert_uint_eq(before_nbytes, after_nbytes);
+    ck_assert_msg(memcmp(before, after, before_nbytes) == 0, "a refused load changed the instance");
+    free(before);
+    free(after);
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 START_TEST(compact_is_what_flush_leaves) {
     for (int c = 0; c < N_CONFIGS; c++)
         for (int n = 1; n <= 10; n += 3) {
@@ -550,5 +579,5 @@ END_TEST
 
 ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, exact_in_memory, exact_with_other_rules_and_moments,
         another_rule_is_refused, exact_into_a_running_instance, sums_are_closed_for_another_configuration,
-        automatic_interval, exact_in_a_directory, compact_is_what_flush_leaves, weights_without_an_instance, notes,
-        bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
+        automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
+        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)

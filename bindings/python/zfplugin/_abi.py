@@ -460,6 +460,7 @@ STATE_INDEX = "zf_state.json"
 STATE_COMPACT = 1
 STATE_PARTIAL = 2
 STATE_NO_SYNC = 4
+STATE_EXACT = 8
 
 
 class StateStore(C.Structure):

@@ -46,6 +46,7 @@ typedef struct zf_state_store {
 #define ZF_STATE_COMPACT 1u /* save: after what FLUSH would do, without slots; the instance itself is not changed */
 #define ZF_STATE_PARTIAL 2u /* load: parameters that the checkpoint lacks keep what they have; without it: an error */
 #define ZF_STATE_NO_SYNC 4u /* save: no fsync (tests, memory file systems) */
+#define ZF_STATE_EXACT 8u   /* load: to the bit or not at all; otherwise ZF_ERR_CHECKPOINT says what does not fit */
 
 typedef struct zf_state_args {
     uint32_t struct_size;
