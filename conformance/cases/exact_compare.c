@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exact_run.h"
+#include "exact_state.h"
 
 static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint32_t param) {
     return (zx_where_t){.law = law,
@@ -13,7 +14,7 @@ static zx_where_t where_of(const zx_run_t *run, int law, const char *what, uint3
 }
 
 /* What equality with the oracle proves: law 2, or 3 where the run was saved and loaded. */
-static int general_law(const zx_run_t *run) { return run->c->law == 3 ? 3 : 2; }
+static int general_law(const zx_run_t *run) { return zx_law_saves(run->c->law) ? run->c->law : 2; }
 
 static uint64_t bits_of(const void *array, size_t size, uint64_t i) {
     uint64_t bits = 0;

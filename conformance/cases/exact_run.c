@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "zf/ext/state.h"
+
 static void change_param(zx_run_t *run) {
     zx_case_t *c = run->c;
     uint32_t i = zx_below(&c->rng, c->n_params);
@@ -184,9 +186,12 @@ static void free_run(zx_run_t *run) {
 }
 
 void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, const zx_resume_t *resume) {
-    zx_run_t *run = new_run(c, result);
+    zx_run_t *run;
     int is_abrupt; /* destroyed with windows open and replays in flight */
 
+    if (zx_law_saves(c->law) && !zf_loader_plugin(loader)->get_extension(ZF_EXT_STATE))
+        return; /* nothing is compared, which the table says */
+    run = new_run(c, result);
     run->state_path = resume->state_path;
     run->plugin = resume->plugin;
     run->resume = resume->save;

@@ -128,7 +128,7 @@ static int load(zx_run_t *run, int is_compact) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = {.struct_size = sizeof args, .path = run->state_path};
     zf_state_report_t report = {.struct_size = sizeof report};
-    zx_where_t where = {.law = 3, .what = "load", .step = run->host.step, .element = UINT64_MAX};
+    zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
 
     if (zx_is_call_bad(&run->host, "load", extension(run)->load(run->host.instance, &args, &report, &err), &err))
         return -1;
@@ -173,6 +173,20 @@ static int reopen(zx_run_t *run, int is_compact) {
 /* ---- a new process -------------------------------------------------------------------------------------------------
  */
 
+/* Law 4: another instruction set and number of workers. */
+static void change_machine(const zx_run_t *run, char *threads, size_t nbytes) {
+    const char *isa = getenv("ZF_FORCE_ISA");
+    uint32_t n = run->forced_threads ? run->forced_threads : run->c->threads;
+
+    if (!isa || strcmp(isa, "generic") != 0)
+        setenv("ZF_FORCE_ISA", "generic", 1);
+#if defined(__x86_64__)
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        setenv("ZF_FORCE_ISA", "avx2", 1);
+#endif
+    snprintf(threads, nbytes, "%u", n % 4 + 1);
+}
+
 static void exec_self(const zx_run_t *run) {
     char list[64], seed[32], threads[16], number[16];
     char *argv[16] = {"zf-conform", "exact", "--child",  list,   "--seed",  seed,
@@ -183,6 +197,8 @@ static void exec_self(const zx_run_t *run) {
     snprintf(seed, sizeof seed, "%" PRIu64, run->c->seed);
     snprintf(threads, sizeof threads, "%u", run->forced_threads);
     snprintf(number, sizeof number, "%u", run->n_saves);
+    if (run->c->law == 4)
+        change_machine(run, threads, sizeof threads);
     if (run->plugin) {
         argv[n++] = "--plugin";
         argv[n++] = (char *)(uintptr_t)run->plugin;
@@ -205,7 +221,8 @@ static int take_lines(zx_run_t *run, FILE *from) {
         } else if (sscanf(line,
                           "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
                           &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9) {
-            zx_where_t where = {.law = broken ? broken : 3, .what = "in a new process", .element = UINT64_MAX};
+            zx_where_t where = {
+                .law = broken ? broken : run->c->law, .what = "in a new process", .element = UINT64_MAX};
 
             is_done = 1;
             for (int i = 0; i < ZX_N_LAWS; i++)
@@ -218,7 +235,7 @@ static int take_lines(zx_run_t *run, FILE *from) {
 }
 
 static void go_on_in_a_new_process(zx_run_t *run) {
-    zx_where_t where = {.law = 3, .what = "a new process", .step = run->host.step, .element = UINT64_MAX};
+    zx_where_t where = {.law = run->c->law, .what = "a new process", .step = run->host.step, .element = UINT64_MAX};
     int fds[2], status = 0;
     pid_t pid;
     FILE *from;
@@ -267,7 +284,7 @@ void zx_run_save_point(zx_run_t *run) {
     int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20);
     zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
 
-    if (c->law != 3 || !is_due || run->n_saves == MOST_SAVES)
+    if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
     if (!run->is_dry) {
@@ -283,7 +300,7 @@ void zx_run_save_point(zx_run_t *run) {
             come_alive(run, is_compact);
         return;
     }
-    if (place == NEW_PROCESS)
+    if (place == NEW_PROCESS || c->law == 4)
         go_on_in_a_new_process(run);
     else if (place == NEW_INSTANCE)
         reopen(run, is_compact);

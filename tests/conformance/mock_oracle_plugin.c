@@ -106,8 +106,15 @@ static zo_moments_t moments_of(const char *name) {
     return strncmp(name, "bfloat16_", 9) == 0 ? ZO_MOMENTS_STOCHASTIC : ZO_MOMENTS_BF16;
 }
 
+static int is_interval_auto(const char *text) { return strncmp(setting(text, "\nupdate_interval"), "auto", 4) == 0; }
+
+/* S, or the longest window. */
+static uint32_t interval_of(const char *text) {
+    return (uint32_t)atoi(setting(text, is_interval_auto(text) ? "\nmax_update_interval" : "\nupdate_interval"));
+}
+
 static uint32_t predict_of(const char *text) {
-    uint32_t interval = (uint32_t)atoi(setting(text, "\nupdate_interval"));
+    uint32_t interval = interval_of(text);
 
     if (strncmp(setting(text, "\npredict"), "auto", 4) != 0)
         return (uint32_t)atoi(setting(text, "\npredict"));
@@ -123,11 +130,16 @@ static zo_config_t parse(const char *text) {
                          .reselect_below = atof(setting(text, "\nreselect_below")),
                          .max_swap_ratio = atof(setting(text, "\nmax_swap_ratio")),
                          .select_interval = (uint32_t)atoi(setting(text, "\nselect_interval")),
-                         .update_interval = (uint32_t)atoi(setting(text, "\nupdate_interval")),
+                         .update_interval = interval_of(text),
+                         .is_interval_auto = is_interval_auto(text),
+                         .min_interval = (uint32_t)atoi(setting(text, "\nmin_update_interval")),
+                         .auto_ratio = atof(setting(text, "\nauto_ratio")),
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
                          .publish_lag = strstr(text, "publish_lag = 1") != NULL,
                          .is_staggered = strncmp(setting(text, "\nstagger"), "true", 4) == 0,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
+                         .is_moments = strncmp(setting(text, "\ndeferred ="), "moments", 7) == 0,
+                         .is_summed_on_device = strncmp(setting(text, "\naccumulate_on"), "device", 6) == 0,
                          .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale")),
                          .predict = predict_of(text),
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
