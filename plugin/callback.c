@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "struct.h"
+#include "utf8.h"
 
 zf_status_t zfi_callback_take(zf_instance_t *inst, const zf_rule_callback_t *given, zf_error_t *err) {
     zf_rule_callback_t callback;
@@ -28,6 +29,8 @@ zf_status_t zfi_callback_take(zf_instance_t *inst, const zf_rule_callback_t *giv
                          : length       ? "too long"
                                         : "empty",
                          sizeof inst->rule_name - 1);
+    if (!zfi_utf8_is_text(callback.name, length)) /* a checkpoint could not hold it */
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is not UTF-8");
     memcpy(inst->rule_name, callback.name, length + 1);
     inst->callback = callback;
     inst->callback.name = inst->rule_name;

@@ -21,6 +21,7 @@
 #include "config_table.h"
 #include "error.h"
 #include "struct.h"
+#include "utf8.h"
 
 enum {
     TEXT_MAX_NBYTES = 1 << 20,
@@ -245,27 +246,12 @@ static int take_line(void *user, const char *section, const char *name, const ch
 
 /* ---- texts ------------------------------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at s (RFC 3629: no overlong forms, no surrogates), 0 if there is none. */
-static size_t utf8_nbytes(const unsigned char *s, size_t left) {
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-    if (n == 0 || n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F)))
-        return 0;
-    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F)))
-        return 0;
-    return n;
-}
-
 /* Is every byte text? The first that is not is reported. */
 static int check_bytes(reading_t *r, const char *where, const char *text, size_t nbytes) {
     const unsigned char *s = (const unsigned char *)text;
     unsigned line = 1;
     for (size_t i = 0, n; i < nbytes; i += n) {
-        n = utf8_nbytes(s + i, nbytes - i);
+        n = zfi_utf8_nbytes(text + i, nbytes - i);
         if (n == 0 || (s[i] < 0x20 && s[i] != '\n' && !is_blank((char)s[i])) || s[i] == 0x7F) {
             add_problem(r, where, line, "byte 0x%02x: this is not UTF-8 text", s[i]);
             return 0;

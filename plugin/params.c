@@ -8,6 +8,7 @@
 #include "error.h"
 #include "struct.h"
 #include "tensor.h"
+#include "utf8.h"
 
 enum {
     KNOWN_FLAGS =
@@ -23,6 +24,9 @@ static zf_status_t check_name(const zf_param_decl_t *decl, uint32_t i, zf_error_
                          !decl->name ? "NULL"
                          : length    ? "longer than 255 bytes"
                                      : "empty");
+    if (!zfi_utf8_is_text(decl->name, length)) /* a checkpoint could not hold it */
+        return zfi_error(err, ZF_ERR_PARAM, "bind_params", "parameter %u: name is not UTF-8; need 1..255 bytes of it",
+                         i);
     return ZF_OK;
 }
 

@@ -157,6 +157,8 @@ START_TEST(bad_callbacks) {
     refused(&given, ZF_ERR_ARGUMENT, "name is empty");
     given.name = long_name;
     refused(&given, ZF_ERR_ARGUMENT, "name is too long; need 1..63 bytes");
+    given.name = "caf\xE9"; /* Latin-1 */
+    refused(&given, ZF_ERR_ARGUMENT, "name is not UTF-8");
     given = callback;
     given.struct_size = 16;
     refused(&given, ZF_ERR_ABI, "zf_rule_callback_t");

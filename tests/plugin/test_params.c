@@ -65,6 +65,9 @@ START_TEST(name_rules) {
     refused(ZF_ERR_PARAM, "empty");
     memset(names[1], 'x', 256);
     refused(ZF_ERR_PARAM, "longer than 255");
+    memcpy(names[1], "caf\xE9", 5); /* Latin-1 */
+    refused(ZF_ERR_PARAM, "parameter 1: name is not UTF-8");
+    memset(names[1], 'x', 255);
     names[1][255] = '\0';
     accepted();
     zfi_params_free(params, N);
