@@ -20,8 +20,6 @@
 #include "error.h"
 #include "state_store.h"
 
-#define BLOB_PREFIX "zf_state"
-
 static zf_status_t fail(zf_error_t *err, const char *what, const char *path, const char *blob, int code) {
     return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, code, "state", "%s %s%s%s: %s", what, path,
                             *blob ? "/" : "", blob, strerror(code));
@@ -38,7 +36,7 @@ static zf_status_t fail_at(const zfi_store_t *store, zf_error_t *err, const char
 /* ---- paths --------------------------------------------------------------------------------------------------------
  */
 
-/* A copy of path without slashes at its end; where it is a symbolic link, what that leads to. */
+/* A copy of path without slashes at its end; where it is a symbolic link that leads somewhere, where that is. */
 static char *plain_path(const char *path) {
     size_t n = strlen(path);
     char *real = realpath(path, NULL);
@@ -66,7 +64,22 @@ static zf_status_t check_path(const char *path, zf_error_t *err) {
 /* ---- directories ---------------------------------------------------------------------------------------------------
  */
 
-static int is_ours(const char *name) { return strncmp(name, BLOB_PREFIX, strlen(BLOB_PREFIX)) == 0; }
+/* A name that a save gives: the index, or a data file with its number of five digits or more. */
+static int is_ours(const char *name) {
+    static const char prefix[] = "zf_state-";
+    size_t n_digits;
+    if (strcmp(name, ZF_STATE_INDEX) == 0)
+        return 1;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    n_digits = strspn(name + sizeof prefix - 1, "0123456789");
+    return n_digits >= 5 && strcmp(name + sizeof prefix - 1 + n_digits, ".safetensors") == 0;
+}
+
+static int is_directory(DIR *dir, const char *name) {
+    struct stat info;
+    return fstatat(dirfd(dir), name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+}
 
 /* The first entry of a directory that no checkpoint holds, in `out`; 0 = there is none, 1 = there is, -1 = errno. */
 static int find_foreign(const char *path, char *out, size_t nbytes) {
@@ -76,7 +89,8 @@ static int find_foreign(const char *path, char *out, size_t nbytes) {
     if (!dir)
         return -1;
     while (!found && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_ours(entry->d_name)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            (!is_ours(entry->d_name) || is_directory(dir, entry->d_name))) {
             snprintf(out, nbytes, "%s", entry->d_name);
             found = 1;
         }
@@ -86,7 +100,12 @@ static int find_foreign(const char *path, char *out, size_t nbytes) {
 
 static zf_status_t check_replaceable(const char *path, zf_error_t *err) {
     char foreign[256];
+    struct stat info;
     int found = find_foreign(path, foreign, sizeof foreign);
+    if (found < 0 && errno == ENOENT && lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return zfi_error(err, ZF_ERR_STORAGE, "state",
+                         "%s is a symbolic link that leads nowhere: make the directory that it names, or remove it",
+                         path);
     if (found == 0 || (found < 0 && errno == ENOENT))
         return ZF_OK;
     if (found < 0)
@@ -151,6 +170,11 @@ static void directory_cancel(zfi_store_t *store) {
     directory_close(store);
 }
 
+static zf_status_t another_save(const zfi_store_t *store, zf_error_t *err) {
+    return zfi_error(err, ZF_ERR_STORAGE, "state", "another save is writing %s: one at a time, or to different paths",
+                     store->path);
+}
+
 /* The temporary directory, made or taken over from a process that is gone, empty and locked. */
 static zf_status_t take_tmp(zfi_store_t *store, zf_error_t *err) {
     struct stat mine, there;
@@ -163,8 +187,7 @@ static zf_status_t take_tmp(zfi_store_t *store, zf_error_t *err) {
         mine.st_ino != there.st_ino) {
         close(store->dir_fd);
         store->dir_fd = -1;
-        return zfi_error(err, ZF_ERR_STORAGE, "state",
-                         "another save is writing %s: one at a time, or to different paths", store->path);
+        return another_save(store, err);
     }
     return ZF_OK;
 }
@@ -259,14 +282,36 @@ static int put_in_place(const char *tmp, const char *path) {
     return errno;
 }
 
-static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
+/* The former checkpoint becomes path.tmp for as long as its files are removed: locked like one that is being written,
+ * so that no other save takes it over meanwhile. *out_fd = -1: there is none. */
+static zf_status_t lock_former(const zfi_store_t *store, int *out_fd, zf_error_t *err) {
+    *out_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (*out_fd < 0)
+        return errno == ENOENT ? ZF_OK : fail(err, "cannot open", store->path, "", errno);
+    return flock(*out_fd, LOCK_EX | LOCK_NB) ? another_save(store, err) : ZF_OK;
+}
+
+static zf_status_t replace_former(zfi_store_t *store, zf_error_t *err) {
+    int former_fd = -1, code = store->is_synced && fsync(store->dir_fd) ? errno : 0;
     zf_status_t st = check_replaceable(store->path, err); /* again: time has passed */
-    int code = store->is_synced && fsync(store->dir_fd) ? errno : 0;
     if (!st && code)
         st = fail(err, "cannot sync", store->tmp_path, "", code);
+    if (!st)
+        st = lock_former(store, &former_fd, err);
     if (!st && (code = put_in_place(store->tmp_path, store->path)))
         st = fail(err, "cannot put the new checkpoint in the place of", store->path, "", code);
-    if (!st && store->is_synced && (code = sync_parent(store->path)))
+    if (former_fd >= 0)
+        close(former_fd);
+    return st;
+}
+
+static zf_status_t directory_commit(zfi_store_t *store, zf_error_t *err) {
+    zf_status_t st = replace_former(store, err);
+    int code;
+    if (st)
+        return st;                 /* cancel follows */
+    flock(store->dir_fd, LOCK_UN); /* in place: the next save may replace it */
+    if (store->is_synced && (code = sync_parent(store->path)))
         st = fail(err, "the new checkpoint is in place, but its directory entry cannot be synced:", store->path, "",
                   code);
     directory_close(store);

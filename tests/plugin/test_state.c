@@ -567,6 +567,28 @@ START_TEST(directories) {
     f = fopen(file, "r");
     ck_assert_ptr_nonnull(f);
     fclose(f);
+    for (int i = 0; i < 3; i++) { /* names like a checkpoint's do not make it one's */
+        static const char *const make[] = {"touch %s/zf_state_notes.txt", "mkdir %s/zf_state-00001.safetensors",
+                                           "touch %s/zf_state-1.safetensors"};
+        snprintf(path, sizeof path, "%s/like%d", zt_state_dir(), i);
+        snprintf(file, sizeof file, make[i], path);
+        snprintf(command, sizeof command, "mkdir %s && %s", path, file);
+        ck_assert_int_eq(system(command), 0);
+        ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
+        ck_assert_ptr_nonnull(strstr(rig.err.message, "not of a checkpoint"));
+        snprintf(command, sizeof command, "test -n \"$(ls %s)\" && test ! -e %s.tmp", path, path);
+        ck_assert_int_eq(system(command), 0);
+    }
+    snprintf(path, sizeof path, "%s/link", zt_state_dir());
+    snprintf(command, sizeof command, "ln -s nowhere %s", path);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE); /* and it stays a link */
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "leads nowhere"));
+    snprintf(command, sizeof command, "mkdir %s/nowhere && test -L %s", zt_state_dir(), path);
+    ck_assert_int_eq(system(command), 0);
+    ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
+    snprintf(command, sizeof command, "test -L %s && test -e %s/nowhere/zf_state.json", path, zt_state_dir());
+    ck_assert_int_eq(system(command), 0);
     ck_assert_int_eq(zt_save(&rig, NULL, "/proc/no/such", 0, NULL), ZF_ERR_STORAGE);
     ck_assert_int_eq(zt_save(&rig, NULL, "", 0, NULL), ZF_ERR_ARGUMENT);
     ck_assert_int_eq(zt_save(&rig, NULL, NULL, 0, NULL), ZF_ERR_ARGUMENT);

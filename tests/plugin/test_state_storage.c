@@ -46,8 +46,15 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
     return fails(PREAD) ? -1 : syscall(SYS_pread64, fd, out, n, at);
 }
 
+static void (*after_rename)(void);
+
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
-    return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+    int rc = fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+    void (*then)(void) = after_rename;
+    after_rename = NULL;
+    if (!rc && then)
+        then();
+    return rc;
 }
 
 /* ----
@@ -132,6 +139,53 @@ START_TEST(failing_calls) {
 }
 END_TEST
 
+/* The former checkpoint becomes the temporary directory, just before it is removed: another save must not begin to
+ * write there. */
+static void save_in_between(void) {
+    ck_assert_int_eq(save(&copy, 0), ZF_ERR_STORAGE);
+    ck_assert_msg(strstr(copy.err.message, "another save") != NULL, "%s", copy.err.message);
+}
+
+START_TEST(two_saves_at_once) {
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    zt_state_open(&rig, config);
+    zt_state_open(&copy, config);
+    zt_state_steps(&rig, 3);
+    ZT_OK(&rig, save(&rig, 0));
+    zt_state_steps(&rig, 1);
+    after_rename = save_in_between;
+    ZT_OK(&rig, save(&rig, 0));
+    ck_assert_ptr_null(after_rename); /* it ran */
+    check_whole(4);
+    ZT_OK(&copy, save(&copy, 0)); /* the lock is gone */
+    check_whole(0);
+    zt_rig_end(&copy);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A save that fails leaves nothing behind. */
+START_TEST(nothing_is_left) {
+    char command[300];
+    snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
+    snprintf(command, sizeof command, "test ! -e %s.tmp", path);
+    zt_state_open(&rig, config);
+    zt_state_steps(&rig, 3);
+    ZT_OK(&rig, save(&rig, 0));
+    for (int call = WRITE; call <= RENAME; call++) {
+        if (call == PREAD)
+            continue;
+        armed = call;
+        left = 0;
+        code = EIO;
+        ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
+        armed = NONE;
+        ck_assert_msg(system(command) == 0, "call %d failed, and the temporary directory is still there", call);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(failing_reads) {
     size_t nbytes, now_nbytes;
     unsigned char *image, *now;
@@ -208,4 +262,4 @@ START_TEST(killed_at_any_moment) {
 }
 END_TEST
 
-ZT_MAIN("state_storage", failing_calls, failing_reads, killed_at_any_moment)
+ZT_MAIN("state_storage", failing_calls, two_saves_at_once, nothing_is_left, failing_reads, killed_at_any_moment)
