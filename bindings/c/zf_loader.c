@@ -2,7 +2,8 @@
  *
  * Order of the checks in zf_loader_open(), each with a sentence of its own, since the dynamic linker's words for the
  * same cases mislead (a library of another machine is "No such file or directory" to it):
- *   1. a path with a slash: the file is there, readable, a shared ELF library of this machine
+ *   1. a path with a slash: the file is there, readable, a shared ELF library of this machine, and as long as its
+ *      segments say: mapping a shorter one would end the process with SIGBUS
  *   2. dlopen: what it needs is there too
  *   3. dlsym: the entry exists, and lies in the opened file (dlsym also searches the file's dependencies)
  *   4. negotiation: a common ABI
@@ -146,6 +147,36 @@ static zf_status_t check_elf(const char *file, const ElfW(Ehdr) * header, size_t
     return ZF_OK;
 }
 
+/* Reads nbytes at this offset; 0 where the file ends before. */
+static int read_at(int fd, void *to, size_t nbytes, uint64_t offset) {
+    return offset <= INT64_MAX && pread(fd, to, nbytes, (off_t)offset) == (ssize_t)nbytes;
+}
+
+static uint64_t end_of(uint64_t offset, uint64_t nbytes) {
+    return offset > UINT64_MAX - nbytes ? UINT64_MAX : offset + nbytes;
+}
+
+/* Every loadable segment lies in the file. */
+static zf_status_t check_extent(const char *file, int fd, const ElfW(Ehdr) * header, uint64_t nbytes, zf_error_t *err) {
+    uint64_t table_nbytes = (uint64_t)header->e_phnum * sizeof(ElfW(Phdr));
+    uint64_t need = end_of(header->e_phoff, table_nbytes);
+    if (header->e_phnum == 0 || header->e_phentsize != sizeof(ElfW(Phdr)))
+        return fail(err, ZF_LOADER_ERR_FILE, 0, "%s is damaged: %u segments of %u bytes each, need at least 1 of %zu",
+                    file, (unsigned)header->e_phnum, (unsigned)header->e_phentsize, sizeof(ElfW(Phdr)));
+    for (uint64_t i = 0; i < header->e_phnum; i++) {
+        ElfW(Phdr) segment;
+        if (!read_at(fd, &segment, sizeof segment, end_of(header->e_phoff, i * sizeof segment)))
+            break; /* need is beyond the end */
+        if (segment.p_type == PT_LOAD && end_of(segment.p_offset, segment.p_filesz) > need)
+            need = end_of(segment.p_offset, segment.p_filesz);
+    }
+    if (nbytes < need)
+        return fail(err, ZF_LOADER_ERR_FILE, 0,
+                    "%s is cut short: it has %llu bytes, its segments end at %llu; copy it again", file,
+                    (unsigned long long)nbytes, (unsigned long long)need);
+    return ZF_OK;
+}
+
 /* path has a slash. */
 static zf_status_t check_file(const char *path, zf_error_t *err) {
     shown_t shown;
@@ -165,10 +196,15 @@ static zf_status_t check_file(const char *path, zf_error_t *err) {
     memset(&header, 0, sizeof header);
     ssize_t nbytes = read(fd, &header, sizeof header);
     int read_errno = errno;
-    close(fd);
+    zf_status_t status;
     if (nbytes < 0)
-        return fail(err, ZF_LOADER_ERR_FILE, read_errno, "%s cannot be read: %s", file, strerror(read_errno));
-    return check_elf(file, &header, (size_t)nbytes, err);
+        status = fail(err, ZF_LOADER_ERR_FILE, read_errno, "%s cannot be read: %s", file, strerror(read_errno));
+    else
+        status = check_elf(file, &header, (size_t)nbytes, err);
+    if (status == ZF_OK)
+        status = check_extent(file, fd, &header, (uint64_t)st.st_size, err);
+    close(fd);
+    return status;
 }
 
 /* ---- 2. and 3. the library and its entry ------------------------------------------------------------------------- */

@@ -51,7 +51,8 @@ static zf_loader_t *opens(const char *path) {
 
 /* A temporary file with these bytes; the caller unlinks it. */
 static const char *write_file(const void *bytes, size_t nbytes) {
-    static char path[] = "/tmp/zf_test_loader_XXXXXX";
+    static char path[32];
+    strcpy(path, "/tmp/zf_test_loader_XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq((int)write(fd, bytes, nbytes), (int)nbytes);
@@ -126,12 +127,95 @@ START_TEST(cut_short) {
     read_header(&header);
     const char *path = write_file(&header, 30);
     fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
-    FILE *file = fopen(path, "wb"); /* a whole header and nothing behind it: the dynamic linker's own words */
+    FILE *file = fopen(path, "wb"); /* a whole header and nothing behind it */
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq((int)fwrite(&header, sizeof header, 1, file), 1);
     fclose(file);
-    fails(path, ZF_LOADER_ERR_FILE, path, "cannot open");
+    fails(path, ZF_LOADER_ERR_FILE, path, "cut short: it has 64 bytes");
     unlink(path);
+}
+END_TEST
+
+/* All of a real library; the caller frees it. */
+static unsigned char *read_library(size_t *out_nbytes) {
+    struct stat st;
+    ck_assert_int_eq(stat(MOCK_DIR "/mock_good.so", &st), 0);
+    *out_nbytes = (size_t)st.st_size;
+    unsigned char *bytes = malloc(*out_nbytes);
+    FILE *file = fopen(MOCK_DIR "/mock_good.so", "rb");
+    ck_assert_ptr_nonnull(bytes);
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fread(bytes, 1, *out_nbytes, file), *out_nbytes);
+    fclose(file);
+    return bytes;
+}
+
+/* What the dynamic linker maps ends before the file does: the rest, sections and debug information, may be missing. */
+static size_t end_of_segments(const unsigned char *bytes) {
+    Elf64_Ehdr header;
+    Elf64_Phdr segment;
+    size_t end = 0;
+    memcpy(&header, bytes, sizeof header);
+    for (size_t i = 0; i < header.e_phnum; i++) {
+        memcpy(&segment, bytes + header.e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > end)
+            end = (size_t)(segment.p_offset + segment.p_filesz);
+    }
+    return end;
+}
+
+/* dlopen maps such a file and dies of SIGBUS where it touches a page behind its end. */
+START_TEST(cut_short_behind_the_header) {
+    size_t nbytes;
+    unsigned char *bytes = read_library(&nbytes);
+    size_t end = end_of_segments(bytes);
+    ck_assert_uint_gt(end, 4096);
+    for (size_t cut = 64; cut < end; cut += end / 23) {
+        const char *path = write_file(bytes, cut);
+        fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
+        unlink(path);
+    }
+    const char *path = write_file(bytes, end - 1);
+    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
+    unlink(path);
+    path = write_file(bytes, end);
+    zf_loader_close(opens(path));
+    unlink(path);
+    free(bytes);
+}
+END_TEST
+
+/* Sizes that no sum may wrap around. */
+START_TEST(impossible_segments) {
+    size_t nbytes;
+    unsigned char *bytes = read_library(&nbytes);
+    Elf64_Ehdr header;
+    Elf64_Phdr segment;
+    memcpy(&header, bytes, sizeof header);
+    memcpy(&segment, bytes + header.e_phoff, sizeof segment);
+    segment.p_type = PT_LOAD;
+    segment.p_offset = UINT64_MAX - 10;
+    segment.p_filesz = 100;
+    memcpy(bytes + header.e_phoff, &segment, sizeof segment);
+    const char *path = write_file(bytes, nbytes);
+    fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
+    unlink(path);
+    const Elf64_Off offsets[] = {UINT64_MAX, UINT64_MAX - 8, INT64_MAX, (Elf64_Off)nbytes};
+    Elf64_Ehdr spoilt = header;
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        spoilt.e_phoff = offsets[i];
+        memcpy(bytes, &spoilt, sizeof spoilt);
+        path = write_file(bytes, nbytes);
+        fails(path, ZF_LOADER_ERR_FILE, path, "cut short");
+        unlink(path);
+    }
+    spoilt = header;
+    spoilt.e_phentsize = 1;
+    memcpy(bytes, &spoilt, sizeof spoilt);
+    path = write_file(bytes, nbytes);
+    fails(path, ZF_LOADER_ERR_FILE, path, "damaged");
+    unlink(path);
+    free(bytes);
 }
 END_TEST
 
@@ -394,6 +478,8 @@ int main(void) {
         other_machine,
         other_word_size,
         cut_short,
+        cut_short_behind_the_header,
+        impossible_segments,
         a_program,
         undefined_symbol,
         no_symbol,
