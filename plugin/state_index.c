@@ -150,6 +150,10 @@ zf_status_t zfi_saved_of(zf_instance_t *inst, int is_compact, const char *note, 
                          .config = inst->config,
                          .n_cohorts = inst->plan.n_cohorts,
                          .n_params = n_ids};
+    if (inst->rule == ZF_RULE_CALLBACK) {
+        memcpy(out->rule_name, inst->rule_name, sizeof out->rule_name);
+        out->rule_moments = inst->callback.n_moments;
+    }
     find_steps(inst, out);
     out->note = strdup(note ? note : "");
     out->params = calloc(n_ids, sizeof *out->params);
@@ -251,9 +255,10 @@ static json_t *print_all(const zfi_saved_t *saved) {
         json_array_append_new(params, print_param(&saved->params[i]));
     for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
         json_object_set_new(steps, zfi_state_steps[i].name, print_tensor(&saved->steps[i], 0));
-    return json_pack("{s:s, s:s, s:s, s:I, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
                      "libzfplugin " ZFI_VERSION, "kind", saved->is_compact ? "compact" : "exact", "note", saved->note,
-                     "rule", (json_int_t)saved->rule, "is_mean", saved->shape.is_mean, "n_cohorts",
+                     "rule", (json_int_t)saved->rule, "rule_name", saved->rule_name, "rule_moments",
+                     (json_int_t)saved->rule_moments, "is_mean", saved->shape.is_mean, "n_cohorts",
                      (json_int_t)saved->n_cohorts, "config", print_config(&saved->config), "clocks",
                      print_clocks(saved), "first_step", (json_int_t)saved->first_step, "n_steps",
                      (json_int_t)saved->n_steps, "n_groups", (json_int_t)saved->shape.n_groups, "files", files, "steps",

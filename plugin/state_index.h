@@ -2,13 +2,13 @@
  *
  * Text: one line `{"format":"zf.state","version":1,"crc32":"xxxxxxxx",` and then the rest of one JSON object; the
  * checksum is that of the text behind it. Members:
- *   plugin, kind ("exact" | "compact"), note, rule, is_mean, config {"section.key": text}, clocks {name: number or
- *   [per cohort]}, first_step, n_steps, n_groups,
- *   files [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below,
- *   steps {"present", "scalars", "hyper": tensor}, params [{"name", "shape", "dtype", "grad_dtype", "flags", "group",
- *   "n_batch_axes", "channels", "matrices": [[first element, rows, columns, cohort, selected], ...],
- *   "tensors": {"w": tensor, ..., "slot.17": tensor}}]
- *   tensor = {"file", "offset" (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
+ *   plugin, kind ("exact" | "compact"), note, rule, rule_name and rule_moments (of ZF_RULE_CALLBACK, else "" and 0),
+ * is_mean, config {"section.key": text}, clocks {name: number or [per cohort]}, first_step, n_steps, n_groups, files
+ * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
+ * "scalars", "hyper": tensor}, params [{"name", "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes",
+ * "channels", "matrices": [[first element, rows, columns, cohort, selected], ...], "tensors": {"w": tensor, ...,
+ * "slot.17": tensor}}] tensor = {"file", "offset" (from the file's start), "nbytes", "crc32", "matrices" ([numbers];
+ * absent = all)}
  *
  * Reading trusts nothing: every number is checked against what it counts before it is used. */
 #ifndef ZFI_STATE_INDEX_H
@@ -44,6 +44,8 @@ typedef struct zfi_saved_file {
 typedef struct zfi_saved {
     int is_compact;
     uint32_t rule;
+    char rule_name[64]; /* of ZF_RULE_CALLBACK ... */
+    uint32_t rule_moments;
     zfi_state_shape_t shape;
     zfi_config_t config;
     uint32_t n_cohorts;

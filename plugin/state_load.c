@@ -417,12 +417,24 @@ static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
 /* ---- all -----------------------------------------------------------------------------------------------------------
  */
 
+/* Moments of one rule mean nothing to another. */
+static zf_status_t check_rule(const loader_t *loader, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
+    const zf_instance_t *inst = loader->inst;
+    if (saved->rule != inst->rule)
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it was saved with update rule %u, this instance has %u",
+                         saved->rule, inst->rule);
+    if (inst->rule != ZF_RULE_CALLBACK ||
+        (strcmp(saved->rule_name, inst->rule_name) == 0 && saved->rule_moments == inst->callback.n_moments))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "it was saved with the host's update rule \"%s\" of %u moment(s), this instance has \"%s\" of %u "
+                     "moment(s): create it with the rule that the weights were trained with",
+                     saved->rule_name, saved->rule_moments, inst->rule_name, inst->callback.n_moments);
+}
+
 static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
-    uint32_t rule = loader->inst->rule;
-    zf_status_t st = loader->saved.rule != rule
-                         ? zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                                     "it was saved with update rule %u, this instance has %u", loader->saved.rule, rule)
-                         : ZF_OK;
+    zf_status_t st = check_rule(loader, err);
     int is_exact;
     if (!st)
         st = match(loader, flags, err);

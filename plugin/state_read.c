@@ -401,6 +401,21 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
     return st;
 }
 
+static zf_status_t read_rule(const reader_t *reader, const json_t *root) {
+    zfi_saved_t *saved = reader->out;
+    const char *name = "";
+    uint64_t rule = 0, n_moments = 0;
+    zf_status_t st = number(reader, root, "rule", ZF_RULE_CALLBACK, &rule);
+    if (!st)
+        st = text(reader, root, "rule_name", sizeof saved->rule_name - 1, &name);
+    if (!st)
+        st = number(reader, root, "rule_moments", 2, &n_moments);
+    saved->rule = (uint32_t)rule;
+    saved->rule_moments = (uint32_t)n_moments;
+    snprintf(saved->rule_name, sizeof saved->rule_name, "%s", name);
+    return st;
+}
+
 static zf_status_t read_head(const reader_t *reader, const json_t *root) {
     zfi_saved_t *saved = reader->out;
     const char *kind, *note;
@@ -418,8 +433,7 @@ static zf_status_t read_head(const reader_t *reader, const json_t *root) {
         return no_memory(reader);
     saved->note_nbytes = (uint32_t)strlen(note);
     saved->shape.is_mean = json_is_true(json_object_get(root, "is_mean"));
-    st = number(reader, root, "rule", UINT32_MAX, &x);
-    saved->rule = (uint32_t)x;
+    st = read_rule(reader, root);
     if (!st)
         st = number(reader, root, "n_cohorts", MOST_COHORTS, &x);
     saved->n_cohorts = (uint32_t)x;

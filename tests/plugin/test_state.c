@@ -151,6 +151,28 @@ START_TEST(another_rule_is_refused) {
 }
 END_TEST
 
+/* The host's rule is known by its name and by how many moments it keeps. */
+START_TEST(another_host_rule_is_refused) {
+    zf_rule_callback_t other = callback;
+    zt_memory_store_start(&store);
+    zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &callback, ""};
+    zt_state_open(&rig, configs[0]);
+    zt_state_steps(&rig, 5);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_mode.callback = &other;
+    for (int i = 0; i < 2; i++) {
+        other.name = i ? "decay" : "decline";
+        other.n_moments = i ? 2 : 1;
+        zt_state_open(&copy, configs[0]);
+        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
+        ck_assert_msg(strstr(copy.err.message, i ? "2 moment" : "\"decline\"") != NULL, "%s", copy.err.message);
+        zt_rig_end(&copy);
+    }
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 /* A running instance goes back to where it was. */
 static void check_running(int config) {
     for (int n = 3; n <= 8; n++) {
@@ -547,6 +569,37 @@ START_TEST(stores_that_fail) {
 }
 END_TEST
 
+/* A fresh instance is filled in place: after a load that failed half way it trains as if nothing had been. */
+START_TEST(trains_after_a_failed_load) {
+    for (int i = 0; i < N_CONFIGS; i++) {
+        int n_load;
+        zt_memory_store_start(&store);
+        zt_state_open(&copy, configs[i]);
+        zt_state_steps(&copy, 6);
+        ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
+        zt_rig_end(&copy);
+        zt_state_open(&copy, configs[i]);
+        store.n_calls = 0;
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+        n_load = store.n_calls;
+        zt_rig_end(&copy);
+        for (int k = n_load; k > n_load / 2; k -= 1 + n_load / 5) { /* in the second pass over the data */
+            zt_state_open(&rig, configs[i]);
+            zt_state_open(&copy, configs[i]);
+            store.n_calls = 0;
+            store.fail_at = k;
+            ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
+            zt_state_steps(&rig, 9);
+            zt_state_steps(&copy, 9);
+            zt_state_check_equal(&rig, &copy, "trained");
+            zt_rig_end(&rig);
+            zt_rig_end(&copy);
+        }
+        zt_memory_store_end(&store);
+    }
+}
+END_TEST
+
 /* A directory with anything else in it is not replaced, a checkpoint is; what a killed save left is taken over. */
 START_TEST(directories) {
     char path[128], file[160], command[600];
@@ -599,7 +652,8 @@ START_TEST(directories) {
 }
 END_TEST
 
-ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, exact_in_memory, exact_with_other_rules_and_moments,
-        another_rule_is_refused, exact_into_a_running_instance, sums_are_closed_for_another_configuration,
-        automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
-        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
+ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load, exact_in_memory,
+        exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
+        exact_into_a_running_instance, sums_are_closed_for_another_configuration, automatic_interval,
+        exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes,
+        bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
