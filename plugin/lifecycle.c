@@ -48,19 +48,6 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
     return check_host(args->host, err);
 }
 
-static zf_status_t check_rule(const zf_instance_t *inst, zf_error_t *err) {
-    if (inst->config.predict && !zfi_rule_has_v((zfi_rule_t)inst->rule))
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",
-                         inst->rule);
-    if (inst->config.deferred == ZFI_DEFERRED_MOMENTS && inst->rule != ZF_RULE_ADAMW)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[zenflow] deferred = moments needs rule 0 (AdamW), rule = %u (%s) was given; set deferred = "
-                         "replay",
-                         inst->rule, zfi_rule_name(inst->rule));
-    return ZF_OK;
-}
-
 static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
     const char *forced = getenv("ZF_FORCE_ISA");
     zfi_isa_t isa = zfi_isa_best();
@@ -149,7 +136,7 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
     zfi_timelines_init(inst);
     st = read_config(&args, &inst->config, err);
     if (!st)
-        st = check_rule(inst, err);
+        st = zfi_rule_check_config(inst->rule, &inst->config, err);
     if (!st && inst->rule == ZF_RULE_CALLBACK)
         st = zfi_callback_take(inst, args.rule_callback, err);
     if (!st)

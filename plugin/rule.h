@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "config.h"
 #include "kernels.h"
 #include "zf/plugin.h"
 
@@ -29,6 +30,9 @@ float zfi_rule_predict(const zfi_hyper_t *hyper, uint32_t n, uint32_t x);
  * an element's row-major index in its parameter to number it. */
 uint64_t zfi_rounding_key(uint64_t t);
 static inline uint64_t zfi_rounding_base(uint32_t param) { return (uint64_t)param << 40; }
+
+/* [any-thread] Whether the configuration can be had with this rule. */
+zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_error_t *err);
 
 /* [any-thread] Ranges of hyper-parameters; group is for the message. */
 zf_status_t zfi_rule_check(const zf_group_hyper_t *hyper, uint32_t group, zf_error_t *err);

@@ -8,6 +8,7 @@
 
 #include "crc32.h"
 #include "error.h"
+#include "rule.h"
 #include "state.h"
 #include "window.h"
 
@@ -69,6 +70,14 @@ static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_er
     if (clocks.t < warm_up ? choice != 0 : choice < warm_up || choice > clocks.t)
         return bad(err, "clocks", "last_choice is not in the run's past");
     return ZF_OK;
+}
+
+/* A replay with moments that the rule does not have would read what is not there. */
+static zf_status_t check_rule(const zfi_saved_t *saved, zf_error_t *err) {
+    zf_error_t problem = {.struct_size = sizeof problem};
+    return zfi_rule_check_config(saved->rule, &saved->config, &problem)
+               ? bad(err, "config", "its update rule does not go with deferred or predict")
+               : ZF_OK;
 }
 
 static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
@@ -247,7 +256,9 @@ zf_status_t zfi_state_check_param(zfi_store_t *store, const char *name, zfi_save
     zf_status_t st = zfi_index_read(store, out, err);
     if (st)
         return st;
-    st = check_clocks(out, err);
+    st = check_rule(out, err);
+    if (!st)
+        st = check_clocks(out, err);
     if (!st)
         st = read_step_values(store, out, err);
     for (uint32_t p = 0; p < out->n_params && !st; p++)
@@ -262,7 +273,9 @@ zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *er
     zf_status_t st = zfi_index_read(store, out, err);
     if (st)
         return st;
-    st = check_clocks(out, err);
+    st = check_rule(out, err);
+    if (!st)
+        st = check_clocks(out, err);
     for (uint32_t f = 0; f < out->n_files && !st; f++)
         st = check_header(store, &out->files[f], err);
     if (!st)

@@ -97,6 +97,7 @@ START_TEST(truncated) {
             expect_refused("a truncated blob");
         }
     copy_good();
+    free(bad.blobs[1].data);
     bad.n_blobs = 1; /* the data without the index */
     expect_refused("without its index");
     copy_good();
@@ -273,6 +274,37 @@ START_TEST(hostile_values) {
 }
 END_TEST
 
+/* A rule that cannot go with the configuration: replaying its open windows would read moments that are not there. */
+START_TEST(a_rule_that_does_not_fit) {
+    static const struct {
+        const char *config;
+        int rule;
+    } all[] = {{"update_interval = 4\nfull_warm_up_rounds = 2\ndeferred = moments", ZF_RULE_SGD},
+               {"update_interval = 4\nfull_warm_up_rounds = 2\ndeferred = moments", ZF_RULE_LION},
+               {"update_interval = 4\nfull_warm_up_rounds = 2\npredict = 3", ZF_RULE_LION},
+               {"update_interval = 4\nfull_warm_up_rounds = 2", 6}};
+    float out[96 * 80];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        zf_state_args_t args = {.struct_size = sizeof args, .store = &bad.table};
+        char rule[32];
+        zt_memory_store_start(&good);
+        zt_memory_store_start(&bad);
+        zt_state_open(&rig, all[i].config);
+        zt_state_steps(&rig, 7);
+        ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
+        copy_good();
+        snprintf(rule, sizeof rule, "\"rule\":%d", all[i].rule);
+        replace(NULL, "\"rule\":0", rule);
+        ck_assert_int_eq(zt_state(&rig)->weights(&args, rig.params[0].name, out, rig.params[0].n_elems, &rig.err),
+                         ZF_ERR_CHECKPOINT);
+        ck_assert_int_eq(zt_state(&rig)->verify(&args, NULL, &rig.err), ZF_ERR_CHECKPOINT);
+        zt_rig_end(&rig);
+        zt_memory_store_end(&good);
+        zt_memory_store_end(&bad);
+    }
+}
+END_TEST
+
 /* ---- the wrong one --------------------------------------------------------------------------------------------------
  */
 
@@ -289,4 +321,5 @@ START_TEST(another_model) {
 }
 END_TEST
 
-ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, another_model)
+ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, a_rule_that_does_not_fit,
+        another_model)
