@@ -514,6 +514,32 @@ START_TEST(bind_again_refused) {
 }
 END_TEST
 
+/* The same where the larger set does not fit, which shows only after much of it is made. */
+START_TEST(bind_again_without_room) {
+    static const int64_t sizes[] = {4096, 1024};
+    const zf_tensor_t *was;
+    zf_tensor_t large;
+    float *values = calloc(4096 * 1024, sizeof *values);
+    zt_state_mode.host = "memory_limit_mib = 24";
+    zt_state_open(&rig, configs[0]);
+    zt_state_open(&copy, configs[0]);
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    zt_tensor(&large, values, sizes, 2, 0);
+    was = copy.decls[0].tensor;
+    copy.decls[0].tensor = &large;
+    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_MEMORY);
+    copy.decls[0].tensor = was;
+    image_equal(&rig, &copy, "refused");
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    image_equal(&rig, &copy, "refused and trained");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    free(values);
+}
+END_TEST
+
 /* ---- storage that fails -------------------------------------------------------------------------------------------
  */
 
@@ -656,4 +682,4 @@ ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, trains_after_a_f
         exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
         exact_into_a_running_instance, sums_are_closed_for_another_configuration, automatic_interval,
         exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes,
-        bind_again_with_more, bind_again_elsewhere, bind_again_refused, directories)
+        bind_again_with_more, bind_again_elsewhere, bind_again_refused, bind_again_without_room, directories)
