@@ -152,6 +152,22 @@ class Resume(TorchTest):
         self.zenflow(other, config=config(WINDOWS)).load_state_dict(saved)
         self.assertTrue(torch.equal(other[0].weight, torch.full_like(other[0].weight, 0.125)))
 
+    def test_after_an_edit_to_the_bit(self):
+        """The steps after an edit end with all updates in place: in the resumed run too."""
+        first = mlp()
+        opt1 = self.zenflow(first, config=config(WINDOWS))
+        self.train(first, opt1, range(10))
+        with torch.no_grad():
+            first[0].weight.mul_(0.5)
+        self.train(first, opt1, range(10, 13))
+        second = mlp(seed=7)
+        opt2 = self.zenflow(second, config=config(WINDOWS))
+        opt2.load_state_dict(self.through_a_file(opt1.state_dict()))
+        for i in range(13, 40):
+            self.train(first, opt1, [i])
+            self.train(second, opt2, [i])
+            self.assert_equal(second, first)
+
     def test_directories(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "step10"

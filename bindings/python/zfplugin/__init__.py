@@ -8,8 +8,8 @@ optimizer for any framework), tensors (descriptors, DLPack), errors, torch (the 
 """
 from . import errors
 from .errors import *  # noqa: F401,F403 - the exception classes are part of the public names
-from .instance import Hyper, Instance, Param, Report
+from .instance import Hyper, Instance, Param, Report, RuleCallback
 from .library import Library, load
 
 __version__ = "0.1.0"
-__all__ = ["Hyper", "Instance", "Library", "Param", "Report", "errors", "load"]
+__all__ = ["Hyper", "Instance", "Library", "Param", "Report", "RuleCallback", "errors", "load"]

@@ -108,7 +108,7 @@ class CheckpointError(ZfError, ValueError):
 
 
 class GradientError(ParamError):
-    """A step that cannot be right: no gradient at all, or one for a frozen parameter."""
+    """A step that cannot be right: no parameter has a gradient."""
 
 
 CLASSES = {cls.status: cls for cls in (

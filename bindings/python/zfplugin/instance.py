@@ -59,6 +59,39 @@ class Hyper:
     weight_decay: float = 0.0
 
 
+@dataclasses.dataclass
+class RuleCallback:
+    """An update rule of the caller's: a compiled function with zf_rule_callback_t.update's signature (zf/plugin.h),
+        void update(void *ctx, const zf_rule_update_t *update);
+    as a function of a ctypes library, or its address as an int (numba: cfunc.address). n_moments: 0, 1 or 2; name: for the
+    log and checkpoints; ctx: an address, passed on. Everything it points to must outlive the instance.
+
+    Not a Python function: the plugin's workers would queue for the interpreter's lock at every 1024 elements, behind the
+    training thread that they are to run beside, and at the interpreter's end nobody could answer them."""
+
+    function: object
+    n_moments: int
+    name: str = "callback"
+    ctx: int = None
+
+    def fill(self):
+        """The ABI's struct. Its memory is the caller's to keep for the call only."""
+        address = self.function
+        if isinstance(address, C._CFuncPtr):
+            if any(type(kept).__name__ == "CThunkObject" for kept in (address._objects or {}).values()):
+                raise errors.ArgumentError("rule_callback: the function is written in Python; it is called on the plugin's own "
+                                           "threads, so give a compiled one (ctypes.CDLL(...).update, numba's cfunc.address)")
+            address = C.cast(address, C.c_void_p).value
+        if isinstance(address, bool) or not isinstance(address, int) or address <= 0:
+            raise errors.ArgumentError(f"rule_callback: function is a {type(self.function).__name__}; need a function of a "
+                                       "ctypes library, or the address of a compiled one")
+        if isinstance(self.n_moments, bool) or self.n_moments not in (0, 1, 2):
+            raise errors.ArgumentError(f"rule_callback: n_moments = {self.n_moments!r}; allowed: 0, 1, 2")
+        kind = dict(_abi.RuleCallback._fields_)["update"]
+        return _abi.RuleCallback(struct_size=C.sizeof(_abi.RuleCallback), n_moments=self.n_moments,
+                                 name=self.name.encode(), ctx=self.ctx, update=kind(address))
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What is known after a step (zf_step_report_t). step is the newest finished one, submitted_step the last."""
@@ -122,12 +155,16 @@ def _make_host(logger, ctx_name):
 class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
-    before it reads parameters. rule: a key of RULES. log: a logging.Logger."""
+    before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger."""
 
-    def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", lib=None, log=None,
-                 name="python"):
+    def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
+                 log=None, name="python"):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
+        if rule_callback is not None and rule != "adamw":
+            raise errors.ArgumentError(f"rule = {rule!r} and rule_callback: give one of them")
+        if rule_callback is not None and not isinstance(rule_callback, RuleCallback):
+            raise errors.ArgumentError(f"rule_callback is a {type(rule_callback).__name__}; need a zfplugin.RuleCallback")
         self.lib = lib if isinstance(lib, library.Library) else library.load(lib)
         self.table = self.lib.table
         self.lock = threading.RLock()
@@ -139,10 +176,12 @@ class Instance:
                                   device_type=_abi.DEVICE_CPU)
         self._host = _make_host(self.log, name)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
-        self.handle = self._create(config, overrides, fetch, RULES[rule])
-        self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, self._host, self.lib)
+        callback = rule_callback.fill() if rule_callback is not None else None
+        self.handle = self._create(config, overrides, fetch, RULES[rule], callback)
+        kept = (self._host, self.lib, rule_callback)
+        self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
 
-    def _create(self, config, overrides, fetch, rule):
+    def _create(self, config, overrides, fetch, rule, callback):
         text, path, lines = _split_config(config)
         lines += _config_lines(overrides)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
@@ -152,7 +191,8 @@ class Instance:
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
             overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU,
-            rule=rule)
+            rule=_abi.RULE_CALLBACK if callback is not None else rule,
+            rule_callback=C.addressof(callback) if callback is not None else None)
         self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
         return out.value
 
@@ -185,7 +225,9 @@ class Instance:
     # ---- parameters --------------------------------------------------------------------------------------------------
 
     def bind(self, params):
-        """Declares the parameters, plans and takes all memory; returns their ids. Once per instance."""
+        """Declares the parameters, plans and takes all memory; returns their ids. Again: the same declarations with other
+        memory that holds the values go on; another set ends all windows, keeps what is trained in both by name and shape,
+        and begins the schedule anew. Gradients that were delivered and not stepped are dropped then."""
         params = list(params)
         views = [tensors.view(param.tensor, param.name) for param in params]
         decls = (_abi.ParamDecl * max(1, len(params)))()
@@ -318,7 +360,7 @@ def _fill_decl(out, param, view, name):
     out.channels = {"columns": _abi.CHANNELS_COLUMNS, "rows": _abi.CHANNELS_ROWS}[param.channels]
 
 
-def _destroy(destroy, handle, _host, _lib):
-    """Finalizer: _host and _lib are kept alive until the instance has ended."""
+def _destroy(destroy, handle, _kept):
+    """Finalizer: host, library and callback are kept alive until the instance has ended."""
     with contextlib.suppress(Exception):  # a destructor never hides a first error behind a second one
         destroy(handle)

@@ -1,6 +1,7 @@
 """state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
 
-    {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor}}}
+    {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
+                                                         "n_flushed_steps": <steps that still end with a flush>}}
 
 The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
 first step: there is nothing to save but the groups.

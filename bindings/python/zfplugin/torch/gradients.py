@@ -52,34 +52,47 @@ class GradientFeed:
     """Ships the gradients of a ParameterTable to an Instance."""
 
     def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None):
-        n = len(table.params)
-        self.instance, self.table = instance, table
+        self.instance, self.table = instance, None
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         self.is_shipping = overlap      # early shipping at all
         self.is_accumulating = False    # inside accumulate()
+        self.is_suspect = False         # gradients were changed in a way that leaves no trace
         self.fixed_count = accumulation_steps
+        self.held, self.held_storage = [], []
+        self.released = []              # no longer the gradient, but perhaps still being read
+        self.handles = []
+        self.adopt(table)
+
+    def adopt(self, table):
+        """From now on the gradients of this table; what was delivered of the one before was discarded."""
+        learned = {} if self.table is None else \
+            {name: (expected, fired) for name, expected, fired in zip(self.table.names, self.expected, self.fired)
+             if expected != NEVER}
+        n, accumulation_steps = len(table.params), self.fixed_count
+        self.table = table
         self._make_descriptors(n)
         tied = {i for i, owner in enumerate(table.tied_to) if owner is not None}
         tied |= {owner for owner in table.tied_to if owner is not None}
         self.tied_sets = self._tied_sets(tied)
-        self.expected = [NEVER if i in tied else accumulation_steps or 1 for i in range(n)]
-        self.fired = [0] * n
+        self.expected, self.fired = [], []
+        for i, name in enumerate(table.names):
+            expected, fired = learned.get(name, (accumulation_steps or 1, 0))
+            self.expected.append(NEVER if i in tied else expected)
+            self.fired.append(fired)
         self.held = [None] * n          # shipped gradients, and what they looked like
         self.held_storage = [None] * n
         self.version = [0] * n
         self.address = [0] * n
         self.fired_at = [0] * n
         self.sample_at, self.sample = self._choose_samples(n), [0] * n
-        self.released = []              # no longer the gradient, but perhaps still being read
-        instance.keepalive = (self.held, self.held_storage, self.released, table)
-        self.is_timing = overlap and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
+        self.instance.keepalive = (self.held, self.held_storage, self.released, table)
+        self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
         self.hook_end = 0.0
         self.n_gaps = self.n_long_gaps = 0
         self.n_steps = self.n_bursts = self.n_changed_steps = 0
-        self.is_suspect = False         # gradients were changed in a way that leaves no trace
         self.problem = None             # of a hook; step() meets it again and raises
-        self.handles = []
+        self.detach()
         self._attach()
 
     # ---- descriptors -------------------------------------------------------------------------------------------------
@@ -144,12 +157,17 @@ class GradientFeed:
             return hook
 
         for i, param in self.table.trainable:
+            is_hole = not param.requires_grad  # frozen since: torch takes no hook then, but keeps one
+            if is_hole:
+                param.requires_grad_(True)
             self.handles.append(param.register_post_accumulate_grad_hook(make_hook(i)))
+            if is_hole:
+                param.requires_grad_(False)
 
     def detach(self):
         for handle in self.handles:
             handle.remove()
-        self.handles = []
+        self.handles.clear()
 
     def on_gradient(self, i, param):
         """Autograd has added to param.grad. Never raises: what is wrong is said by step(), where it can be handled."""
@@ -164,7 +182,7 @@ class GradientFeed:
                 if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
                     return
                 if param.data_ptr() != self.table.addresses[i]:
-                    return  # moved: step() refuses it
+                    return  # moved: step() follows it, or refuses it
                 self._collect(i, param.grad, _WHOLE)
                 if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
                     self._ship()
@@ -294,8 +312,7 @@ class GradientFeed:
 
     def _no_gradient(self):
         if not self.table.trainable:
-            return errors.GradientError("step: every parameter was frozen (requires_grad=False) when the optimizer "
-                                        "bound them at its first step; nothing can be trained")
+            return errors.GradientError("step: every parameter is frozen (requires_grad=False); nothing can be trained")
         return errors.GradientError(f"step: none of the {len(self.table.trainable)} trainable parameters has a "
                                     "gradient: call backward() before step(), and check that the optimizer holds the "
                                     "parameters of the model that is trained (module surgery and "

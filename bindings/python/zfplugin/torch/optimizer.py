@@ -3,7 +3,12 @@
 Model: param_groups are the source of truth: lr, betas, eps and weight_decay are read from them at every step, so LR
 schedulers and hand-written schedules work as with torch's own. The plugin's instance is made in the constructor (a wrong
 configuration fails there); parameters are bound when the first step begins, so a model may be loaded, moved or extended
-until then. What the plugin keeps (masters, moments, windows) is not in .state: state_dict() asks the plugin for it.
+until then at no cost. What the plugin keeps (masters, moments, windows) is not in .state: state_dict() asks the plugin for
+it.
+
+Later changes are followed by binding again (_follow): parameters in other memory go on as they are; groups added, layers
+unfrozen, another dtype end all windows as flush() does, keep weights, moments and update counts by name, and begin the
+schedule anew. The new table is made and bound beside the present one, so what fails changes nothing.
 
 The host is torch's CPU thread (HOST_THREAD): when step() returns, all parameters are what the model should read next,
 unless fetch=True.
@@ -36,6 +41,7 @@ class ZenFlow(torch.optim.Optimizer):
     config: path of an INI file, INI text, or {"section.key": value}; None = the plugin's defaults.
     overrides: list of "section.key=value", or a dict; applied after config.
     rule: "adamw", "adam" (decay as L2), "sgd", "sgd_nesterov" (momentum = betas[0]) or "lion".
+    rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
     fetch: let updates go on after step() returns and wait in forward pre-hooks of the model's modules instead. Whoever
@@ -50,8 +56,8 @@ class ZenFlow(torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
-                 rule="adamw", clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None, accumulation_steps=None,
-                 overlap=True, unscale_in_plugin=False, library=None, log=None):
+                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
+                 accumulation_steps=None, overlap=True, unscale_in_plugin=False, library=None, log=None):
         self._feed = self._table = self._instance = None
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
@@ -75,22 +81,29 @@ class ZenFlow(torch.optim.Optimizer):
             for name, param in model.named_parameters():
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self._instance = Instance(config, overrides, fetch=fetch, rule=rule, lib=library, log=self.log, name="torch")
-        self._finalizer = weakref.finalize(self, _close, self._instance,
-                                            self._fetcher.handles if fetch else [])
+        self._instance = Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library,
+                                  log=self.log, name="torch")
+        self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
+        self._finalizer = weakref.finalize(self, _close, self._instance, self._handles)
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
 
     def add_param_group(self, param_group):
-        """As torch's; before the first step only."""
-        if self._table is not None:
-            raise errors.StateError("add_param_group: this version binds all parameters at the first step and cannot "
-                                    "add any later: add the group before, or make a new optimizer")
+        """As torch's. After the first step it binds again, at once: whole or not at all."""
+        names = {}
         if isinstance(param_group, dict) and "params" in param_group:
             (param_group,), names = split_names([param_group])
-            self._names.update(names)
         _check_group(param_group)
         super().add_param_group(param_group)
+        before, self._names = self._names, {**self._names, **names}
+        if self._table is None:
+            return
+        try:
+            self._follow(has_new_group=True)
+        except BaseException:
+            self._names = before
+            self.param_groups.pop()
+            raise
 
     @property
     def _step_supports_amp_scaling(self):
@@ -114,9 +127,7 @@ class ZenFlow(torch.optim.Optimizer):
         if is_overflow:
             self._discard()
         else:
-            if not is_first:
-                self._check_model()
-            self._follow_weights()
+            self._follow(is_step=not is_first)
             self._feed.complete()
             self._submit(unscale)
             self._end_step()
@@ -127,8 +138,8 @@ class ZenFlow(torch.optim.Optimizer):
         """Groups, and the plugin's exact state as plain tensors and text (checkpoint.py). Between steps."""
         out = super().state_dict()
         if self._table is not None:
-            self._follow_weights()
-            out[checkpoint.KEY] = checkpoint.pack(self._instance)
+            self._follow()
+            out[checkpoint.KEY] = {**checkpoint.pack(self._instance), "n_flushed_steps": self._n_flushed_steps}
         return out
 
     @torch.no_grad()
@@ -140,6 +151,7 @@ class ZenFlow(torch.optim.Optimizer):
             blobs = checkpoint.unpack(packed)
             self.bind()
             self._load(blobs)
+            self._n_flushed_steps = int(packed.get("n_flushed_steps", 0))
         elif self._table is not None:
             raise errors.CheckpointError("load_state_dict: it holds no training state (saved before the first step, or by "
                                          "another optimizer); load it into a new optimizer")
@@ -164,7 +176,6 @@ class ZenFlow(torch.optim.Optimizer):
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
         compact: without open windows. Returns the report as a dict."""
         self._bound("save")
-        self._follow_weights()
         return state.save(self._instance, path, compact, note)
 
     def load(self, path, partial=False):
@@ -173,6 +184,7 @@ class ZenFlow(torch.optim.Optimizer):
         return self._load(path, partial)
 
     def _load(self, where, partial=False):
+        self._follow()
         if any(grad is not None for grad in self._feed.held):
             self._discard()
         report = state.load(self._instance, where, partial)
@@ -199,7 +211,7 @@ class ZenFlow(torch.optim.Optimizer):
 
     def drain(self):
         """Waits for updates in flight, without changing what the parameters show."""
-        self._bound("drain").drain()
+        self._bound("drain", follows=False).drain()
 
     def synchronize(self):
         """fetch=True: waits until all parameters are in place, for whoever reads them outside of forward."""
@@ -214,7 +226,7 @@ class ZenFlow(torch.optim.Optimizer):
 
     def export(self):
         """{name: float32 tensor}: the weights that flush() would give; nothing changes."""
-        instance = self._bound("export")
+        instance = self._bound("export", follows=False)
         out = {self._table.names[i]: torch.empty(p.shape, dtype=torch.float32) for i, p in self._table.trainable}
         owners = {i: out[self._table.names[i]] for i, _ in self._table.trainable if self._table.tied_to[i] is None}
         instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
@@ -258,26 +270,46 @@ class ZenFlow(torch.optim.Optimizer):
 
     # ---- binding -----------------------------------------------------------------------------------------------------
 
-    def _bound(self, doing):
+    def _bound(self, doing, follows=True):
+        """The instance; follows: with everything bound as it is now."""
         if self._table is None:
             raise errors.StateError(f"{doing}: no parameters are bound yet: that happens at the first step, or with "
                                     "bind()")
+        if follows:
+            self._follow()
         return self._instance
 
+    def _module(self):
+        return self._model() if self._model is not None else None
+
+    def _make_table(self, trained=()):
+        model = self._module()
+        names = dict(self._names)
+        if model is not None:
+            for name, param in model.named_parameters():
+                names.setdefault(id(param), name)
+        return ParameterTable(self.param_groups, names, rows=rows_of(model), trained=trained, **self._options)
+
     def _bind(self):
-        model = self._model() if self._model is not None else None
-        self._model_ids = {id(p) for p in model.parameters()} if model is not None else set()
-        table = ParameterTable(self.param_groups, self._names, rows=rows_of(model), **self._options)
+        table = self._make_table()
         self._instance.bind(table.decls)
-        self._table = table
         self._feed = GradientFeed(self._instance, table, **self._feed_options)
-        self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _close, self._instance, self._feed.handles)
+        self._handles.append(self._feed.handles)
+        self._warn_of_names(table)
+        self._adopt(table)
+
+    def _adopt(self, table):
+        """The instance is bound to this table."""
+        model = self._module()
+        self._model_names = {} if model is None else \
+            {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
+        self._quiet_ids = None
+        self._table = table
+        table.remember(probe=not self._is_fetching)  # binding may have ended windows
+        self._names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper()
-        self._warn_of_names()
         if self._fetcher is not None:
             self._fetcher.bind(self._instance, table)
-            self._feed.handles += self._fetcher.handles
 
     def _make_hyper(self):
         self._hyper = (_abi.GroupHyper * len(self.param_groups))()
@@ -289,9 +321,9 @@ class ZenFlow(torch.optim.Optimizer):
             elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self._instance.stream))
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
 
-    def _warn_of_names(self):
+    def _warn_of_names(self, table):
         global _has_warned_of_names
-        if _has_warned_of_names or all(id(p) in self._names for p in self._table.params):
+        if _has_warned_of_names or all(id(p) in self._names for p in table.params):
             return
         _has_warned_of_names = True
         self.log.warning("parameters have no names: they are param0, param1, ... in order, in errors and saved states. "
@@ -314,51 +346,97 @@ class ZenFlow(torch.optim.Optimizer):
         is_overflow = found_inf is not None and float(found_inf) > 0
         return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
 
-    def _check_model(self):
-        """Raises where a bound parameter is no longer the model's. Looked for when other parameters than last time had
-        no backward, which is how it shows."""
-        if not self._model_ids:
-            return
-        quiet = self._feed.quiet_ids()
-        if quiet == self._quiet_ids:
-            return
-        self._quiet_ids = quiet
-        model = self._model()
-        if model is None:
-            return
-        now = {id(p) for p in model.parameters()}
-        lost = [self._table.names[i] for i in quiet
-                if id(self._table.params[i]) in self._model_ids and id(self._table.params[i]) not in now]
+    # ---- following the trainer ---------------------------------------------------------------------------------------
+
+    def _find_replaced(self, is_step):
+        """{id: parameter} of bound parameters in whose place the model holds another one; raises where there is none that
+        could go on. In a step only looked for when other parameters than last time had no backward, which is how it
+        shows."""
+        model = self._module()
+        if model is None or not self._model_names:
+            return {}
+        if is_step:
+            quiet = self._feed.quiet_ids()
+            if quiet == self._quiet_ids:
+                return {}
+            self._quiet_ids = quiet
+        table, known = self._table, self._model_names
+        now = dict(model.named_parameters(remove_duplicate=False))
+        held = {id(p) for p in now.values()}
+        bound = {id(p) for p in table.params}
+        lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) not in held]
         if lost:
             self._quiet_ids = None
-            raise errors.ParamError(f"the model no longer holds the bound parameters {listed(lost)}: they were replaced "
-                                    "after the first step (module surgery, .to() to another kind of device, "
-                                    "load_state_dict(assign=True)); make a new optimizer", scope="param")
+        replaced = {i: now[known[id(table.params[i])]] for i in lost if known[id(table.params[i])] in now}
+        missing = [table.names[i] for i in lost if i not in replaced or id(replaced[i]) in bound]
+        if missing:
+            raise errors.ParamError(f"the model no longer holds the bound parameters {listed(missing)}, and no parameter "
+                                    "of its own in their place: make a new optimizer for the changed model", scope="param")
+        for i, p in replaced.items():
+            table.check_successor(i, p)
+        return replaced
 
-    def _follow_weights(self):
-        """Weights that somebody else wrote since the last step become the masters."""
+    def _follow(self, *, is_step=False, has_new_group=False):
+        """Binds again where parameters moved, were replaced, unfrozen or added. Weights that somebody else wrote since
+        the last step become the masters."""
         table = self._table
-        changed = table.find_changed()
-        for i, p in enumerate(table.params):
-            if table.frozen[i] and p.requires_grad and p.grad is not None:
-                raise errors.GradientError(f'"{table.names[i]}" was frozen (requires_grad=False) when the parameters '
-                                           "were bound and has a gradient now: this version cannot unfreeze it; make "
-                                           "a new optimizer", scope="param")
-        if not changed:
-            return
-        self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,
-                     "parameters were written by the trainer; the masters follow: %s",
-                     listed(table.names[i] for i in changed))
-        self._has_said_changed = True
-        self._resynchronise(self._instance, changed)
+        replaced = self._find_replaced(is_step)
+        changed, moved = table.find_changed()
+        is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
+        values = None
+        if replaced or moved or is_thawed or has_new_group:
+            changed, values = self._bind_again(replaced, changed)
+        if changed:
+            self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,
+                         "parameters were written by the trainer; the masters follow: %s",
+                         listed(self._table.names[i] for i in changed))
+            self._has_said_changed = True
+            self._resynchronise(self._instance, changed, values=values)
 
-    def _resynchronise(self, instance, ids, reset=False):
-        """Open windows are closed first, so that the moments miss no gradient; the edited values are kept over that.
-        An edit may be relative to the visible values (clamping at every step), which lag behind in open windows: for
-        some steps from now, every step ends with all updates in place."""
+    def _bind_again(self, replaced, written):
+        """Whole or not at all. written: ids that were written in place. Returns the new ids of what was written, and the
+        values, which binding may have written over."""
+        before, names = self._table, self._names
+        groups = [(group, list(group["params"])) for group in self.param_groups]
+        successor = {id(before.params[i]): p for i, p in replaced.items()}
+        with self._feed.lock:
+            try:
+                for group, params in groups:
+                    group["params"][:] = [successor.get(id(p), p) for p in params]
+                self._names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
+                if self._is_fetching:
+                    self._instance.fetch()  # the old memory is compared with the new
+                table = self._make_table(trained={before.names[i] for i, _ in before.trainable})
+                edited = table.find_edited(before, written)
+                values = [table.aliases[i].clone() for i in edited]
+                self._discard()  # step() delivers all gradients again
+                self._instance.bind(table.decls)
+            except BaseException:
+                self._names = names
+                for group, params in groups:
+                    group["params"][:] = params
+                raise
+            self._feed.adopt(table)
+            self._adopt(table)
+        self._say_bound_again(before)
+        return edited, values
+
+    def _say_bound_again(self, before):
+        table = self._table
+        known = {before.names[i] for i, _ in before.trainable}
+        new = [table.names[i] for i, _ in table.trainable if table.names[i] not in known]
+        if new:
+            self.log.info("parameters join the training; windows begin anew: %s", listed(new))
+        else:
+            self.log.debug("parameters were bound again")
+
+    def _resynchronise(self, instance, ids, reset=False, values=None):
+        """Open windows are closed first, so that the moments miss no gradient; the edited values (None: those in place) are
+        kept over that. An edit may be relative to the visible values (clamping at every step), which lag behind in open
+        windows: for some steps from now, every step ends with all updates in place."""
         self._feed.forget(ids)
         aliases = [self._table.aliases[i] for i in ids]
-        edited = [alias.clone() for alias in aliases]
+        edited = values if values is not None else [alias.clone() for alias in aliases]
         instance.flush()
         for alias, values in zip(aliases, edited):
             alias.copy_(values)
@@ -412,6 +490,6 @@ def _check_group(group):
 
 
 def _close(instance, handles):
-    for handle in handles:
+    for handle in (handle for some in handles for handle in some):
         handle.remove()
     instance.close()

@@ -6,8 +6,10 @@ optimizer was made, an initialisation, an average swapped in. Three signs, from 
   - the version counter: every in-place operation of torch, load_state_dict()
   - the address: .data = ..., .to(), share_memory_()
   - one element of each parameter, read in one go: writes through .data or numpy, which move no counter
-In-place writes are followed (the masters take the new values, moments stay); a moved or reshaped parameter is refused
-by name. The third sign is not used with fetch=True, where the plugin writes between steps too.
+In-place writes are followed (the masters take the new values, moments stay). For a parameter in other memory the table is
+made anew: where the new memory holds what the old one does, converted to its dtype, only the address has changed; else it
+was written too. What cannot be followed (another shape, device or layout) is refused by name. The third sign is not used
+with fetch=True, where the plugin writes between steps too.
 """
 import torch
 
@@ -58,16 +60,17 @@ def listed(names):
 
 
 class ParameterTable:
-    """The bound parameters in order of their ids. Made when the first step begins, from what the groups hold then."""
+    """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
+    were bound as trainable before: frozen since, they keep their state and are holes, as in torch."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows):
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows, trained=()):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         self.names = self._unique_names(names)
-        for param, name in zip(self.params, self.names):
-            _check(param, name)
-        self.frozen = [not p.requires_grad for p in self.params]
-        self.trainable = [(i, p) for i, p in enumerate(self.params) if p.requires_grad]
+        self.frozen = [not p.requires_grad and name not in trained for p, name in zip(self.params, self.names)]
+        for param, name, is_frozen in zip(self.params, self.names, self.frozen):
+            _check(param, name, is_frozen)
+        self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.shapes = [p.shape for p in self.params]
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties()
@@ -75,7 +78,7 @@ class ParameterTable:
         self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
         self._probes = self._make_probes()
         self._seen = None
-        self.remember()
+        self.remember(probe=False)
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""
@@ -93,7 +96,7 @@ class ParameterTable:
         first, ties = {}, []
         for i, param in enumerate(self.params):
             owner = None
-            if param.requires_grad and param.numel():
+            if not self.frozen[i] and param.numel():
                 owner = first.setdefault(param.data_ptr(), i)
             ties.append(None if owner == i else owner)
         return ties
@@ -135,38 +138,60 @@ class ParameterTable:
         self._seen = self._read_probes()
 
     def find_changed(self):
-        """ids of trainable parameters that somebody else wrote since; raises for one that moved or changed its form."""
-        versions, addresses, changed = self.versions, self.addresses, []
+        """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
+        cannot be followed."""
+        versions, addresses, changed, moved = self.versions, self.addresses, [], []
         for i, p in self.trainable:
             if p.data_ptr() != addresses[i] or p.shape != self.shapes[i]:
-                self._refuse(i, p)
+                self.check_successor(i, p)
+                moved.append(i)
             if p._version != versions[i]:
                 changed.append(i)
-        if self._seen is not None:
+        if self._seen is not None and not any(self._is_gone(i) for i in moved):
             for (ids, _), before, now in zip(self._probes, self._seen, self._read_probes()):
                 if not torch.equal(before, now):
                     changed += [ids[at] for at in (before != now).nonzero().flatten().tolist()]
-        return sorted(set(changed))
+        return sorted(set(changed)), moved
 
-    def _refuse(self, i, p):
+    def _is_gone(self, i):
+        """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
+        return self.aliases[i].data_ptr() != self.addresses[i]
+
+    def check_successor(self, i, p):
+        """Raises where p cannot take the place of the parameter that was bound as i."""
         name = self.names[i]
-        _check(p, name, f"after {_form(self.aliases[i])} was bound, ")
+        _check(p, name, self.frozen[i], f"after {_form(self.aliases[i])} was bound, ")
         if p.shape != self.shapes[i]:
             raise errors.ShapeError(f'"{name}" has the shape {list(p.shape)} now, {list(self.shapes[i])} when it was '
-                                    "bound; make a new optimizer for the new model", scope="param")
-        if p.dtype != self.dtypes[i]:
-            raise errors.DtypeError(f'"{name}" is {p.dtype} now, {self.dtypes[i]} when it was bound: convert the model '
-                                    "before the first step, or make a new optimizer", scope="param")
-        raise errors.ParamError(f'"{name}" lies in other memory than when it was bound (.data = ..., .to(), '
-                                "share_memory_()): write values in place (p.data.copy_(...)), move the model before the "
-                                "first step, or make a new optimizer", scope="param")
+                                    "bound: its moments do not fit; make a new optimizer for the new model", scope="param")
+
+    def find_edited(self, before, written):
+        """ids of parameters that before's table trained too and that hold other values now; written: ids of before's
+        that were written in place."""
+        numbers = {name: number for number, name in enumerate(before.names)}
+        edited = []
+        for i, _ in self.trainable:
+            old = numbers.get(self.names[i])
+            if old is None or before.frozen[old]:
+                continue  # begins from the values it has
+            is_moved = self.addresses[i] != before.addresses[old]
+            if old in written or (is_moved and not before.holds(old, self.aliases[i])):
+                edited.append(i)
+        return edited
+
+    def holds(self, i, other):
+        """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
+        if self._is_gone(i):
+            return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
+        word = _WORDS[other.element_size()]
+        return torch.equal(self.aliases[i].to(other.dtype).view(word), other.view(word))
 
 
 def _form(tensor):
     return f"{tensor.dtype} on {tensor.device}"
 
 
-def _check(param, name, when=""):
+def _check(param, name, is_frozen, when=""):
     """What the plugin could not take, said with the parameter's name before anything is bound."""
     if param.device.type != "cpu":
         what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
@@ -175,6 +200,8 @@ def _check(param, name, when=""):
     if param.layout is not torch.strided:
         raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
                                 scope="param")
-    if param.requires_grad and param.dtype not in _FLOATS:
-        raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16 (for float16 '
-                                "activations keep float32 weights and use torch.autocast)", scope="param")
+    if not is_frozen and param.dtype not in _FLOATS:
+        raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16, float16', scope="param")
+    if param.numel() and param.untyped_storage().nbytes() == 0:
+        raise errors.ParamError(f'"{name}" {when}has no memory (its storage was given back): put its values in place before '
+                                "the step", scope="param")

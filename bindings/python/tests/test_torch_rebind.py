@@ -1,0 +1,532 @@
+"""Parameters that are added, unfrozen, moved, converted or replaced after the first step: as with torch's AdamW, which keeps
+a state per parameter. In the synchronous mode the weights agree at every step; in windows, after flush()."""
+import copy
+import logging
+import unittest
+from unittest import mock
+
+from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+if torch is not None:
+    import zfplugin.torch
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
+
+
+class RebindTest(TorchTest):
+    def check(self, edit, at=(11, 12, 23), n_steps=40, frozen=(), late=(False, True), **kwargs):
+        """Both models take the same edit(model, optimizer, step) before the steps at, or late, between backward and step,
+        and are compared after every step."""
+        for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
+            for is_late in late:
+                ours, theirs = twins()
+                for model in (ours, theirs):
+                    for layer in frozen:
+                        model[layer].requires_grad_(False)
+                opt = self.zenflow(ours, **HYPER, config=extra, **(kwargs if "model" not in kwargs else {"model": ours}))
+                reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+                for i in range(n_steps):
+                    for model, o in ((theirs, reference), (ours, opt)):
+                        if i in at and not is_late:
+                            edit(model, o, i)
+                        model.zero_grad()
+                        loss_of(model, i).backward()
+                        if i in at and is_late:
+                            edit(model, o, i)
+                        o.step()
+                    self.assert_same(ours, theirs)
+                self.assertEqual(opt.stats()["steps"], n_steps)
+        return opt
+
+    def train_with_noise(self, ours, theirs, opt, reference, steps):
+        """Gradients that do not depend on the weights: the same weights after flush() in windows too."""
+        for i in steps:
+            generator = torch.Generator().manual_seed(i)
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                p.grad = torch.randn(p.shape, generator=generator).to(p.dtype) if p.requires_grad else None
+                q.grad = p.grad.to(q.dtype) if p.requires_grad else None
+            opt.step()
+            reference.step()
+
+
+class Added(RebindTest):
+    def pair(self, **kwargs):
+        """The optimizers hold the first linear layer only."""
+        ours, theirs = twins()
+        opt = zfplugin.torch.ZenFlow([(f"0.{n}", p) for n, p in ours[0].named_parameters()], **HYPER,
+                                     **{"config": config(), **kwargs})
+        self.made.append(opt)
+        return ours, theirs, opt, torch.optim.AdamW(theirs[0].parameters(), **HYPER)
+
+    @staticmethod
+    def rest(model, **options):
+        return {"params": [(n, p) for n, p in model.named_parameters() if not n.startswith("0.")], **options}
+
+    def add(self, ours, theirs, opt, reference, **options):
+        opt.add_param_group(self.rest(ours, **options))
+        reference.add_param_group({**self.rest(theirs, **options), "params": [p for _, p in self.rest(theirs)["params"]]})
+
+    def test_a_group_after_some_steps(self):
+        for extra in (config(), config(ALL_SELECTED)):
+            ours, theirs, opt, reference = self.pair(config=extra)
+            self.train_both(ours, theirs, opt, reference, 15, plain_step)
+            self.add(ours, theirs, opt, reference, lr=1e-2, weight_decay=0.0)
+            for i in range(15, 50):
+                plain_step(ours, opt, i)
+                plain_step(theirs, reference, i)
+                self.assert_same(ours, theirs)
+            self.assertEqual(opt.stats()["steps"], 50)
+            self.assertEqual(len(opt.param_groups), 2)
+            self.assertEqual(set(opt.export()), {n for n, _ in ours.named_parameters()})
+
+    def test_between_backward_and_step(self):
+        ours, theirs, opt, reference = self.pair()
+        self.train_both(ours, theirs, opt, reference, 15, plain_step)
+        for i in range(15, 40):
+            for model, o in ((ours, opt), (theirs, reference)):
+                o.zero_grad()
+                loss_of(model, i).backward()
+            if i == 15:
+                self.add(ours, theirs, opt, reference)
+            opt.step()
+            reference.step()
+            self.assert_same(ours, theirs)
+
+    def test_in_mid_window(self):
+        ours, theirs, opt, reference = self.pair(config=config(WINDOWS))
+        self.train_with_noise(ours[0], theirs[0], opt, reference, range(30))
+        with self.messages(logging.INFO) as caught:
+            self.add(ours, theirs, opt, reference)
+            self.train_with_noise(ours, theirs, opt, reference, range(30, 60))
+        self.assertEqual(len(caught.output), 1)  # what binding wrote is nobody's edit
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    def test_one_by_one_with_unused_and_frozen_ones(self):
+        ours, theirs, opt, reference = self.pair()
+        for i, name in enumerate(("2.weight", "2.bias", "3.weight", "5.weight", "8.bias")):
+            self.train_both(ours, theirs, opt, reference, 4, plain_step)
+            for model, o in ((ours, opt), (theirs, reference)):
+                param = dict(model.named_parameters())[name]
+                param.requires_grad_(i != 2)
+                o.add_param_group({"params": [(name, param)] if o is opt else [param], "lr": 1e-3 * i})
+            opt.add_param_group({"params": []})
+            self.assert_same(ours, theirs)
+        self.train_both(ours, theirs, opt, reference, 10, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_names(self):
+        """Names of the model where it is known; else they go on counting."""
+        model = mlp()
+        opt = zfplugin.torch.ZenFlow(model[0].parameters(), model=model, config=config())
+        self.made.append(opt)
+        plain_step(model, opt, 0)
+        model.append(torch.nn.Linear(4, 4))
+        opt.add_param_group({"params": model[-1].parameters()})
+        plain_step(model, opt, 1)
+        self.assertEqual(set(opt.export()), {"0.weight", "0.bias", "9.weight", "9.bias"})
+        opt = zfplugin.torch.ZenFlow(mlp()[0].parameters(), config=config())
+        self.made.append(opt)
+        opt.bind()
+        opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+        self.assertEqual(set(opt.export()), {"param0", "param1", "param2"})
+
+    def test_what_cannot_be_added_changes_nothing(self):
+        ours, theirs, opt, reference = self.pair()
+        self.train_both(ours, theirs, opt, reference, 10, plain_step)
+        wrong = [(zfplugin.DtypeError, torch.zeros(3, dtype=torch.float64)),
+                 (zfplugin.DeviceError, torch.zeros(3, device="meta")),
+                 (ValueError, ours[0].weight)]
+        for error, tensor in wrong:
+            param = tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor)
+            with self.assertRaises(error) as caught:
+                opt.add_param_group({"params": [("the.new.one", param)]})
+            if issubclass(error, zfplugin.ZfError):
+                self.assertIn('"the.new.one"', str(caught.exception))
+            self.assertEqual(len(opt.param_groups), 1)
+        with self.assertRaises(zfplugin.ParamError):
+            opt.add_param_group({"params": [("x" * 300, torch.nn.Parameter(torch.zeros(3)))]})
+        self.assertEqual(len(opt.param_groups), 1)
+        self.train_both(ours, theirs, opt, reference, 20, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_more_memory_than_allowed(self):
+        ours, theirs, opt, reference = self.pair(config=config({"host.memory_limit_mib": 1}))
+        self.train_both(ours, theirs, opt, reference, 10, plain_step)
+        big = torch.nn.Parameter(torch.zeros(1 << 20))
+        with self.assertRaises(MemoryError):
+            opt.add_param_group({"params": [("big", big)]})
+        self.assertEqual(len(opt.param_groups), 1)
+        self.train_both(ours, theirs, opt, reference, 10, plain_step)
+        self.assert_same(ours, theirs)
+
+    def test_state_dict_and_resume(self):
+        for mode in ({}, {"config": config(WINDOWS)}):
+            ours, theirs, opt, reference = self.pair(**mode)
+            for i in range(10):
+                plain_step(ours, opt, i)
+            opt.add_param_group(self.rest(ours, lr=1e-2))
+            for i in range(10, 17):
+                plain_step(ours, opt, i)
+            saved, weights = copy.deepcopy(opt.state_dict()), copy.deepcopy(ours.state_dict())
+            for i in range(17, 30):
+                plain_step(ours, opt, i)
+            for is_bound in (False, True):
+                again = mlp(seed=4)
+                again.load_state_dict(weights)
+                groups = [(f"0.{n}", p) for n, p in again[0].named_parameters()]
+                resumed = zfplugin.torch.ZenFlow(groups, **HYPER, **{"config": config(), **mode})
+                self.made.append(resumed)
+                if is_bound:
+                    plain_step(again, resumed, 99)
+                resumed.add_param_group(self.rest(again, lr=1e-2))
+                resumed.load_state_dict(saved)
+                for i in range(17, 30):
+                    plain_step(again, resumed, i)
+                for (name, p), q in zip(ours.named_parameters(), again.parameters()):
+                    self.assertTrue(torch.equal(p, q), name)
+
+    def test_a_scheduler_goes_on(self):
+        ours, theirs, opt, reference = self.pair()
+        schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda i: 1 / (1 + i)) for o in (opt, reference)]
+        for i in range(30):
+            if i == 12:
+                self.add(ours, theirs, opt, reference, lr=5e-3)
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+            for schedule in schedules[:0 if i >= 12 else 2]:
+                schedule.step()
+        self.assert_same(ours, theirs)
+
+    def test_with_fetch(self):
+        ours, theirs = twins()
+        opt = zfplugin.torch.ZenFlow([("0.weight", ours[0].weight)], **HYPER, model=ours, fetch=True,
+                                     config=config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 2}))
+        self.made.append(opt)
+        reference = torch.optim.AdamW([theirs[0].weight], **HYPER)
+        self.train_both(ours, theirs, opt, reference, 15, plain_step)
+        opt.synchronize()
+        opt.add_param_group({"params": [p for n, p in ours.named_parameters() if n != "0.weight"]})
+        reference.add_param_group({"params": [p for n, p in theirs.named_parameters() if n != "0.weight"]})
+        for i in range(15, 40):
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+            if i == 25:
+                opt.synchronize()
+                for p in ours.parameters():
+                    p.data = p.data.clone()
+        opt.synchronize()
+        self.assert_same(ours, theirs)
+
+
+class Unfrozen(RebindTest):
+    def test_layer_by_layer(self):
+        def edit(model, opt, i):
+            model[{11: 2, 12: 0, 23: 5}[i]].requires_grad_(True)
+
+        opt = self.check(edit, frozen=(0, 2, 5))
+        self.assertEqual(opt.layout["n_elems"], sum(p.numel() for p in opt.param_groups[0]["params"]))
+
+    def test_frozen_again_and_back(self):
+        """Its state is kept meanwhile, as torch keeps it, over another unfreezing too."""
+        def edit(model, opt, i):
+            if i == 8:
+                model[2].requires_grad_(True)
+            elif i in (16, 22):
+                model[2].requires_grad_(i == 22)
+                model[2].zero_grad()
+            elif i == 19:
+                model[0].requires_grad_(True)
+
+        opt = self.check(edit, at=(8, 16, 19, 22), frozen=(0, 2))
+        self.assertTrue(all(p._post_accumulate_grad_hooks for p in opt.param_groups[0]["params"]))
+
+    def test_in_mid_accumulation(self):
+        for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
+            for kwargs in ({}, {"accumulation_steps": 3}):
+                ours, theirs = twins()
+                for model in (ours, theirs):
+                    model[2].requires_grad_(False)
+                opt = self.zenflow(ours, **HYPER, config=extra, **kwargs)
+                reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+                for i in range(30):
+                    for model, o in ((theirs, reference), (ours, opt)):
+                        o.zero_grad()
+                        for part in range(3):
+                            if i == 11 and part == 1:
+                                model[2].requires_grad_(True)
+                            loss_of(model, 3 * i + part).backward()
+                        o.step()
+                    self.assert_same(ours, theirs)
+
+    def test_in_mid_window(self):
+        ours, theirs = twins()
+        for model in (ours, theirs):
+            model[2].requires_grad_(False)
+        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        self.train_with_noise(ours, theirs, opt, reference, range(30))
+        for model in (ours, theirs):
+            model[2].requires_grad_(True)
+        self.train_with_noise(ours, theirs, opt, reference, range(30, 60))
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    def test_with_a_load_in_the_same_step(self):
+        def edit(model, opt, i):
+            model[2].requires_grad_(True)
+            model.load_state_dict(mlp(seed=i).state_dict())
+
+        self.check(edit, frozen=(2,))
+
+    def test_said_with_the_names(self):
+        model = mlp()
+        model[2].requires_grad_(False)
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        model[2].weight.requires_grad_(True)
+        with self.messages(logging.INFO) as caught:
+            for i in range(1, 4):
+                plain_step(model, opt, i)
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn('"2.weight"', caught.output[0])
+        self.assertNotIn('"2.bias"', caught.output[0])
+
+    def test_more_memory_than_allowed(self):
+        ours = mlp()
+        ours.append(torch.nn.Linear(4, 1 << 18).requires_grad_(False))
+        theirs = copy.deepcopy(ours)
+        opt = self.zenflow(ours, **HYPER, config=config({"host.memory_limit_mib": 1}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+        def step(model, o, i):
+            o.zero_grad()
+            loss_of(model[:9], i).backward()
+            o.step()
+
+        self.train_both(ours, theirs, opt, reference, 10, step)
+        ours[9].requires_grad_(True)
+        for _ in range(2):
+            with self.assertRaises(MemoryError):
+                step(ours, opt, 10)
+        ours[9].requires_grad_(False)
+        self.train_both(ours, theirs, opt, reference, 10, step)
+        self.assert_same(ours, theirs)
+
+    def test_state_dict_and_resume(self):
+        def make():
+            model = mlp()
+            model[2].requires_grad_(False)
+            return model
+
+        ours = make()
+        opt = self.zenflow(ours, config=config(WINDOWS))
+        for i in range(20):
+            if i == 8:
+                ours[2].requires_grad_(True)
+            if i == 15:
+                saved, weights = copy.deepcopy(opt.state_dict()), copy.deepcopy(ours.state_dict())
+            plain_step(ours, opt, i)
+        again = make()
+        again.load_state_dict(weights)
+        again[2].requires_grad_(True)
+        resumed = self.zenflow(again, config=config(WINDOWS))
+        resumed.load_state_dict(saved)
+        for i in range(15, 20):
+            plain_step(again, resumed, i)
+        for (name, p), q in zip(ours.named_parameters(), again.parameters()):
+            self.assertTrue(torch.equal(p, q), name)
+
+
+class Moved(RebindTest):
+    def test_other_memory_with_the_same_values(self):
+        def edit(model, opt, i):
+            for p in model.parameters():
+                p.data = p.data.clone()
+
+        opt = self.check(edit)
+        self.assertTrue(all(p._post_accumulate_grad_hooks for p in opt.param_groups[0]["params"]))
+
+    def test_windows_go_on_to_the_bit(self):
+        """Nothing but the address changes: open windows stay open."""
+        left, right = mlp(), mlp()
+        opts = [self.zenflow(model, lr=1e-2, config=config(WINDOWS)) for model in (left, right)]
+        for i in range(40):
+            for model, opt in zip((left, right), opts):
+                plain_step(model, opt, i)
+            if i % 5 == 3:
+                for p in right.parameters():
+                    p.data = p.data.clone()
+            for (name, p), q in zip(left.named_parameters(), right.named_parameters()):
+                self.assertTrue(torch.equal(p, q[1]), name)
+
+    def test_the_old_memory_is_not_written_any_more(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        old = model[2].weight.data
+        kept = old.clone()
+        model[2].weight.data = old.clone()
+        for i in range(1, 5):
+            plain_step(model, opt, i)
+        self.assertTrue(torch.equal(old, kept))
+        self.assertFalse(torch.equal(model[2].weight, kept))
+
+    def test_other_values(self):
+        def edit(model, opt, i):
+            model[2].weight.data = mlp(seed=i)[2].weight.data
+            model[5].weight.data = 0.5 * model[5].weight.data
+
+        self.check(edit)
+
+    def test_written_in_place_and_moved(self):
+        def edit(model, opt, i):
+            with torch.no_grad():
+                model[2].weight.mul_(0.5)
+            model[2].weight.data = model[2].weight.data.clone()
+
+        self.check(edit)
+
+    def test_other_strides(self):
+        def edit(model, opt, i):
+            model[2].weight.data = model[2].weight.data.t().contiguous().t()
+
+        self.check(edit)
+
+    def test_shared_memory(self):
+        """The storage stays, its memory is exchanged and given back."""
+        self.check(lambda model, opt, i: model.share_memory())
+
+    def test_shared_memory_and_unfrozen_at_once(self):
+        def edit(model, opt, i):
+            model.share_memory()
+            model[2].requires_grad_(True)
+
+        self.check(edit, frozen=(2,))
+
+    def test_moved_then_flushed_saved_or_told(self):
+        for name in ("flush", "state_dict", "params_changed"):
+            model = mlp()
+            opt = self.zenflow(model, config=config(WINDOWS))
+            for i in range(10):
+                plain_step(model, opt, i)
+            old = [p.data for p in model.parameters()]
+            kept = [data.clone() for data in old]
+            for p in model.parameters():
+                p.data = p.data.clone()
+            getattr(opt, name)()
+            for data, values in zip(old, kept):
+                self.assertTrue(torch.equal(data, values), name)
+
+    def test_converted_to_16_bit_and_back(self):
+        """The masters go on: torch's AdamW on masters that see the gradients of the rounded weights."""
+        for dtype in (torch.bfloat16, torch.float16):
+            for extra in (config(), config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})):
+                with self.subTest(dtype=dtype):
+                    self.convert(dtype, extra)
+
+    def convert(self, dtype, extra):
+        ours = mlp()
+        masters = [p.detach().clone() for p in ours.parameters()]
+        opt = self.zenflow(ours, **HYPER, config=extra)
+        reference = torch.optim.AdamW(masters, **HYPER)
+        for i in range(60):
+            now = dtype if 20 <= i < 40 else torch.float32
+            ours.to(now)
+            opt.zero_grad()
+            loss_of(ours, i, now).backward()
+            for master, p in zip(masters, ours.parameters()):
+                master.grad = p.grad.float()
+            opt.step()
+            reference.step()
+            exported = opt.export()
+            for (name, p), master in zip(ours.named_parameters(), masters):
+                self.assertLess((exported[name] - master).abs().max().item(), 2e-5, name)
+                self.assertTrue(torch.equal(p.detach(), exported[name].to(now)), name)
+
+    def test_a_gradient_taken_away_in_the_same_step(self):
+        """What was shipped during backward does not count any more."""
+        def edit(model, opt, i):
+            model[2].weight.data = model[2].weight.data.clone()
+            model[5].weight.grad = None
+
+        with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
+            self.check(edit, late=(True,))
+
+    def test_one_layer_in_other_memory_between_backwards(self):
+        """Gradients that were shipped before are the step's all the same."""
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(20):
+            for model, o in ((theirs, reference), (ours, opt)):
+                o.zero_grad()
+                loss_of(model, 2 * i).backward()
+                model[2].weight.data = model[2].weight.data.clone()
+                loss_of(model, 2 * i + 1).backward()
+                o.step()
+            self.assert_same(ours, theirs)
+
+
+class Replaced(RebindTest):
+    """Only where model= says whose parameters they are, and from the next backward on. AdamW is given the new Parameter and
+    the old one's state by hand."""
+
+    @staticmethod
+    def replace(model, opt, layer, values):
+        old, new = model[layer].weight, torch.nn.Parameter(values)
+        model[layer].weight = new
+        if isinstance(opt, torch.optim.AdamW):
+            params = opt.param_groups[0]["params"]
+            params[:] = [new if p is old else p for p in params]
+            opt.state[new] = opt.state.pop(old)
+
+    def test_with_the_same_values(self):
+        self.check(lambda model, opt, i: self.replace(model, opt, 2, model[2].weight.detach().clone()), late=(False,), model=True)
+
+    def test_with_other_values(self):
+        self.check(lambda model, opt, i: self.replace(model, opt, 2, mlp(seed=i)[2].weight.detach().clone()), late=(False,), model=True)
+
+    def test_load_state_dict_assign(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, model=ours)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(40):
+            if i in (10, 25):
+                ours.load_state_dict(mlp(seed=i).state_dict(), assign=True)
+                theirs.load_state_dict(mlp(seed=i).state_dict())
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+            self.assert_same(ours, theirs)
+        self.assertEqual([id(p) for p in ours.parameters()], [id(p) for p in opt.param_groups[0]["params"]])
+        self.assertTrue(all(p._post_accumulate_grad_hooks for p in ours.parameters()))
+
+    def test_a_module_made_anew(self):
+        def edit(model, opt, i):
+            layer = torch.nn.Linear(24, 24)
+            with torch.no_grad():
+                layer.weight.copy_(model[2].weight)
+            layer.bias = model[2].bias
+            weight = model[2].weight
+            model[2] = layer
+            model[2].weight, values = weight, layer.weight.detach()
+            self.replace(model, opt, 2, values)
+
+        self.check(edit, late=(False,), model=True)
+
+    def test_saved_after_it(self):
+        model = mlp()
+        opt = self.zenflow(model, model=model)
+        for i in range(5):
+            plain_step(model, opt, i)
+        model.load_state_dict(mlp(seed=9).state_dict(), assign=True)
+        other = mlp(seed=3)
+        self.zenflow(other).load_state_dict(opt.state_dict())
+        for (name, p), q in zip(model.named_parameters(), other.parameters()):
+            self.assertTrue(torch.equal(p, q), name)
+
+
+if __name__ == "__main__":
+    unittest.main()

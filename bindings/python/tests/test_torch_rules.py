@@ -1,0 +1,143 @@
+"""Update rules beside torch's optimizers, a plain Lion, and a compiled rule of the caller's."""
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from support import ALL_SELECTED, ROOT, TorchTest, config, mlp, plain_step, torch, twins
+import zfplugin
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+MODES = ({}, ALL_SELECTED)
+
+# AdamW as a caller would write it, and SGD without any state.
+SOURCE = r"""
+#include <math.h>
+#include "zf/plugin.h"
+void adamw(void *ctx, const zf_rule_update_t *u) {
+    double bc1 = 1 - pow(u->beta1, (double)u->n), bc2 = 1 - pow(u->beta2, (double)u->n);
+    (void)ctx;
+    for (uint64_t i = 0; i < u->n_elems; i++) {
+        u->m[i] = (float)(u->beta1 * u->m[i] + (1 - u->beta1) * u->g[i]);
+        u->v[i] = (float)(u->beta2 * u->v[i] + (1 - u->beta2) * u->g[i] * u->g[i]);
+        u->w[i] = (float)(u->w[i] * (1 - u->lr * u->weight_decay) -
+                          u->lr * u->m[i] / bc1 / (sqrt(u->v[i] / bc2) + u->eps));
+    }
+}
+void scaled_sgd(void *ctx, const zf_rule_update_t *u) {
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] -= (float)(u->lr * *(const double *)ctx) * u->g[i];
+}
+"""
+
+
+class Lion:
+    """Chen et al., arXiv 2302.06675, algorithm 2, line by line."""
+
+    def __init__(self, params, lr, betas, weight_decay):
+        self.params, self.lr, self.betas, self.decay = list(params), lr, betas, weight_decay
+        self.m = [torch.zeros_like(p) for p in self.params]
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    @torch.no_grad() if torch else (lambda f: f)
+    def step(self):
+        b1, b2 = self.betas
+        for p, m in zip(self.params, self.m):
+            c = b1 * m + (1 - b1) * p.grad
+            p.sub_(self.lr * (c.sign() + self.decay * p))
+            m.mul_(b2).add_((1 - b2) * p.grad)
+
+
+class RulesTest(TorchTest):
+    def check(self, make, n_steps, **kwargs):
+        for mode in MODES:
+            ours, theirs = twins()
+            opt = self.zenflow(ours, config=config(*([mode] if mode else [])), **kwargs)
+            self.train_both(ours, theirs, opt, make(theirs.parameters()), n_steps, plain_step)
+            self.assert_same(ours, theirs)
+
+
+class Rules(RulesTest):
+    def test_adam(self):
+        self.check(lambda p: torch.optim.Adam(p, **HYPER), 100, rule="adam", **HYPER)
+
+    def test_sgd_with_momentum(self):
+        for nesterov in (False, True):
+            self.check(lambda p, n=nesterov: torch.optim.SGD(p, 0.05, 0.9, nesterov=n, weight_decay=0.01), 100, lr=0.05,
+                       betas=(0.9, 0), weight_decay=0.01, rule="sgd_nesterov" if nesterov else "sgd")
+
+    def test_lion(self):
+        """20 steps: a sign that rounding turns moves a weight by 2 lr, which the bound would see."""
+        hyper = {"lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 0.1}
+        self.check(lambda p: Lion(p, **hyper), 20, rule="lion", **hyper)
+
+    def test_unknown(self):
+        with self.assertRaises(zfplugin.ArgumentError) as caught:
+            self.zenflow(mlp(), rule="adagrad")
+        self.assertIn("lion", str(caught.exception))
+
+
+class Callback(RulesTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.library = None
+        compiler = shutil.which(os.environ.get("CC", "cc"))
+        if compiler is None:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            source, out = Path(folder) / "rules.c", Path(folder) / "rules.so"
+            source.write_text(SOURCE)
+            subprocess.run([compiler, "-std=c11", "-O1", "-shared", "-fPIC", "-I", str(ROOT / "abi/include"), str(source),
+                            "-o", str(out), "-lm"], check=True)
+            cls.library = ctypes.CDLL(str(out))
+
+    def setUp(self):
+        super().setUp()
+        if self.library is None:
+            self.skipTest("no C compiler")
+
+    def test_adamw_written_by_the_caller(self):
+        rule = zfplugin.RuleCallback(self.library.adamw, 2, "adamw of the test")
+        self.check(lambda p: torch.optim.AdamW(p, **HYPER), 100, rule_callback=rule, **HYPER)
+
+    def test_by_address_and_with_a_context(self):
+        half = ctypes.c_double(0.5)
+        address = ctypes.cast(self.library.scaled_sgd, ctypes.c_void_p).value
+        rule = zfplugin.RuleCallback(address, 0, ctx=ctypes.addressof(half))
+        self.check(lambda p: torch.optim.SGD(p, 0.05), 50, lr=0.1, rule_callback=rule)
+
+    def test_it_stays_while_the_optimizer_lives(self):
+        import gc
+
+        model = mlp()
+        opt = self.zenflow(model, rule_callback=zfplugin.RuleCallback(self.library.adamw, 2))
+        gc.collect()
+        for i in range(5):
+            plain_step(model, opt, i)
+        self.assertEqual(opt.stats()["steps"], 5)
+
+    def test_refused(self):
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        in_python = kind(lambda ctx, update: None)
+        wrong = [(in_python, 1, "written in Python"), (ctypes.cast(in_python, kind), 1, "written in Python"),
+                 (lambda ctx, update: None, 1, "need a function"), (0, 1, "need a function"), (True, 1, "need a function"),
+                 (self.library.adamw, 3, "0, 1, 2"), (self.library.adamw, None, "0, 1, 2")]
+        for function, n_moments, word in wrong:
+            with self.assertRaises(zfplugin.ArgumentError) as caught:
+                self.zenflow(mlp(), rule_callback=zfplugin.RuleCallback(function, n_moments))
+            self.assertIn(word, str(caught.exception))
+        for kwargs in ({"rule_callback": self.library.adamw},
+                       {"rule": "lion", "rule_callback": zfplugin.RuleCallback(self.library.adamw, 2)},
+                       {"rule_callback": zfplugin.RuleCallback(self.library.adamw, 2, "")}):
+            with self.assertRaises(zfplugin.ArgumentError):
+                self.zenflow(mlp(), **kwargs)
+
+
+if __name__ == "__main__":
+    unittest.main()
