@@ -22,7 +22,7 @@ static zf_status_t bad(zf_error_t *err, const char *where, const char *what) {
 zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_tensor_t *tensor,
                              const char *name, zfi_block_fn fn, void *arg, zf_error_t *err) {
     const char *file = saved->files[tensor->file].name;
-    unsigned char *block = malloc(ZFI_STATE_BLOCK);
+    unsigned char *block = malloc(tensor->nbytes < ZFI_STATE_BLOCK ? tensor->nbytes + 1 : ZFI_STATE_BLOCK);
     uint32_t crc = 0;
     zf_status_t st = block ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a block of a checkpoint");
     for (uint64_t at = 0; at < tensor->nbytes && !st; at += ZFI_STATE_BLOCK) {
