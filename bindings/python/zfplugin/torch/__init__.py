@@ -1,7 +1,7 @@
 """zfplugin.torch: the plugin as a torch.optim.Optimizer.
 
     import zfplugin.torch
-    opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=1e-3, config="zf.ini")
+    opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=1e-3)
     ... loss.backward(); opt.step(); opt.zero_grad() ...
     opt.flush()                       # at the end: every update has arrived
 
