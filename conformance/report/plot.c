@@ -68,13 +68,14 @@ static const char *const colours[ZR_N_COLOURS] = {"#1a1a1a", "#0072b2", "#d55e00
 
 void zr_put_colours(FILE *file) {
     for (int i = 0; i < ZR_N_COLOURS; i++)
-        (void)fprintf(file, ".s%d{stroke:var(--c%d,%s);fill:none}.f%d{fill:var(--c%d,%s)}\n", i, i, colours[i], i, i,
-                      colours[i]);
-    (void)fputs(
-        "svg text{fill:var(--ink,#222)}svg .quiet{fill:var(--quiet,#555)}\n"
-        ".grid{stroke:var(--grid,#e2e2e2);fill:none}.axis{stroke:var(--quiet,#555);fill:none}\n"
-        ".ground{fill:var(--page,#fff)}.area{fill:var(--area,#f3f3f3)}.mark{stroke:var(--ink,#222);fill:none}\n",
-        file);
+        (void)fprintf(file, ".s%d{stroke:%s;stroke:var(--c%d,%s);fill:none}.f%d{fill:%s;fill:var(--c%d,%s)}\n", i,
+                      colours[i], i, colours[i], i, colours[i], i, colours[i]);
+    (void)fputs("svg text{fill:#222;fill:var(--ink,#222)}svg .quiet{fill:#555;fill:var(--quiet,#555)}\n"
+                ".grid{stroke:#e2e2e2;stroke:var(--grid,#e2e2e2);fill:none}.axis{stroke:#555;stroke:var(--quiet,#555);"
+                "fill:none}\n"
+                ".ground{fill:#fff;fill:var(--page,#fff)}.area{fill:#f3f3f3;fill:var(--area,#f3f3f3)}.mark{stroke:#222;"
+                "stroke:var(--ink,#222);fill:none}\n",
+                file);
 }
 
 void zr_svg_begin(FILE *file, double width, double height) {
