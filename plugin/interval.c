@@ -11,13 +11,9 @@
 #include "fault.h"
 #include "window.h"
 
-enum { SHORTEST_ASKED = 3 };
+enum { SHORTEST_ASKED = 3 }; /* zfi_interval_has_record() */
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */
-
-static int is_measured(const zfi_matrix_t *matrix) {
-    return matrix->is_choosable && matrix->k > 0 && matrix->k < matrix->n_channels;
-}
 
 static void add_matrix(zf_instance_t *inst, uint32_t number, const zfi_step_row_t *row) {
     const zfi_matrix_t *matrix = &inst->plan.matrices[number];
@@ -43,7 +39,7 @@ static uint8_t is_ready(const zf_instance_t *inst, uint32_t c, uint64_t t) {
     uint32_t n = 0, n_ready = 0;
     for (uint32_t i = 0; i < cohort->n_matrices; i++) {
         uint32_t number = inst->plan.cohort_matrices[cohort->first_matrix + i];
-        if (!is_measured(&inst->plan.matrices[number]))
+        if (!zfi_interval_measures(&inst->plan.matrices[number]))
             continue;
         n++;
         n_ready += (uint32_t)has_caught_up(inst, number, t);
@@ -70,7 +66,7 @@ void zfi_interval_take(zf_instance_t *inst, const zfi_step_row_t *row) {
         return;
     if (!zfi_is_warm_up(inst, row->t)) {
         for (uint32_t i = 0; i < inst->plan.n_matrices && row->scalars.applied; i++)
-            if (is_measured(&inst->plan.matrices[i]) && row->present[inst->plan.matrices[i].param])
+            if (zfi_interval_measures(&inst->plan.matrices[i]) && row->present[inst->plan.matrices[i].param])
                 add_matrix(inst, i, row);
         for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)
             inst->sel.ready[(row->t + 2) % ZFI_READY_DEPTH][c] = is_ready(inst, c, row->t);
@@ -84,23 +80,44 @@ void zfi_interval_restart(zf_instance_t *inst) {
         memset(inst->sel.deferred, 0, inst->plan.n_matrices * sizeof *inst->sel.deferred);
 }
 
+/* Control has taken every step <= t, and with each decided for the second step after it. */
+void zfi_interval_resume(zf_instance_t *inst) {
+    zfi_timeline_set(&inst->decided, inst->t + 2);
+    if (inst->config.is_interval_auto)
+        memcpy(inst->sel.choice_step, inst->last_choice, inst->plan.n_cohorts * sizeof *inst->last_choice);
+}
+
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t bound_of(const zf_instance_t *inst, uint32_t cohort) {
-    int is_first = inst->window_first[cohort] == inst->clock_base + 1;
-    return is_first && inst->config.stagger ? cohort + 1u : inst->config.update_interval;
+static uint64_t bound_of(const zf_instance_t *inst, uint32_t cohort, uint64_t first) {
+    return first == inst->clock_base + 1 && inst->config.stagger ? cohort + 1u : inst->config.update_interval;
+}
+
+static uint64_t shortest_of(const zf_instance_t *inst) {
+    return inst->config.min_update_interval < SHORTEST_ASKED ? SHORTEST_ASKED : inst->config.min_update_interval;
+}
+
+int zfi_interval_can_be_open(const zf_instance_t *inst, uint32_t cohort, uint64_t first) {
+    uint64_t base = inst->clock_base, earliest = bound_of(inst, cohort, base + 1);
+    if (zfi_is_warm_up(inst, inst->t) || !inst->config.is_interval_auto)
+        return first == zfi_window_first(inst, cohort);
+    if (shortest_of(inst) < earliest)
+        earliest = shortest_of(inst);
+    if (first <= base || first > inst->t + 1 || (first > base + 1 && first - 1 - base < earliest))
+        return 0;
+    return inst->t + 1 - first < bound_of(inst, cohort, first);
 }
 
 zf_status_t zfi_interval_decide(zf_instance_t *inst, zfi_step_row_t *row) {
-    uint32_t shortest = inst->config.min_update_interval;
+    uint64_t shortest = shortest_of(inst);
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++) {
         uint64_t length = row->t + 1 - inst->window_first[c];
         if (zfi_is_warm_up(inst, row->t) || !inst->config.is_interval_auto) {
             row->closes[c] = (uint8_t)zfi_window_closes(inst, c, row->t);
             continue;
         }
-        row->closes[c] = length >= bound_of(inst, c);
-        if (row->closes[c] || length < shortest || length < SHORTEST_ASKED)
+        row->closes[c] = length >= bound_of(inst, c, inst->window_first[c]);
+        if (row->closes[c] || length < shortest)
             continue;
         if (zfi_wait(inst, &inst->decided, row->t, &inst->count.host_wait_ns))
             return ZF_ERR_POISONED;

@@ -14,4 +14,20 @@ zf_status_t zfi_interval_decide(zf_instance_t *inst, zfi_step_row_t *row);
 /* [control] FLUSH: all windows open anew. */
 void zfi_interval_restart(zf_instance_t *inst);
 
+/* [control] The measure is filled in by a load, at rest after step t: what follows from the clocks. */
+void zfi_interval_resume(zf_instance_t *inst);
+
+/* [any-thread] Whether a cohort's window that opens with step `first` can be the open one after step t. Reads the
+ * configuration, t and clock_base alone. */
+int zfi_interval_can_be_open(const zf_instance_t *inst, uint32_t cohort, uint64_t first);
+
+/* A matrix whose records count for its cohort. */
+static inline int zfi_interval_measures(const zfi_matrix_t *matrix) {
+    return matrix->is_choosable && matrix->k > 0 && matrix->k < matrix->n_channels;
+}
+
+/* Whether a decision for step t is from a record of the window that opens with step `first`; others are not asked for.
+ */
+static inline int zfi_interval_has_record(uint64_t first, uint64_t t) { return first + 2 <= t; }
+
 #endif

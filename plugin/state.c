@@ -40,15 +40,6 @@ static zf_status_t check_overwritten(const zf_instance_t *inst, zf_error_t *err)
                      atomic_load(&inst->n_overwritten));
 }
 
-/* What an exact checkpoint does not hold yet: the sums that close windows. */
-static zf_status_t check_exact(const zf_instance_t *inst, uint32_t flags, zf_error_t *err) {
-    if ((flags & ZF_STATE_COMPACT) || !inst->config.is_interval_auto)
-        return ZF_OK;
-    return zfi_error(
-        err, ZF_ERR_UNSUPPORTED_FIELD, "state",
-        "an exact checkpoint of update_interval = auto is not in this version: save with ZF_STATE_COMPACT");
-}
-
 static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                         zf_error_t *err) {
     zf_state_report_t report = {.struct_size = sizeof report};
@@ -63,8 +54,6 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
         st = check_note(args.note, err);
-    if (!st)
-        st = check_exact(inst, args.flags, err);
     start = zfi_now_ns();
     if (!st)
         st = zfi_drain(inst, err);

@@ -8,6 +8,7 @@
 
 #include "crc32.h"
 #include "error.h"
+#include "interval.h"
 #include "rule.h"
 #include "state.h"
 #include "window.h"
@@ -65,8 +66,13 @@ static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_er
         .config = saved->config, .t = saved->clocks[ZFI_CLOCK_T][0], .clock_base = saved->clocks[ZFI_CLOCK_BASE][0]};
     uint64_t first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cohort];
     uint64_t choice = saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort], warm_up = saved->config.full_warm_up_rounds;
-    if (first != zfi_window_first(&clocks, cohort))
+    if (!zfi_interval_can_be_open(&clocks, cohort, first))
         return bad(err, "clocks", "window_first is not where its configuration puts it");
+    for (uint64_t i = 1; i <= 2; i++) {
+        uint64_t ready = saved->clocks[i == 1 ? ZFI_CLOCK_READY_1 : ZFI_CLOCK_READY_2][cohort];
+        if (ready > 1 || (ready && (!clocks.config.is_interval_auto || !zfi_interval_has_record(first, clocks.t + i))))
+            return bad(err, "clocks", "ready_1 or ready_2 is a decision that nothing can have been decided from");
+    }
     if (clocks.t < warm_up ? choice != 0 : choice < warm_up || choice > clocks.t)
         return bad(err, "clocks", "last_choice is not in the run's past");
     return ZF_OK;
@@ -166,6 +172,9 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
         return bad(err, param->param.name,
                    "the selection or its importance is missing, or there before the first choice");
+    if (holds_matrix(zfi_saved_find(param, "interval", 0), m) !=
+        (saved->config.is_interval_auto && has_choice && zfi_interval_measures(matrix)))
+        return bad(err, param->param.name, "the sums that close windows are missing, or there without use");
     if (matrix->is_choosable && (matrix->k > 0) != has_choice &&
         zfi_plan_is_open(&saved->config, &param->param, matrix->n_channels))
         return bad(err, param->param.name, "the number of selected channels is decided at the first choice");
@@ -189,7 +198,7 @@ typedef struct value_check {
     const zfi_saved_t *saved;
     const zfi_saved_param_t *param;
     const zfi_saved_tensor_t *tensor;
-    uint64_t n_selected, in_matrix; /* "selected": of the matrix that is being read */
+    uint64_t n_selected, in_matrix; /* "selected", "interval": of the matrix that is being read */
     uint32_t at;                    /* ... number in the tensor's list */
 } value_check_t;
 
@@ -220,6 +229,21 @@ static zf_status_t count_selected(value_check_t *check, const uint8_t *values, u
     return ZF_OK;
 }
 
+/* A window that opens with the next step and a choice just made have gathered nothing. */
+static zf_status_t check_interval(value_check_t *check, const double *values, uint64_t n, zf_error_t *err) {
+    uint64_t t = check->saved->clocks[ZFI_CLOCK_T][0];
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t cohort = check->param->matrices[check->tensor->matrices[check->at]].cohort;
+        int is_new = check->in_matrix == 0 ? check->saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cohort] == t + 1
+                                           : check->saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort] == t;
+        if (is_new && values[i] != 0.0)
+            return bad(err, check->param->param.name, "sums of steps that are still to come");
+        check->at += check->in_matrix == 1;
+        check->in_matrix = !check->in_matrix;
+    }
+    return ZF_OK;
+}
+
 static zf_status_t check_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err) {
     value_check_t *check = arg;
     const zfi_state_array_t *array = check->tensor->array;
@@ -235,6 +259,8 @@ static zf_status_t check_block(void *arg, uint64_t at, const void *block, uint64
             array->name, check->param->param.name, at / zfi_state_dtype_nbytes(dtype) + i);
     if (strcmp(array->name, "n") == 0)
         return check_counts(check, block, n, err);
+    if (strcmp(array->name, "interval") == 0)
+        return check_interval(check, block, n, err);
     return strcmp(array->name, "selected") == 0 ? count_selected(check, block, n, err) : ZF_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "deliver.h"
 #include "device/device.h"
 #include "error.h"
+#include "interval.h"
 #include "memory.h"
 #include "offload/transfer.h"
 #include "offload/workers.h"
@@ -249,7 +250,7 @@ static void set_clocks(zf_instance_t *inst) {
     zfi_timeline_set(&inst->jobs, inst->next_job);
     zfi_timeline_set(&inst->rounded, inst->n_sums);
     zfi_timeline_set(&inst->sums, inst->n_sums);
-    zfi_timeline_set(&inst->decided, t);
+    zfi_interval_resume(inst);
     zfi_workers_restart(inst->workers, inst, inst->next_job);
     inst->sel.last_choice = 0;
     for (uint32_t c = 0; c < inst->plan.n_cohorts; c++)

@@ -1,5 +1,6 @@
 /* plugin/state_table.h - what a checkpoint holds, as tables: one row per array, per clock, per array of the steps whose
- * slots are open. Whatever is added to the training state is one more row here.
+ * slots are open. Whatever is added to the training state is one more row here
+ * (arrays: state_table.c; clocks and steps: state_clocks.c).
  *
  * Arrays belong to matrices (plan.h); in a checkpoint the matrices of a parameter lie one after another in one tensor,
  * "<array>/<parameter>", or "<array>.<step>/<parameter>" for slots. Where every matrix has the array and it has one
@@ -82,6 +83,8 @@ enum {
     ZFI_CLOCK_EPOCH_END,
     ZFI_CLOCK_WINDOW_FIRST,
     ZFI_CLOCK_LAST_CHOICE,
+    ZFI_CLOCK_READY_1, /* automatic interval, 0 or 1: decided for t + 1 ... */
+    ZFI_CLOCK_READY_2, /* ... and for t + 2 */
     ZFI_N_CLOCKS
 };
 extern const zfi_state_clock_t zfi_state_clocks[ZFI_N_CLOCKS];

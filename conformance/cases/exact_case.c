@@ -131,8 +131,6 @@ static void obey_law(zx_case_t *c) {
     c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = 0;
-    if (c->law == 3 || c->law == 4) /* its sums are not in exact checkpoints yet: refused by name */
-        c->config.is_interval_auto = 0;
     if (c->law == 1 && c->config.is_moments) /* FLUSH shows the host's weights */
         c->p_flush = 0;
 }

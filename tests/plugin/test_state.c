@@ -27,9 +27,13 @@ static const char *const configs[] = {
     "accumulate_on = device",
     "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 1\ndeferred = moments\n"
     "accumulate_on = device\nstagger = false\npublish_lag = 0",
+    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\nselect_interval = 3\nfull_warm_up_rounds = 2\n"
+    "auto_ratio = 0.5",
+    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
+    "auto_ratio = 0.1\ndeferred = moments\naccumulate_on = device\nstagger = false",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };
-enum { WITH_PREDICT = sizeof configs / sizeof *configs - 1, N_CONFIGS = WITH_PREDICT };
+enum { AUTOMATIC = 13, WITH_PREDICT = sizeof configs / sizeof *configs - 1, N_CONFIGS = WITH_PREDICT };
 
 static zt_rig_t rig, copy;
 static zt_memory_store_t store;
@@ -249,18 +253,59 @@ START_TEST(sums_are_closed_for_another_configuration) {
 }
 END_TEST
 
+static uint64_t closes_by_data(const zt_rig_t *of) { return atomic_load(&of->inst->count.closes_by_data); }
+
+/* Each window that data closes in the uninterrupted run, data closes at that step in the loaded one: the decisions that
+ * were made before the save are in it, and so are the sums that later ones are made from. */
 START_TEST(automatic_interval) {
-    static const char config[] = "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\n"
-                                 "full_warm_up_rounds = 2\nselect_interval = 3";
-    zt_memory_store_start(&store);
-    zt_state_open(&rig, config);
-    zt_state_steps(&rig, 7);
-    ck_assert_int_eq(zt_save(&rig, &store.table, NULL, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD);
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "update_interval = auto"));
-    zt_state_steps(&rig, 2); /* nothing was harmed */
-    zt_rig_end(&rig);
-    zt_memory_store_end(&store);
-    check_carried(config, config, ZF_STATE_COMPACT);
+    for (int n = 3; n <= 16; n++) {
+        uint64_t rig_before, copy_before;
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, configs[AUTOMATIC]);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+        zt_state_open_copy(&copy, configs[AUTOMATIC], n % 3 != 0);
+        zt_state_steps(&copy, n % 3 ? 0 : n / 2); /* what it had decided is gone */
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
+        rig_before = closes_by_data(&rig);
+        copy_before = closes_by_data(&copy);
+        for (int k = 1; k <= 24; k++) {
+            zt_state_steps(&rig, 1);
+            zt_state_steps(&copy, 1);
+            ck_assert_msg(closes_by_data(&rig) - rig_before == closes_by_data(&copy) - copy_before,
+                          "saved after %d, %d later: data closed other windows", n, k);
+        }
+        ck_assert_uint_gt(closes_by_data(&rig), rig_before);
+        zt_state_check_equal(&rig, &copy, "the automatic interval, loaded");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+END_TEST
+
+/* What decides when windows close is part of what must fit. */
+START_TEST(another_automatic_interval) {
+    static const char *const others[] = {"min_update_interval = 4", "max_update_interval = 7", "auto_ratio = 0.75"};
+    for (int i = 0; i < 3; i++) {
+        char config[512];
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, "topk_ratio = 0.2\nupdate_interval = auto\nfull_warm_up_rounds = 2");
+        zt_state_steps(&rig, 7);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+        snprintf(config, sizeof config, "topk_ratio = 0.2\nupdate_interval = auto\nfull_warm_up_rounds = 2\n%s",
+                 others[i]);
+        zt_state_open_copy(&copy, config, 1);
+        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
+        snprintf(config, sizeof config, "%.*s", (int)strcspn(others[i], " "), others[i]);
+        ck_assert_msg(strstr(copy.err.message, config) != NULL, "%s", copy.err.message);
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+    check_carried(configs[AUTOMATIC], configs[0], 0);
+    check_carried(configs[AUTOMATIC + 1], configs[0], 0);
+    check_carried(configs[AUTOMATIC], configs[AUTOMATIC], ZF_STATE_COMPACT);
 }
 END_TEST
 
@@ -681,5 +726,6 @@ END_TEST
 ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load, exact_in_memory,
         exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
         exact_into_a_running_instance, sums_are_closed_for_another_configuration, automatic_interval,
-        exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes,
-        bind_again_with_more, bind_again_elsewhere, bind_again_refused, bind_again_without_room, directories)
+        another_automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
+        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused,
+        bind_again_without_room, directories)

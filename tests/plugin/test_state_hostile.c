@@ -18,16 +18,18 @@ static zt_memory_store_t good, bad;
 static unsigned char *before;
 static size_t before_nbytes;
 
-static void start(void) {
+static void start_with(const char *text) {
     zt_memory_store_start(&good);
     zt_memory_store_start(&bad);
-    zt_state_open(&rig, config);
+    zt_state_open(&rig, text);
     zt_state_steps(&rig, 7);
     ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
-    zt_state_open(&victim, config);
+    zt_state_open(&victim, text);
     zt_state_steps(&victim, 5);
     before = zt_state_image(&victim, &before_nbytes);
 }
+
+static void start(void) { start_with(config); }
 
 static void copy_good(void) {
     zt_memory_store_clear(&bad);
@@ -274,6 +276,93 @@ START_TEST(hostile_values) {
 }
 END_TEST
 
+/* Takes the first tensor of this array out of the index. */
+static void drop(const char *key) {
+    char *text = index_text(), *from = strstr(strstr(text, "\"params\""), key), *to = strchr(from, '}') + 1;
+    char *was = calloc(1, (size_t)(to - from) + 2);
+    from -= *to != ','; /* with the comma behind it, or before it */
+    to += *to == ',';
+    memcpy(was, from, (size_t)(to - from));
+    replace(was, was, "");
+    free(was);
+}
+
+static void expect_refused_for(const char *what, const char *why) {
+    expect_refused(what);
+    ck_assert_msg(strstr(victim.err.message, why) != NULL, "%s: %s", what, victim.err.message);
+}
+
+/* Of the automatic interval: windows that data cannot have left open, decisions from nothing, sums that cannot be. */
+START_TEST(hostile_intervals) {
+    static const char text[] =
+        "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 4\nselect_interval = 3\n"
+        "full_warm_up_rounds = 2\nstagger = false\nauto_ratio = 1";
+    static const struct {
+        const char *behind, *from, *to, *why;
+    } edits[] = {
+        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[2]", "window_first"}, /* before clock_base */
+        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[3]", "window_first"}, /* past its bound */
+        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[4]", "window_first"}, /* after one too short */
+        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[5]", "window_first"},
+        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[9]", "window_first"}, /* still to come */
+        {"\"clocks\"", "\"ready_1\":[1]", "\"ready_1\":[2]", "ready_1"},
+        {"\"clocks\"", "\"ready_1\":[1]", "\"ready_1\":[0,0]", "ready_1"},
+        {"\"clocks\"", "\"ready_1\":[1]", "\"ready_1\":0", "ready_1"},
+        {"\"clocks\"", "\"ready_2\":[1]", "\"ready_2\":[-1]", "ready_2"},
+        {"\"clocks\"", "\"ready_2\":[", "\"ready_3\":[", "ready_2"},
+        {"\"params\"", "\"interval\":{", "\"intervals\":{", ""},
+        {"\"params\"", "\"interval\":{", "\"interval.1\":{", ""},
+        {"\"config\"", "\"zenflow.update_interval\":\"auto\"", "\"zenflow.update_interval\":\"4\"", ""},
+        {"\"config\"", "\"zenflow.auto_ratio\":\"1\"", "\"zenflow.auto_ratio\":\"2\"", "auto_ratio"},
+    };
+    static const double wild = NAN, minus = -1.0, early = 0.25;
+    start_with(text);
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        copy_good();
+        replace(edits[i].behind, edits[i].from, edits[i].to);
+        expect_refused_for(edits[i].to, edits[i].why);
+    }
+    copy_good();
+    drop("\"interval\":{");
+    expect_refused_for("without sums", "the sums that close windows");
+    for (uint64_t at = 0; at < 2; at++) {
+        copy_good();
+        plant("\"params\"", "interval", at, &wild, 8);
+        expect_refused_for("a sum that is no number", "no training leaves");
+        copy_good();
+        plant("\"params\"", "interval", at, &minus, 8);
+        expect_refused_for("a negative sum", "no training leaves");
+    }
+    for (cut_off = 8; cut_off <= 16; cut_off += 8) {
+        copy_good();
+        plant("\"params\"", "interval", 0, &early, 8);
+        expect_refused("sums too short");
+    }
+    cut_off = 0;
+    zt_state_steps(&rig, 1); /* it closes and chooses: what begins anew has gathered nothing and decides nothing */
+    zt_memory_store_clear(&good);
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
+    for (int n = 1; n <= 2; n++) {
+        copy_good();
+        ck_assert_ptr_nonnull(strstr(index_text(), "\"window_first\":[9],\"last_choice\":[8]"));
+        replace("\"clocks\"", n == 1 ? "\"ready_1\":[0]" : "\"ready_2\":[0]",
+                n == 1 ? "\"ready_1\":[1]" : "\"ready_2\":[1]");
+        expect_refused_for("a decision from nothing", "ready_1 or ready_2");
+        copy_good();
+        plant("\"params\"", "interval", (uint64_t)n - 1, &early, 8);
+        expect_refused_for("sums of steps to come", "still to come");
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    zt_state_steps(&rig, 1);
+    zt_memory_store_clear(&good);
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
+    copy_good();
+    replace("\"clocks\"", "\"clock_base\":8", "\"clock_base\":9"); /* a window that FLUSH would have closed */
+    expect_refused_for("opened before the clock's base", "window_first");
+    finish();
+}
+END_TEST
+
 /* A rule that cannot go with the configuration: replaying its open windows would read moments that are not there. */
 START_TEST(a_rule_that_does_not_fit) {
     static const struct {
@@ -321,5 +410,5 @@ START_TEST(another_model) {
 }
 END_TEST
 
-ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, a_rule_that_does_not_fit,
-        another_model)
+ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_intervals,
+        a_rule_that_does_not_fit, another_model)
