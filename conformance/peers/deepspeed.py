@@ -21,7 +21,9 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bindings", "python"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [p for p in sys.path if os.path.abspath(p) != HERE]  # this file has DeepSpeed's name
+sys.path.insert(0, os.path.join(HERE, "..", "..", "bindings", "python"))
 
 ARMS = ("adamw", "zenflow", "ds-offload", "ds-zenflow")
 # DeepSpeed's ZenFlow with the plugin's default selection and window.
