@@ -29,7 +29,6 @@ check() {
     has_module check || missing_required="$missing_required check"
     has_module libffi || missing_required="$missing_required libffi-dev"
     has_module openblas || missing_required="$missing_required libopenblas-dev"
-    has_module jansson || missing_required="$missing_required libjansson-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     has_command python3 || missing_wanted="$missing_wanted python3"
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"

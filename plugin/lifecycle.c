@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bound.h"
 #include "callback.h"
 #include "device/device.h"
 #include "error.h"
@@ -14,7 +15,6 @@
 #include "memory.h"
 #include "offload/workers.h"
 #include "struct.h"
-#include "window.h"
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
@@ -157,54 +157,14 @@ zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_er
 
 /* ---- bind -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t count_groups(const zfi_param_t *params, uint32_t n) {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state && params[i].group > most)
-            most = params[i].group;
-    return most + 1;
-}
-
-static zf_status_t read_masters(zf_instance_t *inst) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < inst->n_params && !st; i++)
-        if (inst->params[i].has_state)
-            st = inst->device->read_visible(inst, i);
-    /* our own finite work on memory that unbind would free: waited for without a deadline */
-    zfi_timeline_wait(&inst->stream->executed, zfi_queue_newest(inst->stream), UINT64_MAX, NULL);
-    return st;
-}
-
-static void unbind(zf_instance_t *inst) {
-    zfi_memory_free(inst);
-    zfi_plan_free(&inst->plan);
-    zfi_params_free(inst->params, inst->n_params);
-    inst->params = NULL;
-    inst->n_params = 0;
-}
-
 static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                         zf_error_t *err) {
-    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->device_type, &inst->params, err);
+    zfi_param_t *params = NULL;
+    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->device_type, &params, err);
     if (st)
         return st;
-    inst->n_params = n;
-    inst->n_groups = count_groups(inst->params, n);
-    st = zfi_plan_build(&inst->config, inst->params, n, &inst->plan, err);
-    if (!st)
-        st = zfi_memory_bind(inst, err);
-    if (!st) {
-        zfi_window_start(inst);
-        st = read_masters(inst);
-        if (st)
-            zfi_error(err, st, "bind_params", "cannot read the parameters");
-    }
     inst->n_workers = zfi_workers_count(&inst->config);
-    if (!st)
-        st = zfi_workers_start(inst, inst->n_workers, err);
-    if (st)
-        unbind(inst);
-    return st;
+    return zfi_bound_make(inst, params, n, 1, "bind_params", err);
 }
 
 enum {

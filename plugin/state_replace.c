@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bound.h"
 #include "deliver.h"
 #include "device/device.h"
 #include "error.h"
@@ -50,33 +51,6 @@ static zfi_param_t *copy_params(const zf_instance_t *inst) {
     return out;
 }
 
-/* Masters := visible values; our own finite work, waited for without a deadline because its memory may go. */
-static zf_status_t read_masters(zf_instance_t *inst) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < inst->n_params && !st; i++)
-        if (inst->params[i].has_state)
-            st = inst->device->read_visible(inst, i);
-    zfi_timeline_wait(&inst->stream->executed, zfi_queue_newest(inst->stream), UINT64_MAX, NULL);
-    return st;
-}
-
-static uint32_t count_groups(const zfi_param_t *params, uint32_t n) {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state && params[i].group > most)
-            most = params[i].group;
-    return most + 1;
-}
-
-static void free_bound(zf_instance_t *inst) {
-    zfi_workers_stop(inst->workers);
-    inst->workers = NULL;
-    zfi_memory_free(inst);
-    zfi_plan_free(&inst->plan);
-    zfi_params_free(inst->params, inst->n_params);
-    inst->params = NULL;
-}
-
 static zf_status_t make_twin(zf_instance_t *inst, zfi_param_t *params, uint32_t n_params, int reads_visible,
                              zf_instance_t **out, zf_error_t *err) {
     zf_instance_t *twin = malloc(sizeof *twin);
@@ -87,20 +61,8 @@ static zf_status_t make_twin(zf_instance_t *inst, zfi_param_t *params, uint32_t 
     }
     memcpy(twin, inst, sizeof *twin);
     memset(bound_parts(twin), 0, BOUND_NBYTES);
-    twin->params = params;
-    twin->n_params = n_params;
-    twin->n_groups = count_groups(params, n_params);
-    st = zfi_plan_build(&twin->config, params, n_params, &twin->plan, err);
-    if (!st)
-        st = zfi_memory_bind(twin, err);
-    if (!st)
-        zfi_window_start(twin);
-    if (!st && reads_visible && (st = read_masters(twin)))
-        zfi_error(err, st, "state", "cannot read the parameters");
-    if (!st)
-        st = zfi_workers_start(twin, inst->n_workers, err);
+    st = zfi_bound_make(twin, params, n_params, reads_visible, "state", err);
     if (st) {
-        free_bound(twin);
         free(twin);
         return st;
     }
@@ -195,12 +157,12 @@ static void begin_again(zf_instance_t *inst) {
     atomic_store(&inst->count.steps_applied, 0);
     atomic_store(&inst->count.steps_skipped, 0);
     zfi_window_start(inst);
-    read_masters(inst);
+    zfi_bound_read_masters(inst);
 }
 
 void zfi_replace_cancel(zfi_replacement_t *replacement) {
     if (replacement->into != replacement->inst) {
-        free_bound(replacement->into);
+        zfi_bound_free(replacement->into);
         free(replacement->into);
     } else {
         begin_again(replacement->inst);
@@ -344,7 +306,7 @@ zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) 
         inst->visible_floor = zfi_queue_newest(inst->stream);
     }
     if (into != inst) {
-        free_bound(into);
+        zfi_bound_free(into);
         free(into);
     }
     free_scratch(replacement);
