@@ -5,8 +5,8 @@
 #   sh conformance/deps.sh --check    check only
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
-# that is required is there; 1 something required is missing, with the packages and the command to install them. clang
-# and python3 are wanted but not required: what needs them is left out.
+# that is required is there; 1 something required is missing, with the packages and the command to install them. oneDNN,
+# clang and python3 are wanted but not required: what needs them is left out.
 set -u
 
 missing_required=
@@ -29,6 +29,7 @@ check() {
     has_module check || missing_required="$missing_required check"
     has_module libffi || missing_required="$missing_required libffi-dev"
     has_module openblas || missing_required="$missing_required libopenblas-dev"
+    [ -n "$(printf '#include <oneapi/dnnl/dnnl.h>\n' | cc -E -P - 2>/dev/null)" ] || missing_wanted="$missing_wanted libdnnl-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     has_command python3 || missing_wanted="$missing_wanted python3"
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"

@@ -332,7 +332,7 @@ static void move_sums(zfi_state_io_t *io, uint32_t number, int array, uint64_t f
         inst->device->move_sums(inst, number, array, first, n, in, out);
     else if (in)
         memcpy(sum, in, n * sizeof *sum);
-    else
+    else if (out)
         memcpy(out, sum, n * sizeof *sum);
 }
 

@@ -122,13 +122,14 @@ static void put_markdown(FILE *file, const view_t *v) {
     const zg_campaign_t *c = &a->campaign;
     char encoder[80];
 
-    (void)fprintf(file,
-                  "%s, %s (train sha256 `%.8s`, dev `%.8s`): %s, %.0f parameters in %s, %zu steps of %zu "
-                  "rows, %zu seeds, plugin %s%s.\n",
-                  c->task->folder, c->data_dir != NULL ? "official files" : "layout, SYNTHETIC corpus", c->train_hash,
-                  c->dev_hash, zg_encoder_name(c, encoder, sizeof encoder), zg_result_of(c, v->results, 0, 1)->n_params,
-                  c->dtype, c->n_steps, c->batch, a->n_seeds, a->probes[ZA_DEFAULT].version,
-                  a->options.is_quick ? "; QUICK: too short to decide anything" : "");
+    (void)fprintf(
+        file,
+        "%s, %s (train sha256 `%.8s`, dev `%.8s`): %s, %.0f parameters in %s, products in %s, %zu steps of %zu "
+        "rows, %zu seeds, plugin %s%s.\n",
+        c->task->folder, c->data_dir != NULL ? "official files" : "layout, SYNTHETIC corpus", c->train_hash,
+        c->dev_hash, zg_encoder_name(c, encoder, sizeof encoder), zg_result_of(c, v->results, 0, 1)->n_params, c->dtype,
+        c->products, c->n_steps, c->batch, a->n_seeds, a->probes[ZA_DEFAULT].version,
+        a->options.is_quick ? "; QUICK: too short to decide anything" : "");
     (void)fputs(
         "Losses are training losses relative to AdamW's of the same seeds: mean (smallest .. largest of a seed); dev "
         "in points against AdamW's,\nlink in bytes per parameter and step, host in bytes per parameter, stall in "

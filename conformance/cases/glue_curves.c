@@ -150,12 +150,12 @@ static int write_readme(const curves_t *v, const zg_result_t *results, glue_erro
     if (file == NULL)
         return glue_fail(err, "out of memory");
     (void)fprintf(file,
-                  "%s, %s (train sha256 `%.8s`, dev `%.8s`): %s, %.0f parameters in %s, %zu steps of "
+                  "%s, %s (train sha256 `%.8s`, dev `%.8s`): %s, %.0f parameters in %s, products in %s, %zu steps of "
                   "%zu rows, peak\nrate %s, %zu seeds, plugin %s. Loss: mean training loss of the last quarter of the "
                   "steps.\n\n",
                   c->task->folder, c->data_dir != NULL ? "official files" : "layout, SYNTHETIC corpus", c->train_hash,
                   c->dev_hash, zg_encoder_name(c, encoder, sizeof encoder), zg_result_of(c, results, 0, 1)->n_params,
-                  c->dtype, c->n_steps, c->batch, c->lr, v->arms[0].n_seeds, v->probe.version);
+                  c->dtype, c->products, c->n_steps, c->batch, c->lr, v->arms[0].n_seeds, v->probe.version);
     (void)fprintf(file, "| optimizer | loss | to AdamW | single seeds | bar | dev %s |\n|---|---|---|---|---|---|\n",
                   glue_metric_name(c->task->metric));
     for (size_t arm = 0; arm < N_MODES; arm++)

@@ -43,6 +43,8 @@ static const option_t options[] = {
     {"dropout", NULL, NUMBER_TEXT, AT(dropout), "X", "probability, default none"},
     {"max-tokens", NULL, NUMBER_TEXT, AT(max_tokens), "N", "cut longer texts, default 128, --model the task's"},
     {"dtype", NULL, TEXT, AT(dtype), "TYPE", "parameters and gradients: fp32 (default) or bf16"},
+    {"products", NULL, TEXT, AT(products), "TYPE",
+     "zf-host's matrix products of fp32 (default) or of operands rounded to bf16, where the processor has such"},
     {"jobs", NULL, COUNT, AT(n_jobs), "N", "runs at the same time, default 2"},
     {"out", NULL, TEXT, AT(out), "DIR", "results, plot and kept runs, default zf-conform-glue"},
     {"host", NULL, TEXT, AT(host), "FILE", "zf-host (default: beside this program)"},
@@ -145,6 +147,8 @@ int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err
         return glue_fail(err, "--plugin FILE is needed (or ZFPLUGIN_PATH): the libzfplugin.so to judge");
     if (out->dtype != NULL && strcmp(out->dtype, "fp32") != 0 && strcmp(out->dtype, "bf16") != 0)
         return glue_fail(err, "--dtype: found \"%.60s\"; fp32 or bf16 is needed", out->dtype);
+    if (out->products != NULL && strcmp(out->products, "fp32") != 0 && strcmp(out->products, "bf16") != 0)
+        return glue_fail(err, "--products: found \"%.60s\"; fp32 or bf16 is needed", out->products);
     return 0;
 }
 
@@ -179,6 +183,7 @@ int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *o
                            .lr = o->lr != NULL      ? o->lr
                                  : o->model != NULL ? "1e-4"
                                                     : "1e-3",
-                           .dtype = o->dtype != NULL ? o->dtype : "fp32"};
+                           .dtype = o->dtype != NULL ? o->dtype : "fp32",
+                           .products = o->products != NULL ? o->products : "fp32"};
     return zg_find_host(o->host, host_path, ZG_MAX_PATH, err);
 }

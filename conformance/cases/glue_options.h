@@ -9,9 +9,9 @@ typedef struct zg_options {
     const glue_task_t *task;
     const char *sets[ZG_MAX_SETS];
     size_t n_sets;
-    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;   /* 0 = the area's default */
-    const char *lr, *dtype, *max_tokens, *warmup, *dropout; /* NULL = the default */
-    double margin;                                          /* points; 0 = the task's */
+    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;              /* 0 = the area's default */
+    const char *lr, *dtype, *products, *max_tokens, *warmup, *dropout; /* NULL = the default */
+    double margin;                                                     /* points; 0 = the task's */
     int is_full, is_quick, wants_help;
 } zg_options_t;
 

@@ -33,10 +33,10 @@ void zg_print_source(FILE *file, const zg_campaign_t *c, const zg_result_t *resu
     if (c->n_skipped > 0)
         (void)fprintf(file, "SKIPPED %zu lines that lack columns\n", c->n_skipped);
     (void)fprintf(file,
-                  "reference host: %s, %.0f parameters in %s; %zu steps of %zu rows, peak rate %s, "
+                  "reference host: %s, %.0f parameters in %s, products in %s; %zu steps of %zu rows, peak rate %s, "
                   "AdamW\nplugin %s\n",
                   zg_encoder_name(c, encoder, sizeof encoder), zg_result_of(c, results, 0, 1)->n_params, c->dtype,
-                  c->n_steps, c->batch, c->lr, plugin_version);
+                  c->products, c->n_steps, c->batch, c->lr, plugin_version);
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -171,7 +171,8 @@ void zg_put_source(FILE *file, const zg_campaign_t *c, const zg_result_t *result
     (void)fprintf(file, "  \"encoder_sha256\": \"%s\",\n", c->model_hash[1]);
     (void)fprintf(file, "  \"sha256\": {\"train\": \"%s\", \"dev\": \"%s\", \"vocabulary\": \"%s\"},\n", c->train_hash,
                   c->dev_hash, c->vocab_hash);
-    (void)fprintf(file, "  \"plugin\": \"%s\",\n  \"dtype\": \"%s\",\n", plugin_version, c->dtype);
+    (void)fprintf(file, "  \"plugin\": \"%s\",\n  \"dtype\": \"%s\",\n  \"products\": \"%s\",\n", plugin_version,
+                  c->dtype, c->products);
     (void)fprintf(file, "  \"parameters\": %.0f,\n  \"steps\": %zu,\n  \"batch\": %zu,\n  \"lr\": %s,\n",
                   zg_result_of(c, results, 0, 1)->n_params, c->n_steps, c->batch, c->lr);
 }

@@ -214,6 +214,7 @@ static size_t list_arguments(const zg_campaign_t *c, const zg_arm_t *arm, const 
     ADD("--batch", p->batch_text);
     ADD("--lr", arm->lr != NULL ? arm->lr : c->lr);
     ADD("--dtype", c->dtype);
+    ADD("--products", c->products);
     if (c->max_tokens != NULL)
         ADD("--max-tokens", c->max_tokens);
     if (c->warmup != NULL)

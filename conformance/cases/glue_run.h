@@ -36,7 +36,7 @@ typedef struct zg_campaign {
     const char *out_dir;
     char synthetic_dir[ZG_MAX_PATH];
     size_t n_steps, batch, n_jobs;
-    const char *lr, *dtype;                    /* as on zf-host's command line */
+    const char *lr, *dtype, *products;         /* as on zf-host's command line */
     const char *max_tokens, *warmup, *dropout; /* the same, NULL = its default */
     int goes_on;                               /* a failed run of a plugin arm is a result (failure), not the end */
     const zg_arm_t *arms;

@@ -2,7 +2,7 @@
 # full.sh - the full verdicts on fine-tunes of a pretrained encoder:
 #
 #   sh conformance/glue/full.sh --data DIR --model DIR [--seeds N] [--sync-seeds N] [--tasks "sst2 cola mrpc"]
-#                               [--steps "N..."] [--jobs N] [--results DIR]
+#                               [--steps "N..."] [--lr X] [--products T] [--jobs N] [--results DIR]
 #
 #   --data DIR      official GLUE files (DIR/SST-2/train.tsv ...)
 #   --model DIR     a BERT encoder in Hugging Face's layout: config.json, model.safetensors, vocab.txt
@@ -10,6 +10,9 @@
 #   --sync-seeds N  of the plugin in its synchronous mode (default 1: it equals AdamW to the rounding)
 #   --tasks "..."   default "sst2 cola mrpc"; any of the nine whose files are there
 #   --steps "N..."  of a run: one number for all tasks, or one for each in their order (default: the task's own)
+#   --products T    fp32 (default) or bf16: what the reference host's matrix products round their operands to; bf16 is
+#                   faster on processors that have such products, and named in the results
+#   --lr X          peak learning rate (default 1e-4)
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
 #
@@ -27,6 +30,8 @@ seeds=8
 sync_seeds=1
 tasks='sst2 cola mrpc'
 steps=
+lr=
+products=
 jobs=2
 results=$root/conformance/results
 
@@ -58,6 +63,8 @@ while [ $# -gt 0 ]; do
     --sync-seeds) sync_seeds=$2 ;;
     --tasks) tasks=$2 ;;
     --steps) steps=$2 ;;
+    --lr) lr=$2 ;;
+    --products) products=$2 ;;
     --jobs) jobs=$2 ;;
     --results) results=$(absolute "$2") ;;
     *) stop "found \"$1\"; --help lists the options" ;;
@@ -126,7 +133,8 @@ for task in $tasks; do
     echo "== $task"
     text=$results/fine-tune-$task.txt
     "$conform" glue --plugin "$plugin" --task "$task" --data "$data" --model "$model" --seeds "$seeds" \
-        --sync-seeds "$sync_seeds" --jobs "$jobs" --out "$out" ${task_steps:+--steps "$task_steps"} >"$out/fine-tune.out"
+        --sync-seeds "$sync_seeds" --jobs "$jobs" --out "$out" ${task_steps:+--steps "$task_steps"} \
+        ${lr:+--lr "$lr"} ${products:+--products "$products"} >"$out/fine-tune.out"
     status=$?
     grep -v "^$out/" "$out/fine-tune.out"
     case $status in

@@ -12,12 +12,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__GNUC__)
-#define HOST_ALWAYS_INLINE static inline __attribute__((always_inline))
-#else
-#define HOST_ALWAYS_INLINE static inline
-#endif
-
 #ifdef HOST_COMPUTE_IN_DOUBLE
 
 HOST_ALWAYS_INLINE double host_approx_exp(double x) { return exp(x); }

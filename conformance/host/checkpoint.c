@@ -62,10 +62,11 @@ static json_t *describe_run(const host_checkpoint_t *c) {
 
     hash_corpus(&c->workload->train, corpus);
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
-    run = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I}", "task", c->workload->task->name,
+    run = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "task", c->workload->task->name,
                     "training rows (SHA-256)", corpus, "optimizer", c->optimizer->ops->name, "seed", seed, "steps",
                     (json_int_t)t->n_steps, "batch", (json_int_t)t->batch, "accumulation", (json_int_t)t->accumulation,
-                    "parts", t->deliver_parts, "threads", (json_int_t)host_matmul_threads());
+                    "parts", t->deliver_parts, "threads", (json_int_t)host_matmul_threads(), "products",
+                    host_matmul_is_bf16() ? "bf16" : "fp32");
     more =
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "lr", t->hyper.lr, "beta1", t->hyper.beta1, "beta2",
                   t->hyper.beta2, "eps", t->hyper.eps, "weight-decay", t->hyper.weight_decay, "clip", t->clip_norm,

@@ -27,15 +27,6 @@ void host_linear_backward(const host_real_t *x, const host_real_t *weight, const
 
 /* ---- loops over elements ----------------------------------------------------------------------------------------- */
 
-/* Each function below is compiled for several instruction sets, of which the first call takes the best. Sanitizers
- * start too late for that. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&               \
-    !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
-
 /* Sums are kept in lanes, one per element of a vector register, and joined by a binary tree: fast and more exact than
  * one running sum. */
 enum { N_LANES = 16 };
@@ -89,9 +80,9 @@ HOST_ALWAYS_INLINE void scale_row(const host_real_t *restrict normal, const host
         y[j] = normal[j] * weight[j] + bias[j];
 }
 
-CLONES void host_layer_norm_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
-                                    size_t width, double eps, host_real_t *y, host_real_t *normal,
-                                    host_real_t *inverse_deviation) {
+HOST_CLONES void host_layer_norm_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias,
+                                         size_t n, size_t width, double eps, host_real_t *y, host_real_t *normal,
+                                         host_real_t *inverse_deviation) {
     for (size_t i = 0; i < n; i++) {
         inverse_deviation[i] = normalise_row(x + i * width, width, eps, normal + i * width);
         scale_row(normal + i * width, weight, bias, width, y + i * width);
@@ -115,17 +106,17 @@ HOST_ALWAYS_INLINE void layer_norm_backward_row(const host_real_t *restrict weig
         d[j] = inverse_deviation * (d[j] - mean_g - normal[j] * mean_g_normal);
 }
 
-CLONES void host_layer_norm_backward(const host_real_t *weight, const host_real_t *normal,
-                                     const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *d,
-                                     host_real_t *d_weight, host_real_t *d_bias) {
+HOST_CLONES void host_layer_norm_backward(const host_real_t *weight, const host_real_t *normal,
+                                          const host_real_t *inverse_deviation, size_t n, size_t width, host_real_t *d,
+                                          host_real_t *d_weight, host_real_t *d_bias) {
     for (size_t i = 0; i < n; i++)
         layer_norm_backward_row(weight, normal + i * width, inverse_deviation[i], width, d + i * width, d_weight,
                                 d_bias);
 }
 
 /* The tail is computed for |x|, where it is small and exact, and mirrored. */
-CLONES void host_gelu_forward(const host_real_t *restrict x, size_t n_elems, host_real_t *restrict y,
-                              host_real_t *restrict cdf) {
+HOST_CLONES void host_gelu_forward(const host_real_t *restrict x, size_t n_elems, host_real_t *restrict y,
+                                   host_real_t *restrict cdf) {
     for (size_t i = 0; i < n_elems; i++) {
         host_real_t t = x[i] < 0 ? -x[i] : x[i];
         host_real_t tail = host_approx_tail(t, host_approx_exp((host_real_t)-0.5 * t * t));
@@ -135,8 +126,8 @@ CLONES void host_gelu_forward(const host_real_t *restrict x, size_t n_elems, hos
     }
 }
 
-CLONES void host_gelu_backward(const host_real_t *restrict x, const host_real_t *restrict cdf, size_t n_elems,
-                               host_real_t *restrict d) {
+HOST_CLONES void host_gelu_backward(const host_real_t *restrict x, const host_real_t *restrict cdf, size_t n_elems,
+                                    host_real_t *restrict d) {
     const host_real_t inverse_sqrt_2pi = (host_real_t)0.39894228040143267794;
 
     for (size_t i = 0; i < n_elems; i++)
@@ -144,7 +135,7 @@ CLONES void host_gelu_backward(const host_real_t *restrict x, const host_real_t 
 }
 
 /* Rows may be shorter than a vector register, so exp runs over all of them at once. */
-CLONES void host_softmax_forward(host_real_t *x, size_t n, size_t width) {
+HOST_CLONES void host_softmax_forward(host_real_t *x, size_t n, size_t width) {
     for (size_t i = 0; i < n; i++) {
         host_real_t *row = x + i * width, largest = row[0];
 
@@ -164,8 +155,8 @@ CLONES void host_softmax_forward(host_real_t *x, size_t n, size_t width) {
 }
 
 /* d = softmax * (d - sum over the row of d * softmax) */
-CLONES void host_softmax_backward(const host_real_t *restrict softmax, size_t n, size_t width,
-                                  host_real_t *restrict d) {
+HOST_CLONES void host_softmax_backward(const host_real_t *restrict softmax, size_t n, size_t width,
+                                       host_real_t *restrict d) {
     for (size_t i = 0; i < n; i++) {
         host_real_t mean = dot(d + i * width, softmax + i * width, width);
 
@@ -174,7 +165,7 @@ CLONES void host_softmax_backward(const host_real_t *restrict softmax, size_t n,
     }
 }
 
-CLONES void host_add(host_real_t *restrict x, const host_real_t *restrict y, size_t n_elems) {
+HOST_CLONES void host_add(host_real_t *restrict x, const host_real_t *restrict y, size_t n_elems) {
     for (size_t i = 0; i < n_elems; i++)
         x[i] += y[i];
 }

@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
     host_command_t command;
     host_workload_t workload;
     glue_error_t err = {""};
+    const char *missing;
     int status;
 
     if (host_options_parse(argc, argv, &command, &err) != 0)
@@ -61,6 +62,11 @@ int main(int argc, char **argv) {
         return EXIT_DONE;
     }
     host_matmul_set_threads(command.n_threads);
+    missing = command.has_bf16_products ? host_matmul_use_bf16() : NULL;
+    if (missing != NULL) {
+        (void)glue_fail(&err, "--products bf16: %s", missing);
+        return complain(&err, EXIT_NOT_STARTED);
+    }
     if (host_workload_load(&command.run, &workload, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     announce(&command, &workload);

@@ -1,4 +1,4 @@
-/* matmul.h - matrix products, the one place that knows the BLAS.
+/* matmul.h - matrix products, the one place that knows the BLAS (and matmul_bf16.h oneDNN).
  *
  * Matrices are row-major with a stated row stride. One thread is used unless more are asked for: several runs side by
  * side are faster than one run on several threads, and a run gives the same bits every time. */
@@ -22,5 +22,10 @@ void host_matmul(size_t m, size_t n, size_t k, double scale, host_matrix_t a, ho
 /* Threads of every later product; 1 where it is not called. */
 void host_matmul_set_threads(size_t n);
 size_t host_matmul_threads(void);
+
+/* From now on large products round their operands to bf16 and sum in fp32 (matmul_bf16.h); 2^20 multiplications and
+ * more are large. Returns NULL, or why that cannot be done here; then products stay fp32. */
+const char *host_matmul_use_bf16(void);
+int host_matmul_is_bf16(void);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_kind { TEXT, COUNT, SEED, REAL, SWITCH, TASK, DTYPE, OPTIMIZER, OVERRIDE } option_kind_t;
+typedef enum option_kind { TEXT, COUNT, SEED, REAL, SWITCH, TASK, DTYPE, PRECISION, OPTIMIZER, OVERRIDE } option_kind_t;
 
 typedef struct option {
     const char *name; /* without "--" */
@@ -53,6 +53,8 @@ static const option_t options[] = {
     {"keep", COUNT, AT(run.keep), "N", "newest checkpoints that stay (1)"},
     {"resume", TEXT, AT(run.resume_dir), "DIR",
      "go on from DIR/checkpoint-STEP, or from the newest in DIR, to the same bits; the other options as before"},
+    {"products", PRECISION, AT(has_bf16_products), "TYPE",
+     "what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32"},
     {"threads", COUNT, AT(n_threads), "N", "of matrix products (1); results differ in the last digits"},
     {"out", TEXT, AT(out_path), "FILE", "JSON report (default: standard output)"},
     {"quiet", SWITCH, AT(is_quiet), NULL, "no progress on standard error"},
@@ -124,6 +126,8 @@ static const char *store(host_command_t *c, const option_t *option, const char *
             return "fp32 or bf16";
         *(host_dtype_t *)place = second ? HOST_BFLOAT16 : HOST_FLOAT32;
         return NULL;
+    case PRECISION:
+        return parse_choice(text, "fp32", "bf16", (int *)place) == 0 ? NULL : "fp32 or bf16";
     case OPTIMIZER:
         if (parse_choice(text, "adamw", "plugin", &second) != 0)
             return "adamw or plugin";

@@ -9,6 +9,7 @@ typedef struct host_command {
     const char *out_path; /* JSON report; NULL = stdout */
     int wants_help, is_quiet;
     size_t n_threads; /* of matrix products */
+    int has_bf16_products;
 } host_command_t;
 
 /* argv is borrowed for the life of *out. */

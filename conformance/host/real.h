@@ -17,4 +17,19 @@ typedef float host_real_t;
 #define host_real_tanh tanhf
 #endif
 
+#if defined(__GNUC__)
+#define HOST_ALWAYS_INLINE static inline __attribute__((always_inline))
+#else
+#define HOST_ALWAYS_INLINE static inline
+#endif
+
+/* Before a function: it is compiled for several instruction sets, of which the first call takes the best. Sanitizers
+ * start too late for that. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&               \
+    !defined(__SANITIZE_THREAD__)
+#define HOST_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define HOST_CLONES
+#endif
+
 #endif
