@@ -28,6 +28,8 @@ def parse(argv):
     p.add_argument("--arms", default="adamw,sync,zenflow", help="what to train (default all three)")
     p.add_argument("--steps", type=int, help="steps of a run (default: the task's)")
     p.add_argument("--batch", type=int, default=16)
+    p.add_argument("--group-by-length", action="store_true",
+                   help="batches of texts of about the same length, as in Hugging Face's Trainer: less padding")
     p.add_argument("--lr", type=float, default=1e-4, help="peak learning rate (default 1e-4)")
     p.add_argument("--precision", choices=("autocast", "float32", "bfloat16"), default="autocast",
                    help="autocast: float32 weights, matrix products in bfloat16 (default)")
@@ -126,8 +128,8 @@ def main(argv=None) -> int:
     for name, e in (("train", train_examples), *zip(task.dev, dev_examples)):
         print(f"{task.folder} {name}: {len(e.texts)} examples" + (f", {e.n_skipped} broken rows left out" * bool(e.n_skipped)))
     path = model.locate(args.model)
-    settings = Settings(path, lr=args.lr, batch=args.batch, steps=args.steps or task.steps, precision=args.precision, config=args.config,
-                        overrides=tuple(args.set))
+    settings = Settings(path, lr=args.lr, batch=args.batch, steps=args.steps or task.steps, precision=args.precision,
+                        group_by_length=args.group_by_length, config=args.config, overrides=tuple(args.set))
     train = model.tokenize(path, task, train_examples)
     dev = [model.tokenize(path, task, e) for e in dev_examples]
     runs = train_all(args, task, settings, train, dev)

@@ -28,6 +28,7 @@ class Settings:
     batch: int = 16
     steps: int = 400
     warm_up: float = 0.1  # share of the steps in which the rate rises
+    group_by_length: bool = False  # batches of texts of about the same length: less padding
     # autocast: weights and gradients in float32, matrix products in bfloat16 (torch.autocast); float32: all in float32;
     # bfloat16: weights and gradients too (the plugin and DeepSpeed keep fp32 master weights, torch's AdamW does not)
     precision: str = "autocast"
@@ -44,7 +45,7 @@ def groups(model, weight_decay: float) -> list[dict]:
 
 def make_optimizer(arm: str, model, s: Settings):
     if arm == "adamw":
-        return torch.optim.AdamW(groups(model, s.weight_decay), lr=s.lr)
+        return torch.optim.AdamW(groups(model, s.weight_decay), lr=s.lr, fused=True)
     from zfplugin.torch import ZenFlow
 
     overrides = SYNC_OVERRIDES if arm == "sync" else s.overrides
@@ -64,9 +65,22 @@ def batches(tokens: Tokens, s: Settings, seed: int):
     order: list[int] = []
     for _ in range(s.steps):
         if len(order) < s.batch:
-            order += torch.randperm(len(tokens), generator=generator).tolist()
+            epoch = torch.randperm(len(tokens), generator=generator).tolist()
+            order += grouped(epoch, tokens, s.batch, generator) if s.group_by_length else epoch
         yield order[:s.batch]
         order = order[s.batch:]
+
+
+def grouped(order: list[int], tokens: Tokens, batch: int, generator) -> list[int]:
+    """The same rows: 50 batches at a time sorted by length, the batches then shuffled. Rows that fill no batch stay last."""
+    batches = []
+    for i in range(0, len(order), 50 * batch):
+        part = sorted(order[i:i + 50 * batch], key=lambda row: len(tokens.ids[row]))
+        batches += [part[j:j + batch] for j in range(0, len(part), batch)]
+    short = [b for b in batches if len(b) < batch]
+    batches = [b for b in batches if len(b) == batch]
+    shuffled = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    return [row for b in shuffled + short for row in b]
 
 
 def forward(model, batch: dict, s: Settings):

@@ -1,0 +1,118 @@
+"""python -m zfplugin.glue as a program: a tiny encoder on a made-up CoLA, kept runs, verdict, bad input; data order."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+import support
+from support import torch
+
+try:
+    import transformers  # noqa: F401
+except ImportError:
+    transformers = None
+
+GOOD, BAD = "the cat sees a dog", "cat the a sees dog"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD.split(), "big", "old"]
+
+
+def write_task(folder: Path):
+    """CoLA's four columns without a header: a sentence is acceptable where its words stand in order."""
+    draw = random.Random(7)
+    (folder / "CoLA").mkdir(parents=True)
+    for name, n in (("train.tsv", 96), ("dev.tsv", 24)):
+        rows = [(i % 2, " ".join([(BAD, GOOD)[i % 2], *["big", "old"][:draw.randrange(3)]])) for i in range(n)]
+        (folder / "CoLA" / name).write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in rows))
+
+
+def write_encoder(folder: Path):
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                         max_position_embeddings=64)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}))
+
+
+@unittest.skipUnless(torch and transformers, "torch and transformers are not installed")
+@unittest.skipUnless(os.environ.get("ZF_CONFORM"), "ZF_CONFORM does not name zf-conform")
+class Program(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        root = Path(cls.folder.name)
+        write_task(root / "data")
+        write_encoder(root / "encoder")
+        cls.arguments = ["--task", "cola", "--data", str(root / "data"), "--model", str(root / "encoder"), "--out", str(root / "out"),
+                         "--seeds", "2", "--steps", "12", "--batch", "8", "--threads", "1", "--precision", "float32"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def start(self, *more):
+        environment = {**os.environ, "PYTHONPATH": str(support.HERE.parent), "HF_HUB_OFFLINE": "1"}
+        return subprocess.run([sys.executable, "-m", "zfplugin.glue", *self.arguments, *more], capture_output=True, text=True,
+                              env=environment, check=False)
+
+    def runs(self):
+        return {p.name: p.stat().st_mtime_ns for p in Path(self.folder.name, "out", "runs").iterdir()}
+
+    def test_runs_are_kept_and_judged(self):
+        first = self.start("--group-by-length")
+        self.assertIn(first.returncode, (0, 1, 3), first.stderr)
+        kept = self.runs()
+        self.assertEqual(sorted(name.rsplit("-", 1)[0] for name in kept),
+                         ["cola-adamw-1", "cola-adamw-2", "cola-sync-1", "cola-zenflow-1", "cola-zenflow-2"])
+        self.assertIn("one-sided 95 % bounds", first.stdout)
+        again = self.start("--group-by-length")
+        self.assertEqual((again.returncode, self.runs()), (first.returncode, kept))
+        self.assertEqual(again.stdout, first.stdout)
+        losses = {name.rsplit("-", 1)[0]: json.loads(Path(self.folder.name, "out", "runs", name).read_text())["losses"]
+                  for name in kept}
+        # 12 steps lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
+        for name in ("cola-sync-1", "cola-zenflow-1"):
+            for ours, theirs in zip(losses[name], losses["cola-adamw-1"]):
+                self.assertAlmostEqual(ours, theirs, places=4)
+        self.assertNotEqual(losses["cola-adamw-1"], losses["cola-adamw-2"])
+        other = self.start("--arms", "adamw", "--seeds", "1")  # another order of the data is another run
+        self.assertEqual(other.returncode, 3, other.stderr)
+        self.assertEqual(len(self.runs()), len(kept) + 1)
+
+    def test_bad_input_is_named(self):
+        for more, said in ((["--task", "colour"], "known are"), (["--arms", "adam"], "unknown adam"),
+                           (["--data", "/nowhere"], "no such file")):
+            done = self.start(*more)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(said, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Order(unittest.TestCase):
+    def test_groups_are_the_same_rows_with_less_padding(self):
+        from zfplugin.glue import train
+
+        draw = random.Random(3)
+        tokens = SimpleNamespace(ids=[[0] * draw.randrange(1, 60) for _ in range(997)])
+        order = torch.randperm(997, generator=torch.Generator().manual_seed(1)).tolist()
+        out = train.grouped(order, tokens, 16, torch.Generator().manual_seed(2))
+        self.assertEqual(sorted(out), list(range(997)))
+
+        def padded(rows):
+            return sum(16 * max(len(tokens.ids[r]) for r in rows[i:i + 16]) for i in range(0, 992, 16))
+
+        self.assertLess(padded(out), 0.6 * padded(order))
+        lengths = [max(len(tokens.ids[r]) for r in out[i:i + 16]) for i in range(0, 992, 16)]
+        self.assertNotEqual(lengths, sorted(lengths))
+        self.assertNotEqual(lengths, sorted(lengths, reverse=True))
+
+
+if __name__ == "__main__":
+    unittest.main()
