@@ -9,32 +9,6 @@
 #include "state_rig.h"
 #include "suite.h"
 
-static const char *const configs[] = {
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2",
-    "topk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 1\nstagger = false",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 3\npublish_lag = 0",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = mean",
-    "topk_ratio = 0.5\nupdate_interval = 1\nselect_interval = 4\nfull_warm_up_rounds = 2",
-    "topk_ratio = 1\nupdate_interval = 5\nselect_interval = 1\nfull_warm_up_rounds = 1",
-    "topk_ratio = auto\nmax_topk_ratio = 0.4\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\n"
-    "max_swap_ratio = 0.2\nselect_strategy = auto",
-    "topk_ratio = auto\nenergy = 1\nmax_topk_ratio = 1\nupdate_interval = 3\nselect_interval = 2\n"
-    "full_warm_up_rounds = 3\ndeferred = mean",
-    "topk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\nselect_strategy = epoch",
-    "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = moments",
-    "topk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 1\ndeferred = moments\n"
-    "accumulate_on = device",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 1\ndeferred = moments\n"
-    "accumulate_on = device\nstagger = false\npublish_lag = 0",
-    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\nselect_interval = 3\nfull_warm_up_rounds = 2\n"
-    "auto_ratio = 0.5",
-    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
-    "auto_ratio = 0.1\ndeferred = moments\naccumulate_on = device\nstagger = false",
-    "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
-};
-enum { AUTOMATIC = 13, WITH_PREDICT = sizeof configs / sizeof *configs - 1, N_CONFIGS = WITH_PREDICT };
-
 static zt_rig_t rig, copy;
 static zt_memory_store_t store;
 
@@ -56,10 +30,10 @@ static void check_exact(int config) {
         char when[64];
         snprintf(when, sizeof when, "configuration %d, saved after %d steps", config, n);
         zt_memory_store_start(&store);
-        zt_state_open(&rig, configs[config]);
+        zt_state_open(&rig, zt_state_configs[config]);
         zt_state_steps(&rig, n);
         ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, &saved));
-        zt_state_open_copy(&copy, configs[config], 1);
+        zt_state_open_copy(&copy, zt_state_configs[config], 1);
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
         ck_assert_int_eq(saved.is_exact, 1);
         ck_assert_msg(loaded.is_exact == 1, "%s: taken as compact", when);
@@ -83,7 +57,7 @@ static void check_exact(int config) {
 }
 
 START_TEST(exact_in_memory) {
-    for (int i = 0; i < N_CONFIGS; i++)
+    for (int i = 0; i < ZT_N_STATE_CONFIGS; i++)
         check_exact(i);
 }
 END_TEST
@@ -129,8 +103,8 @@ static const struct {
     zt_state_mode_t mode;
     int config;
 } modes[] = {
-    {{ZF_RULE_ADAMW, NULL, "moments_dtype = bfloat16_stochastic"}, WITH_PREDICT},
-    {{ZF_RULE_ADAM, NULL, "moments_dtype = bfloat16"}, WITH_PREDICT},
+    {{ZF_RULE_ADAMW, NULL, "moments_dtype = bfloat16_stochastic"}, ZT_STATE_WITH_PREDICT},
+    {{ZF_RULE_ADAM, NULL, "moments_dtype = bfloat16"}, ZT_STATE_WITH_PREDICT},
     {{ZF_RULE_SGD_NESTEROV, NULL, "moments_dtype = bfloat16_stochastic"}, 3},
     {{ZF_RULE_LION, NULL, ""}, 0},
     {{ZF_RULE_CALLBACK, &callback, "moments_dtype = bfloat16_stochastic"}, 1},
@@ -150,11 +124,11 @@ END_TEST
 
 START_TEST(another_rule_is_refused) {
     zt_memory_store_start(&store);
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 5);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     zt_state_mode.rule = ZF_RULE_LION;
-    zt_state_open(&copy, configs[0]);
+    zt_state_open(&copy, zt_state_configs[0]);
     ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
     ck_assert_ptr_nonnull(strstr(copy.err.message, "update rule 0, this instance has 4"));
     zt_rig_end(&rig);
@@ -168,14 +142,14 @@ START_TEST(another_host_rule_is_refused) {
     zf_rule_callback_t other = callback;
     zt_memory_store_start(&store);
     zt_state_mode = (zt_state_mode_t){ZF_RULE_CALLBACK, &callback, ""};
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 5);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     zt_state_mode.callback = &other;
     for (int i = 0; i < 2; i++) {
         other.name = i ? "decay" : "decline";
         other.n_moments = i ? 2 : 1;
-        zt_state_open(&copy, configs[0]);
+        zt_state_open(&copy, zt_state_configs[0]);
         ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
         ck_assert_msg(strstr(copy.err.message, i ? "2 moment" : "\"decline\"") != NULL, "%s", copy.err.message);
         zt_rig_end(&copy);
@@ -189,8 +163,8 @@ END_TEST
 static void check_running(int config) {
     for (int n = 3; n <= 8; n += STRIDE) {
         zt_memory_store_start(&store);
-        zt_state_open(&rig, configs[config]);
-        zt_state_open(&copy, configs[config]);
+        zt_state_open(&rig, zt_state_configs[config]);
+        zt_state_open(&copy, zt_state_configs[config]);
         zt_state_steps(&rig, n);
         zt_state_steps(&copy, n);
         ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
@@ -207,7 +181,7 @@ static void check_running(int config) {
 }
 
 START_TEST(exact_into_a_running_instance) {
-    for (int i = 0; i < N_CONFIGS; i++)
+    for (int i = 0; i < ZT_N_STATE_CONFIGS; i++)
         check_running(i);
 }
 END_TEST
@@ -254,10 +228,10 @@ static void check_carried(const char *from, const char *to, uint32_t flags) {
 }
 
 START_TEST(sums_are_closed_for_another_configuration) {
-    check_carried(configs[10], configs[0], 0);
-    check_carried(configs[11], configs[0], 0);
-    check_carried(configs[0], configs[11], 0);
-    check_carried(configs[11], configs[11], ZF_STATE_COMPACT);
+    check_carried(zt_state_configs[10], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[11], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[0], zt_state_configs[11], 0);
+    check_carried(zt_state_configs[11], zt_state_configs[11], ZF_STATE_COMPACT);
 }
 END_TEST
 
@@ -269,10 +243,10 @@ START_TEST(automatic_interval) {
     for (int n = 3; n <= 16; n += STRIDE) {
         uint64_t rig_before, copy_before;
         zt_memory_store_start(&store);
-        zt_state_open(&rig, configs[AUTOMATIC]);
+        zt_state_open(&rig, zt_state_configs[ZT_STATE_AUTOMATIC]);
         zt_state_steps(&rig, n);
         ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-        zt_state_open_copy(&copy, configs[AUTOMATIC], n % 3 != 0);
+        zt_state_open_copy(&copy, zt_state_configs[ZT_STATE_AUTOMATIC], n % 3 != 0);
         zt_state_steps(&copy, n % 3 ? 0 : n / 2); /* what it had decided is gone */
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
         rig_before = closes_by_data(&rig);
@@ -311,9 +285,9 @@ START_TEST(another_automatic_interval) {
         zt_rig_end(&copy);
         zt_memory_store_end(&store);
     }
-    check_carried(configs[AUTOMATIC], configs[0], 0);
-    check_carried(configs[AUTOMATIC + 1], configs[0], 0);
-    check_carried(configs[AUTOMATIC], configs[AUTOMATIC], ZF_STATE_COMPACT);
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC + 1], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC], zt_state_configs[ZT_STATE_AUTOMATIC], ZF_STATE_COMPACT);
 }
 END_TEST
 
@@ -321,12 +295,12 @@ START_TEST(exact_in_a_directory) {
     char path[128];
     zf_state_report_t report = {.struct_size = sizeof report};
     snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     for (int k = 0; k < 3; k++) { /* each replaces the one before */
         zt_state_steps(&rig, 3);
         ZT_OK(&rig, zt_save(&rig, NULL, path, 0, &report));
     }
-    zt_state_open_copy(&copy, configs[0], 1);
+    zt_state_open_copy(&copy, zt_state_configs[0], 1);
     ZT_OK(&copy, zt_load(&copy, NULL, path, 0, &report));
     ck_assert_uint_eq(report.step, 9);
     zt_state_check_equal(&rig, &copy, "loaded from a directory");
@@ -339,8 +313,6 @@ END_TEST
  */
 
 static void flush(zt_rig_t *of) { ZT_OK(of, of->zf->quiesce(of->inst, ZF_QUIESCE_FLUSH, &of->err)); }
-
-static void image_equal(zt_rig_t *a, zt_rig_t *b, const char *when) { zt_state_check_equal(a, b, when); }
 
 /* w of every parameter by name "export" of a rig, after `what`. */
 static void check_exports_equal(zt_rig_t *a, zt_rig_t *b) {
@@ -365,14 +337,14 @@ START_TEST(exact_or_not_at_all) {
     size_t before_nbytes, after_nbytes;
     unsigned char *before, *after;
     zt_memory_store_start(&store);
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 9);
-    zt_state_open_copy(&copy, configs[0], 1);
+    zt_state_open_copy(&copy, zt_state_configs[0], 1);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
     zt_state_check_equal(&rig, &copy, "loaded exactly");
     zt_rig_end(&copy);
-    zt_state_open(&copy, configs[1]);
+    zt_state_open(&copy, zt_state_configs[1]);
     before = zt_state_image(&copy, &before_nbytes);
     ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
     ck_assert_msg(strstr(copy.err.message, "to the bit") != NULL, "%s", copy.err.message);
@@ -391,7 +363,7 @@ START_TEST(exact_or_not_at_all) {
 END_TEST
 
 START_TEST(compact_is_what_flush_leaves) {
-    for (int c = 0; c < N_CONFIGS; c++)
+    for (int c = 0; c < ZT_N_STATE_CONFIGS; c++)
         for (int n = 1; n <= 10; n += 3 * STRIDE) {
             zt_rig_t other;
             zf_state_report_t report = {.struct_size = sizeof report};
@@ -400,7 +372,7 @@ START_TEST(compact_is_what_flush_leaves) {
             zt_memory_store_t exact;
             zt_memory_store_start(&store);
             zt_memory_store_start(&exact);
-            zt_state_open(&rig, configs[c]);
+            zt_state_open(&rig, zt_state_configs[c]);
             zt_state_steps(&rig, n);
             before = zt_state_image(&rig, &before_nbytes);
             ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
@@ -409,7 +381,7 @@ START_TEST(compact_is_what_flush_leaves) {
             ck_assert_msg(memcmp(before, after, before_nbytes) == 0, "a save changed the instance");
             free(before);
             free(after);
-            zt_state_open_copy(&copy, configs[c], 1);
+            zt_state_open_copy(&copy, zt_state_configs[c], 1);
             ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &report));
             ck_assert_int_eq(report.is_exact, 0);
             ck_assert_uint_eq(report.step, (uint64_t)n);
@@ -439,7 +411,7 @@ END_TEST
 START_TEST(weights_without_an_instance) {
     zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
     zt_memory_store_start(&store);
-    zt_state_open(&rig, configs[3]);
+    zt_state_open(&rig, zt_state_configs[3]);
     zt_state_steps(&rig, 9);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     for (uint32_t i = 0; i < rig.n_params; i++) {
@@ -467,7 +439,7 @@ START_TEST(notes) {
     zf_state_args_t args = {
         .struct_size = sizeof args, .flags = ZF_STATE_NO_SYNC, .path = path, .note = "step \xc3\xa9"};
     snprintf(path, sizeof path, "%s/note", zt_state_dir());
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, &report, &rig.err));
     ck_assert_uint_eq(report.note_nbytes, 7);
     args.flags = 0;
@@ -483,116 +455,6 @@ START_TEST(notes) {
 }
 END_TEST
 
-/* Rebinding with a parameter unfrozen is what a compact checkpoint loaded with PARTIAL into a new instance is. */
-START_TEST(bind_again_with_more) {
-    for (int n = 0; n <= 9; n += 3) {
-        zf_state_report_t report = {.struct_size = sizeof report};
-        zt_memory_store_start(&store);
-        zt_state_open(&rig, configs[n % N_CONFIGS]);
-        zt_state_steps(&rig, n);
-        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
-        rig.decls[6].flags = 0;
-        rig.params[6].shape.flags = 0;
-        zt_rig_bind(&rig);
-        zt_rig_start(&copy, zt_state_shapes, zt_n_state_shapes);
-        copy.decls[6].flags = 0;
-        copy.params[6].shape.flags = 0;
-        {
-            char config[512];
-            snprintf(config, sizeof config, "[zenflow]\n%s\n", configs[n % N_CONFIGS]);
-            zt_rig_open(&copy, config, 0);
-        }
-        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, &report), ZF_ERR_CHECKPOINT);
-        ck_assert_msg(strstr(copy.err.message, "PARTIAL") != NULL, "%s", copy.err.message);
-        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, &report));
-        ck_assert_uint_eq(report.n_missing, 1);
-        image_equal(&rig, &copy, "bound again");
-        zt_state_steps(&rig, 11);
-        zt_state_steps(&copy, 11);
-        image_equal(&rig, &copy, "bound again and trained");
-        zt_rig_end(&rig);
-        zt_rig_end(&copy);
-        zt_memory_store_end(&store);
-    }
-}
-END_TEST
-
-/* The same set in other memory: nothing but the place changes, in the middle of windows and with gradients delivered.
- */
-START_TEST(bind_again_elsewhere) {
-    for (int n = 0; n <= 9; n++) {
-        zt_state_open(&rig, configs[n % N_CONFIGS]);
-        zt_state_open(&copy, configs[n % N_CONFIGS]);
-        zt_state_steps(&rig, n);
-        zt_state_steps(&copy, n);
-        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
-        for (uint32_t i = 0; i < copy.n_params; i++) {
-            zt_param_t *param = &copy.params[i];
-            size_t nbytes = param->n_elems * param->elem_nbytes;
-            unsigned char *moved = malloc(nbytes + 1);
-            memcpy(moved, param->visible, nbytes);
-            memset(param->visible, 0xA5, nbytes);
-            free(param->visible);
-            param->visible = moved;
-            param->tensor.dl.data = moved;
-        }
-        zt_rig_bind(&copy);
-        image_equal(&rig, &copy, "moved");
-        zt_state_steps(&rig, 9);
-        zt_state_steps(&copy, 9);
-        image_equal(&rig, &copy, "moved and trained");
-        zt_rig_end(&rig);
-        zt_rig_end(&copy);
-    }
-}
-END_TEST
-
-/* A bind_params that fails leaves the instance as it was. */
-START_TEST(bind_again_refused) {
-    const char *name;
-    zt_state_open(&rig, configs[0]);
-    zt_state_open(&copy, configs[0]);
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    name = copy.decls[3].name;
-    copy.decls[3].name = copy.decls[0].name;
-    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
-    copy.decls[3].name = name;
-    image_equal(&rig, &copy, "refused");
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    image_equal(&rig, &copy, "refused and trained");
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
-}
-END_TEST
-
-/* The same where the larger set does not fit, which shows only after much of it is made. */
-START_TEST(bind_again_without_room) {
-    static const int64_t sizes[] = {4096, 1024};
-    const zf_tensor_t *was;
-    zf_tensor_t large;
-    float *values = calloc(4096 * 1024, sizeof *values);
-    zt_state_mode.host = "memory_limit_mib = 24";
-    zt_state_open(&rig, configs[0]);
-    zt_state_open(&copy, configs[0]);
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    zt_tensor(&large, values, sizes, 2, 0);
-    was = copy.decls[0].tensor;
-    copy.decls[0].tensor = &large;
-    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_MEMORY);
-    copy.decls[0].tensor = was;
-    image_equal(&rig, &copy, "refused");
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    image_equal(&rig, &copy, "refused and trained");
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
-    free(values);
-}
-END_TEST
-
 /* ---- storage that fails -------------------------------------------------------------------------------------------
  */
 
@@ -602,7 +464,7 @@ START_TEST(stores_that_fail) {
     unsigned char *image, *again;
     int n_save, n_load;
     zt_memory_store_start(&store);
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 6);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     n_save = store.n_calls;
@@ -615,12 +477,12 @@ START_TEST(stores_that_fail) {
     zt_memory_store_clear(&store);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
     store.n_calls = 0;
-    zt_state_open_copy(&copy, configs[0], 1); /* fresh: filled in place */
+    zt_state_open_copy(&copy, zt_state_configs[0], 1); /* fresh: filled in place */
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
     n_load = store.n_calls;
     zt_rig_end(&copy);
     for (int pass = 0; pass < 2; pass++) { /* a fresh instance, then a running one */
-        zt_state_open(&copy, configs[0]);
+        zt_state_open(&copy, zt_state_configs[0]);
         zt_state_steps(&copy, pass ? 4 : 0);
         again = zt_state_image(&copy, &again_nbytes);
         for (int k = 1; k <= n_load; k += pass ? 3 : 1) {
@@ -636,7 +498,7 @@ START_TEST(stores_that_fail) {
         free(again);
         store.fail_at = 0;
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
-        image_equal(&rig, &copy, "after failures");
+        zt_state_check_equal(&rig, &copy, "after failures");
         zt_rig_end(&copy);
     }
     again = zt_state_image(&rig, &again_nbytes);
@@ -650,21 +512,21 @@ END_TEST
 
 /* A fresh instance is filled in place: after a load that failed half way it trains as if nothing had been. */
 START_TEST(trains_after_a_failed_load) {
-    for (int i = 0; i < N_CONFIGS; i++) {
+    for (int i = 0; i < ZT_N_STATE_CONFIGS; i++) {
         int n_load;
         zt_memory_store_start(&store);
-        zt_state_open(&copy, configs[i]);
+        zt_state_open(&copy, zt_state_configs[i]);
         zt_state_steps(&copy, 6);
         ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
         zt_rig_end(&copy);
-        zt_state_open(&copy, configs[i]);
+        zt_state_open(&copy, zt_state_configs[i]);
         store.n_calls = 0;
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
         n_load = store.n_calls;
         zt_rig_end(&copy);
         for (int k = n_load; k > n_load / 2; k -= 1 + n_load / 5) { /* in the second pass over the data */
-            zt_state_open(&rig, configs[i]);
-            zt_state_open(&copy, configs[i]);
+            zt_state_open(&rig, zt_state_configs[i]);
+            zt_state_open(&copy, zt_state_configs[i]);
             store.n_calls = 0;
             store.fail_at = k;
             ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_STORAGE);
@@ -683,7 +545,7 @@ END_TEST
 START_TEST(directories) {
     char path[128], file[160], command[600];
     FILE *f;
-    zt_state_open(&rig, configs[0]);
+    zt_state_open(&rig, zt_state_configs[0]);
     snprintf(path, sizeof path, "%s/mine", zt_state_dir());
     snprintf(command, sizeof command, "mkdir -p %s %s.tmp && touch %s.tmp/zf_state-00001.safetensors", path, path,
              path);
@@ -735,5 +597,4 @@ ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, trains_after_a_f
         exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
         exact_into_a_running_instance, sums_are_closed_for_another_configuration, automatic_interval,
         another_automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
-        weights_without_an_instance, notes, bind_again_with_more, bind_again_elsewhere, bind_again_refused,
-        bind_again_without_room, directories)
+        weights_without_an_instance, notes, directories)

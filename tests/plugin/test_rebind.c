@@ -1,0 +1,124 @@
+/* tests/plugin/test_rebind.c - a second bind_params in the middle of windows: storage that moved, a parameter unfrozen,
+ * sets that are refused. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "state_rig.h"
+#include "suite.h"
+
+static zt_rig_t rig, copy;
+static zt_memory_store_t store;
+
+/* Rebinding with a parameter unfrozen is what a compact checkpoint loaded with PARTIAL into a new instance is. */
+START_TEST(bind_again_with_more) {
+    for (int n = 0; n <= 9; n += 3) {
+        zf_state_report_t report = {.struct_size = sizeof report};
+        zt_memory_store_start(&store);
+        zt_state_open(&rig, zt_state_configs[n % ZT_N_STATE_CONFIGS]);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, ZF_STATE_COMPACT, NULL));
+        rig.decls[6].flags = 0;
+        rig.params[6].shape.flags = 0;
+        zt_rig_bind(&rig);
+        zt_rig_start(&copy, zt_state_shapes, zt_n_state_shapes);
+        copy.decls[6].flags = 0;
+        copy.params[6].shape.flags = 0;
+        {
+            char config[512];
+            snprintf(config, sizeof config, "[zenflow]\n%s\n", zt_state_configs[n % ZT_N_STATE_CONFIGS]);
+            zt_rig_open(&copy, config, 0);
+        }
+        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, &report), ZF_ERR_CHECKPOINT);
+        ck_assert_msg(strstr(copy.err.message, "PARTIAL") != NULL, "%s", copy.err.message);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, &report));
+        ck_assert_uint_eq(report.n_missing, 1);
+        zt_state_check_equal(&rig, &copy, "bound again");
+        zt_state_steps(&rig, 11);
+        zt_state_steps(&copy, 11);
+        zt_state_check_equal(&rig, &copy, "bound again and trained");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+END_TEST
+
+/* The same set in other memory: nothing but the place changes, in the middle of windows and with gradients delivered.
+ */
+START_TEST(bind_again_elsewhere) {
+    for (int n = 0; n <= 9; n++) {
+        zt_state_open(&rig, zt_state_configs[n % ZT_N_STATE_CONFIGS]);
+        zt_state_open(&copy, zt_state_configs[n % ZT_N_STATE_CONFIGS]);
+        zt_state_steps(&rig, n);
+        zt_state_steps(&copy, n);
+        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
+        for (uint32_t i = 0; i < copy.n_params; i++) {
+            zt_param_t *param = &copy.params[i];
+            size_t nbytes = param->n_elems * param->elem_nbytes;
+            unsigned char *moved = malloc(nbytes + 1);
+            memcpy(moved, param->visible, nbytes);
+            memset(param->visible, 0xA5, nbytes);
+            free(param->visible);
+            param->visible = moved;
+            param->tensor.dl.data = moved;
+        }
+        zt_rig_bind(&copy);
+        zt_state_check_equal(&rig, &copy, "moved");
+        zt_state_steps(&rig, 9);
+        zt_state_steps(&copy, 9);
+        zt_state_check_equal(&rig, &copy, "moved and trained");
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+    }
+}
+END_TEST
+
+/* A bind_params that fails leaves the instance as it was. */
+START_TEST(bind_again_refused) {
+    const char *name;
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_open(&copy, zt_state_configs[0]);
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    name = copy.decls[3].name;
+    copy.decls[3].name = copy.decls[0].name;
+    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
+    copy.decls[3].name = name;
+    zt_state_check_equal(&rig, &copy, "refused");
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    zt_state_check_equal(&rig, &copy, "refused and trained");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+}
+END_TEST
+
+/* The same where the larger set does not fit, which shows only after much of it is made. */
+START_TEST(bind_again_without_room) {
+    static const int64_t sizes[] = {4096, 1024};
+    const zf_tensor_t *was;
+    zf_tensor_t large;
+    float *values = calloc(4096 * 1024, sizeof *values);
+    zt_state_mode.host = "memory_limit_mib = 24";
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_open(&copy, zt_state_configs[0]);
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    zt_tensor(&large, values, sizes, 2, 0);
+    was = copy.decls[0].tensor;
+    copy.decls[0].tensor = &large;
+    ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_MEMORY);
+    copy.decls[0].tensor = was;
+    zt_state_check_equal(&rig, &copy, "refused");
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    zt_state_check_equal(&rig, &copy, "refused and trained");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    free(values);
+}
+END_TEST
+
+ZT_MAIN("rebind", bind_again_with_more, bind_again_elsewhere, bind_again_refused, bind_again_without_room)
