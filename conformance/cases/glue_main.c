@@ -37,7 +37,7 @@ static double now_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The synchronous mode is the user's configuration with these two keys on top. */
+/* The synchronous mode is the user's configuration with three keys on top: nothing is late, so nothing is predicted. */
 static void make_arms(glue_t *g) {
     const zg_options_t *o = &g->options;
     size_t n = o->n_seeds != 0 ? o->n_seeds : o->is_full ? 32 : 16;
@@ -53,6 +53,7 @@ static void make_arms(glue_t *g) {
     sync->title = "synchronous";
     sync->sets[sync->n_sets++] = "zenflow.update_interval=1";
     sync->sets[sync->n_sets++] = "zenflow.publish_lag=0";
+    sync->sets[sync->n_sets++] = "zenflow.predict=0";
     sync->n_seeds = n_sync < n ? n_sync : n;
     g->campaign.arms = g->arms;
     g->campaign.n_arms = ZG_N_ARMS;

@@ -1,6 +1,8 @@
 /* glue_report.c - the table, the JSON file and the plot of the area "glue" (glue_report.h). */
+#define _POSIX_C_SOURCE 200809L
 #include "glue_report.h"
 
+#include "glue_file.h"
 #include "report/plot.h"
 
 #include <errno.h>
@@ -133,12 +135,31 @@ static void print_arm(const zg_report_t *r, size_t arm) {
         m->formula, m->planned, m->mapped, m->outside, m->device);
 }
 
+/* Every line of the INI file that says something, and every --set: what the arm ZenFlow was told. */
+static void print_settings(const zg_campaign_t *c) {
+    const zg_arm_t *arm = &c->arms[ZG_ZENFLOW];
+    char *text = c->config_path != NULL ? zg_read_whole(c->config_path) : NULL, *rest = text, *line;
+    const char *between = " ";
+
+    (void)printf("ZenFlow is set by");
+    while (text != NULL && (line = strtok_r(rest, "\r\n", &rest)) != NULL)
+        if (strchr(";#", *line) == NULL) {
+            (void)printf("%s%s", between, line);
+            between = ", ";
+        }
+    for (size_t i = 0; i < arm->n_sets; i++, between = ", ")
+        (void)printf("%s%s", between, arm->sets[i]);
+    (void)printf("%s\n", between[0] == ' ' ? " the plugin's defaults" : "");
+    free(text);
+}
+
 static const char *verdict_word(int exit_status) {
     return exit_status == 0 ? "PASS" : exit_status == 1 ? "FAIL" : "INCONCLUSIVE";
 }
 
 void zg_print_glue(const zg_report_t *r) {
     zg_print_source(stdout, r->campaign, r->results, r->plugin_version);
+    print_settings(r->campaign);
     print_seeds(r);
     print_arm(r, ZG_SYNCHRONOUS);
     print_arm(r, ZG_ZENFLOW);
@@ -168,7 +189,8 @@ void zg_put_source(FILE *file, const zg_campaign_t *c, const zg_result_t *result
                   glue_metric_name(c->task->metric), c->data_dir == NULL ? "true" : "false");
     (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu, \"second_dev\": %zu, \"skipped\": %zu},\n",
                   c->n_train, c->n_dev, c->n_second_dev, c->n_skipped);
-    (void)fprintf(file, "  \"encoder_sha256\": \"%s\",\n", c->model_hash[1]);
+    (void)fprintf(file, "  \"encoder_sha256\": \"%s\",\n  \"config_sha256\": \"%s\",\n", c->model_hash[1],
+                  c->config_hash);
     (void)fprintf(file, "  \"sha256\": {\"train\": \"%s\", \"dev\": \"%s\", \"vocabulary\": \"%s\"},\n", c->train_hash,
                   c->dev_hash, c->vocab_hash);
     (void)fprintf(file, "  \"plugin\": \"%s\",\n  \"dtype\": \"%s\",\n  \"products\": \"%s\",\n", plugin_version,

@@ -2,7 +2,8 @@
 # full.sh - the full verdicts on fine-tunes of a pretrained encoder:
 #
 #   sh conformance/glue/full.sh --data DIR --model DIR [--seeds N] [--sync-seeds N] [--tasks "sst2 cola mrpc"]
-#                               [--steps "N..."] [--lr X] [--products T] [--jobs N] [--results DIR]
+#                               [--steps "N..."] [--config FILE] [--lr X] [--products T] [--jobs N]
+#                               [--results DIR]
 #
 #   --data DIR      official GLUE files (DIR/SST-2/train.tsv ...)
 #   --model DIR     a BERT encoder in Hugging Face's layout: config.json, model.safetensors, vocab.txt
@@ -12,7 +13,8 @@
 #   --steps "N..."  of a run: one number for all tasks, or one for each in their order (default: the task's own)
 #   --products T    fp32 (default) or bf16: what the reference host's matrix products round their operands to; bf16 is
 #                   faster on processors that have such products, and named in the results
-#   --lr X          peak learning rate (default 1e-4)
+#   --config FILE   the plugin's INI file (default conformance/glue/fine-tune.ini)
+#   --lr X          peak learning rate (default 5e-5)
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
 #
@@ -30,8 +32,9 @@ seeds=8
 sync_seeds=1
 tasks='sst2 cola mrpc'
 steps=
-lr=
-products=
+config=$root/conformance/glue/fine-tune.ini
+lr=5e-5
+products=fp32
 jobs=2
 results=$root/conformance/results
 
@@ -63,6 +66,7 @@ while [ $# -gt 0 ]; do
     --sync-seeds) sync_seeds=$2 ;;
     --tasks) tasks=$2 ;;
     --steps) steps=$2 ;;
+    --config) config=$(absolute "$2") ;;
     --lr) lr=$2 ;;
     --products) products=$2 ;;
     --jobs) jobs=$2 ;;
@@ -134,7 +138,7 @@ for task in $tasks; do
     text=$results/fine-tune-$task.txt
     "$conform" glue --plugin "$plugin" --task "$task" --data "$data" --model "$model" --seeds "$seeds" \
         --sync-seeds "$sync_seeds" --jobs "$jobs" --out "$out" ${task_steps:+--steps "$task_steps"} \
-        ${lr:+--lr "$lr"} ${products:+--products "$products"} >"$out/fine-tune.out"
+        --config "$config" --lr "$lr" --products "$products" >"$out/fine-tune.out"
     status=$?
     grep -v "^$out/" "$out/fine-tune.out"
     case $status in

@@ -88,11 +88,17 @@ if command -v python3 >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
     [ $? -eq 3 ] || fail "fine-tune: no exit status 3: $(cat "$out/tuned.err")"
+    contains "$out/tuned" "ZenFlow is set by the plugin's defaults"
     contains "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
     contains "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
     contains "$out/tuned.err" '3 of 3 runs are kept from before'
+    printf '; comment\n[zenflow]\npredict = 1\n' >"$out/tuned.ini"
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept" --config "$out/tuned.ini" --set zenflow.topk_ratio=0.2
+    contains "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = 1, zenflow.topk_ratio=0.2' 'equal in every digit'
+    contains "$out/tuned.err" '2 of 3: '
     python3 "$(dirname "$0")/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 2
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
