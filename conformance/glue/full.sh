@@ -13,7 +13,7 @@
 #   --steps "N..."  of a run: one number for all tasks, or one for each in their order (default: the task's own)
 #   --products T    fp32 (default) or bf16: what the reference host's matrix products round their operands to; bf16 is
 #                   faster on processors that have such products, and named in the results
-#   --config FILE   the plugin's INI file (default conformance/glue/fine-tune.ini)
+#   --config FILE   the plugin's INI file (default conformance/glue/fine-tune.ini); none: the plugin's defaults
 #   --lr X          peak learning rate (default 5e-5)
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
@@ -66,7 +66,10 @@ while [ $# -gt 0 ]; do
     --sync-seeds) sync_seeds=$2 ;;
     --tasks) tasks=$2 ;;
     --steps) steps=$2 ;;
-    --config) config=$(absolute "$2") ;;
+    --config)
+        config=
+        [ "$2" = none ] || config=$(absolute "$2")
+        ;;
     --lr) lr=$2 ;;
     --products) products=$2 ;;
     --jobs) jobs=$2 ;;
@@ -138,7 +141,7 @@ for task in $tasks; do
     text=$results/fine-tune-$task.txt
     "$conform" glue --plugin "$plugin" --task "$task" --data "$data" --model "$model" --seeds "$seeds" \
         --sync-seeds "$sync_seeds" --jobs "$jobs" --out "$out" ${task_steps:+--steps "$task_steps"} \
-        --config "$config" --lr "$lr" --products "$products" >"$out/fine-tune.out"
+        ${config:+--config "$config"} --lr "$lr" --products "$products" >"$out/fine-tune.out"
     status=$?
     grep -v "^$out/" "$out/fine-tune.out"
     case $status in
