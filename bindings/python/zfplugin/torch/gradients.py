@@ -15,7 +15,9 @@ ctypes object. Memory of a shipped gradient is read asynchronously until the ste
 are held until then. With fetch=True step() returns before that: it waits for the fence of the last bucket instead.
 """
 import ctypes as C
+import functools
 import logging
+import statistics
 import time
 import weakref
 
@@ -29,7 +31,7 @@ SAMPLED_PARAMS = 32         # gradients of which a word is compared at step
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
 WATCHED_STEPS = 30          # steps in which bursts are looked for
-BURST_GAP_S = 10e-6         # autograd goes from one parameter to the next without an operation between
+BURST_GAPS = 3              # times what autograd needs from one parameter to the next without an operation between
 BURST_NBYTES = 1 << 20      # of all gradients: below, overlap does not matter
 NEVER = 1 << 30
 
@@ -42,6 +44,30 @@ assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tenso
 
 _WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
 _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
+
+
+@functools.cache
+def _burst_gap():
+    """Seconds from one hook to the next, above which autograd has computed something between them: measured on this
+    machine, on a node whose gradients are all there at once."""
+    class AllAtOnce(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *params):
+            return params[0].sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return tuple(torch.zeros(1) for _ in params)
+
+    with torch.enable_grad():
+        params = [torch.zeros(1, requires_grad=True) for _ in range(32)]
+        times = []
+        for param in params:
+            param.register_post_accumulate_grad_hook(lambda _: times.append(time.perf_counter()))
+        for _ in range(3):  # the first one pays for what is made once
+            times.clear()
+            AllAtOnce.apply(*params).backward()
+    return BURST_GAPS * statistics.median(b - a for a, b in zip(times, times[1:]))
 
 
 def _words(array):
@@ -88,6 +114,7 @@ class GradientFeed:
         self.sample_at, self.sample = self._choose_samples(n), [0] * n
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
+        self.burst_gap = _burst_gap() if self.is_timing else 0.0
         self.hook_end = 0.0
         self.n_gaps = self.n_long_gaps = 0
         self.n_steps = self.n_bursts = self.n_changed_steps = 0
@@ -176,7 +203,7 @@ class GradientFeed:
         with self.lock:
             if self.is_timing:
                 self.n_gaps += 1
-                self.n_long_gaps += time.perf_counter() - self.hook_end > BURST_GAP_S
+                self.n_long_gaps += time.perf_counter() - self.hook_end > self.burst_gap
             self.fired[i] += 1
             try:
                 if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
