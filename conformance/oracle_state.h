@@ -71,6 +71,20 @@ double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); 
 void zo_decide_closes(zo_t *o);
 void zo_note_activity(const zo_t *o, zo_matrix_t *x, int has_record);
 
+/* oracle_replay.c */
+typedef struct zo_target { /* what a replay updates: the state itself, or a copy of it for export */
+    float *w, *m, *v;      /* of the whole parameter */
+    uint32_t *n;           /* [channels] of the matrix */
+} zo_target_t;
+/* The open slots into *to; they stay open. */
+void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to);
+/* The open slots into the state, which is then published and rounded; they are dropped. */
+void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted);
+int zo_is_by_moments(const zo_t *o);
+
+/* oracle_select.c */
+void zo_choose_due(zo_t *o); /* "Step t", 8 */
+
 /* oracle_plan.c */
 void *zo_zeros(uint64_t n, size_t size);
 void zo_start_param(zo_param_t *p, const zo_decl_t *decl);

@@ -11,6 +11,26 @@
 static zt_rig_t rig, copy;
 static zt_memory_store_t store;
 
+/* rig and copy, the same run n steps along. */
+static void start_pair(const char *config, int n) {
+    zt_state_open(&rig, config);
+    zt_state_open(&copy, config);
+    zt_state_steps(&rig, n);
+    zt_state_steps(&copy, n);
+}
+
+/* What was done to copy has changed nothing, neither now nor n steps on. */
+static void end_pair(const char *done, int n) {
+    char later[64];
+    zt_state_check_equal(&rig, &copy, done);
+    zt_state_steps(&rig, n);
+    zt_state_steps(&copy, n);
+    snprintf(later, sizeof later, "%s and trained", done);
+    zt_state_check_equal(&rig, &copy, later);
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+}
+
 /* Rebinding with a parameter unfrozen is what a compact checkpoint loaded with PARTIAL into a new instance is. */
 START_TEST(bind_again_with_more) {
     for (int n = 0; n <= 9; n += 3) {
@@ -34,12 +54,7 @@ START_TEST(bind_again_with_more) {
         ck_assert_msg(strstr(copy.err.message, "PARTIAL") != NULL, "%s", copy.err.message);
         ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, &report));
         ck_assert_uint_eq(report.n_missing, 1);
-        zt_state_check_equal(&rig, &copy, "bound again");
-        zt_state_steps(&rig, 11);
-        zt_state_steps(&copy, 11);
-        zt_state_check_equal(&rig, &copy, "bound again and trained");
-        zt_rig_end(&rig);
-        zt_rig_end(&copy);
+        end_pair("bound again", 11);
         zt_memory_store_end(&store);
     }
 }
@@ -49,10 +64,7 @@ END_TEST
  */
 START_TEST(bind_again_elsewhere) {
     for (int n = 0; n <= 9; n++) {
-        zt_state_open(&rig, zt_state_configs[n % ZT_N_STATE_CONFIGS]);
-        zt_state_open(&copy, zt_state_configs[n % ZT_N_STATE_CONFIGS]);
-        zt_state_steps(&rig, n);
-        zt_state_steps(&copy, n);
+        start_pair(zt_state_configs[n % ZT_N_STATE_CONFIGS], n);
         ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
         for (uint32_t i = 0; i < copy.n_params; i++) {
             zt_param_t *param = &copy.params[i];
@@ -65,12 +77,7 @@ START_TEST(bind_again_elsewhere) {
             param->tensor.dl.data = moved;
         }
         zt_rig_bind(&copy);
-        zt_state_check_equal(&rig, &copy, "moved");
-        zt_state_steps(&rig, 9);
-        zt_state_steps(&copy, 9);
-        zt_state_check_equal(&rig, &copy, "moved and trained");
-        zt_rig_end(&rig);
-        zt_rig_end(&copy);
+        end_pair("moved", 9);
     }
 }
 END_TEST
@@ -78,20 +85,12 @@ END_TEST
 /* A bind_params that fails leaves the instance as it was. */
 START_TEST(bind_again_refused) {
     const char *name;
-    zt_state_open(&rig, zt_state_configs[0]);
-    zt_state_open(&copy, zt_state_configs[0]);
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
+    start_pair(zt_state_configs[0], 6);
     name = copy.decls[3].name;
     copy.decls[3].name = copy.decls[0].name;
     ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_PARAM);
     copy.decls[3].name = name;
-    zt_state_check_equal(&rig, &copy, "refused");
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    zt_state_check_equal(&rig, &copy, "refused and trained");
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
+    end_pair("refused", 6);
 }
 END_TEST
 
@@ -102,21 +101,13 @@ START_TEST(bind_again_without_room) {
     zf_tensor_t large;
     float *values = calloc(4096 * 1024, sizeof *values);
     zt_state_mode.host = "memory_limit_mib = 24";
-    zt_state_open(&rig, zt_state_configs[0]);
-    zt_state_open(&copy, zt_state_configs[0]);
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
+    start_pair(zt_state_configs[0], 6);
     zt_tensor(&large, values, sizes, 2, 0);
     was = copy.decls[0].tensor;
     copy.decls[0].tensor = &large;
     ck_assert_int_eq(zt_rig_try_bind(&copy), ZF_ERR_MEMORY);
     copy.decls[0].tensor = was;
-    zt_state_check_equal(&rig, &copy, "refused");
-    zt_state_steps(&rig, 6);
-    zt_state_steps(&copy, 6);
-    zt_state_check_equal(&rig, &copy, "refused and trained");
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
+    end_pair("refused", 6);
     free(values);
 }
 END_TEST
