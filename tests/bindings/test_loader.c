@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "zf_loader.h"
 
 #define MS UINT64_C(1000000)
@@ -468,51 +469,9 @@ END_TEST
 
 /* ---- main -------------------------------------------------------------------------------------------------------- */
 
-int main(void) {
-    const TTest *const tests[] = {
-        missing_file,
-        long_path_keeps_its_end,
-        directory,
-        text_file,
-        empty_file,
-        other_machine,
-        other_word_size,
-        cut_short,
-        cut_short_behind_the_header,
-        impossible_segments,
-        a_program,
-        undefined_symbol,
-        no_symbol,
-        symbol_of_a_dependency,
-        other_abi,
-        unserved_abi,
-        refuses,
-        no_table,
-        table_of_another_abi,
-        null_slot,
-        short_table,
-        good,
-        opened_twice,
-        longer_table,
-        path_from_the_environment,
-        soname_is_the_last_resort,
-        null_arguments,
-        fence_kinds,
-        fence_counter,
-        fence_of_another_thread,
-        fence_through_the_extension,
-        tensors_and_streams,
-        log_to_stderr,
-    };
-    Suite *suite = suite_create("loader");
-    TCase *tcase = tcase_create("loader");
-    tcase_add_checked_fixture(tcase, setup, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; ++i)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("loader", setup, NULL, missing_file, long_path_keeps_its_end, directory, text_file, empty_file,
+             other_machine, other_word_size, cut_short, cut_short_behind_the_header, impossible_segments, a_program,
+             undefined_symbol, no_symbol, symbol_of_a_dependency, other_abi, unserved_abi, refuses, no_table,
+             table_of_another_abi, null_slot, short_table, good, opened_twice, longer_table, path_from_the_environment,
+             soname_is_the_last_resort, null_arguments, fence_kinds, fence_counter, fence_of_another_thread,
+             fence_through_the_extension, tensors_and_streams, log_to_stderr)

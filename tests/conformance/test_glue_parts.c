@@ -10,6 +10,7 @@
 #include "glue_json.h"
 #include "glue_markers.h"
 #include "report/plot.h"
+#include "suite.h"
 
 static const char json[] = "{ \"a\": {\"text\": \"x } \\\" ,\", \"n\": -2.5e1}, \"aa\": 3, \"empty\": {},\n"
                            "  \"list\": [1, 2.5,\n 3], \"none\": [], \"last\": null }";
@@ -131,23 +132,6 @@ START_TEST(plot_is_whole_for_odd_lines) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("glue_parts");
-    TCase *tests = tcase_create("all");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(tests, json_finds_members_by_path);
-    tcase_add_test(tests, json_copies_arrays);
-    tcase_add_test(tests, json_that_ends_early_holds_nothing);
-    tcase_add_test(tests, sha256_gives_the_published_digests);
-    tcase_add_test(tests, markers_keep_what_is_outside);
-    tcase_add_test(tests, smoothing_is_a_centred_mean);
-    tcase_add_test(tests, plot_is_whole_for_odd_lines);
-    suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? 0 : 1;
-}
+ZT_MAIN("glue_parts", json_finds_members_by_path, json_copies_arrays, json_that_ends_early_holds_nothing,
+        sha256_gives_the_published_digests, markers_keep_what_is_outside, smoothing_is_a_centred_mean,
+        plot_is_whole_for_odd_lines)

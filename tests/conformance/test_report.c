@@ -10,6 +10,7 @@
 #include "report/page.h"
 #include "report/plot.h"
 #include "report/text.h"
+#include "suite.h"
 
 /* ---- what a function writes into a file, as text ----------------------------------------------------------------- */
 
@@ -332,23 +333,5 @@ START_TEST(plots_take_any_values) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("report");
-    TCase *tcase = tcase_create("report");
-    SRunner *runner = srunner_create(suite);
-    int n_failed;
-
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, fault_finder_finds_faults);
-    tcase_add_test(tcase, html_is_escaped);
-    tcase_add_test(tcase, json_is_escaped_and_read_back);
-    tcase_add_test(tcase, numbers_are_for_readers);
-    tcase_add_test(tcase, page_has_every_section);
-    tcase_add_test(tcase, files_that_end_early_make_a_page);
-    tcase_add_test(tcase, plots_take_any_values);
-    suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("report", fault_finder_finds_faults, html_is_escaped, json_is_escaped_and_read_back, numbers_are_for_readers,
+        page_has_every_section, files_that_end_early_make_a_page, plots_take_any_values)

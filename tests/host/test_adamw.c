@@ -7,6 +7,7 @@
 #include "glue/rng.h"
 #include "host/adamw.h"
 #include "host/bfloat16.h"
+#include "suite.h"
 
 enum { N_ELEMS = 4130 }; /* more than one chunk, and a remainder */
 
@@ -208,23 +209,5 @@ START_TEST(test_bfloat16_rounding) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("adamw");
-    TCase *tcase = tcase_create("updates");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(tcase, test_against_double);
-    tcase_add_test(tcase, test_holes);
-    tcase_add_test(tcase, test_parts_equal_total);
-    tcase_add_test(tcase, test_clipping);
-    tcase_add_test(tcase, test_nonfinite_is_skipped);
-    tcase_add_test(tcase, test_bf16_master);
-    tcase_add_test(tcase, test_bfloat16_rounding);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("adamw", test_against_double, test_holes, test_parts_equal_total, test_clipping, test_nonfinite_is_skipped,
+        test_bf16_master, test_bfloat16_rounding)

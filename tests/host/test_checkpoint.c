@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "host/checkpoint.h"
+#include "suite.h"
 
 enum { N_STEPS = 20, PATH_NBYTES = 256 };
 
@@ -372,32 +373,16 @@ START_TEST(test_plugin_without_state) {
 END_TEST
 
 int main(void) {
-    int has_plugin = getenv("ZFPLUGIN_PATH") != NULL;
-    Suite *suite = suite_create("checkpoint");
-    TCase *tcase = tcase_create("resume");
-    SRunner *runner;
-    int n_failed;
+    const TTest *const tests[] = {test_adamw, test_adamw_bf16_parts, test_damaged_adamw, test_changed_number,
+                                  test_folders, test_failed_save, test_plugin_without_state,
+                                  /* with the real plugin */
+                                  test_plugin, test_plugin_bf16_accumulation, test_damaged_plugin,
+                                  test_another_configuration, test_another_run};
+    size_t n = sizeof tests / sizeof tests[0];
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 100);
-    tcase_add_test(tcase, test_adamw);
-    tcase_add_test(tcase, test_adamw_bf16_parts);
-    tcase_add_test(tcase, test_damaged_adamw);
-    tcase_add_test(tcase, test_changed_number);
-    tcase_add_test(tcase, test_folders);
-    tcase_add_test(tcase, test_failed_save);
-    tcase_add_test(tcase, test_plugin_without_state);
-    if (has_plugin) {
-        tcase_add_test(tcase, test_plugin);
-        tcase_add_test(tcase, test_plugin_bf16_accumulation);
-        tcase_add_test(tcase, test_damaged_plugin);
-        tcase_add_test(tcase, test_another_configuration);
-        tcase_add_test(tcase, test_another_run);
+    if (getenv("ZFPLUGIN_PATH") == NULL) {
+        (void)puts("without the real plugin: ZFPLUGIN_PATH is not set");
+        n -= 5;
     }
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return zt_run_suite("checkpoint", setup, teardown, tests, n);
 }

@@ -10,6 +10,7 @@
 
 #include "glue/synthetic.h"
 #include "host/run.h"
+#include "suite.h"
 
 enum { N_POSITIONS = 48 };
 
@@ -188,20 +189,4 @@ START_TEST(test_refused) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("fine-tune");
-    TCase *tcase = tcase_create("weights");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_same_as_from_scratch);
-    tcase_add_test(tcase, test_refused);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("fine-tune", setup, teardown, test_same_as_from_scratch, test_refused)

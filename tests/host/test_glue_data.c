@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "glue/data.h"
+#include "suite.h"
 
 static char folder[] = "/tmp/zf_test_data_XXXXXX";
 static char path[64];
@@ -192,27 +193,6 @@ START_TEST(test_task_table) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("glue data");
-    TCase *tcase = tcase_create("TSV");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, make_folder, remove_folder);
-    tcase_add_test(tcase, test_sst2);
-    tcase_add_test(tcase, test_cola_without_header_and_final_newline);
-    tcase_add_test(tcase, test_mrpc_with_byte_order_mark_and_quotes);
-    tcase_add_test(tcase, test_mnli_label_in_last_column);
-    tcase_add_test(tcase, test_stsb_score);
-    tcase_add_test(tcase, test_bad_lines);
-    tcase_add_test(tcase, test_binary);
-    tcase_add_test(tcase, test_overlong_line);
-    tcase_add_test(tcase, test_no_file);
-    tcase_add_test(tcase, test_task_table);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("glue data", make_folder, remove_folder, test_sst2, test_cola_without_header_and_final_newline,
+             test_mrpc_with_byte_order_mark_and_quotes, test_mnli_label_in_last_column, test_stsb_score, test_bad_lines,
+             test_binary, test_overlong_line, test_no_file, test_task_table)

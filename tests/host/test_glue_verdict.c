@@ -2,11 +2,11 @@
  * verdicts. */
 #include <check.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "glue/metric.h"
 #include "glue/verdict.h"
+#include "suite.h"
 
 START_TEST(test_classification_metrics) {
     static const int32_t found[] = {1, 1, 0, 0, 1, 0, 1, 0}, expected[] = {1, 0, 0, 1, 1, 0, 1, 0};
@@ -130,26 +130,6 @@ START_TEST(test_refusals) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("glue verdict");
-    TCase *tcase = tcase_create("metrics and verdict");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(tcase, test_classification_metrics);
-    tcase_add_test(tcase, test_correlations);
-    tcase_add_test(tcase, test_student_quantiles);
-    tcase_add_test(tcase, test_bounds);
-    tcase_add_test(tcase, test_fail);
-    tcase_add_test(tcase, test_worse_within_margin_passes);
-    tcase_add_test(tcase, test_inconclusive);
-    tcase_add_test(tcase, test_one_seed_settles_nothing);
-    tcase_add_test(tcase, test_equal_runs);
-    tcase_add_test(tcase, test_refusals);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("glue verdict", test_classification_metrics, test_correlations, test_student_quantiles, test_bounds, test_fail,
+        test_worse_within_margin_passes, test_inconclusive, test_one_seed_settles_nothing, test_equal_runs,
+        test_refusals)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "host/encoder.h"
+#include "suite.h"
 
 enum { N_PIECES = 13, N_SEQUENCES = 4, N_TOKENS = 15 };
 
@@ -141,21 +142,4 @@ START_TEST(test_gradients_add) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("gradients");
-    TCase *tcase = tcase_create("finite differences");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_classification);
-    tcase_add_test(tcase, test_regression);
-    tcase_add_test(tcase, test_dropout);
-    tcase_add_test(tcase, test_gradients_add);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("gradients", test_classification, test_regression, test_dropout, test_gradients_add)

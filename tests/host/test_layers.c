@@ -1,9 +1,9 @@
 /* test_layers.c - the vectorised loops against the library's functions in double: GELU, its derivative, softmax. */
 #include <check.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "host/layers.h"
+#include "suite.h"
 
 enum { N = 20011 }; /* no multiple of any vector's width */
 
@@ -60,18 +60,4 @@ START_TEST(test_softmax) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("layers");
-    TCase *tcase = tcase_create("loops");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(tcase, test_gelu);
-    tcase_add_test(tcase, test_softmax);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("layers", test_gelu, test_softmax)

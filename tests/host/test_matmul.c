@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "host/matmul.h"
+#include "suite.h"
 
 static float *filled(size_t n, uint32_t seed) {
     float *x = malloc(n * sizeof *x);
@@ -103,18 +104,4 @@ START_TEST(test_bf16) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("matmul");
-    TCase *tcase = tcase_create("products");
-    SRunner *runner = srunner_create(suite);
-    int n_failed;
-
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_fp32);
-    tcase_add_test(tcase, test_bf16);
-    suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("matmul", test_fp32, test_bf16)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "host/run.h"
+#include "suite.h"
 
 static char folder[] = "/tmp/zf_test_plugin_XXXXXX";
 static host_workload_t workload;
@@ -136,33 +137,19 @@ START_TEST(test_real_defaults) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("plugin optimizer");
-    TCase *tcase = tcase_create("plugin");
-    SRunner *runner;
-    int n_failed;
+    const TTest *const tests[] = {test_mock, test_mock_bf16, test_mock_accumulation, test_failures,
+                                  /* with the real plugin */
+                                  test_law_1, test_law_1_bf16_accumulation, test_real_defaults};
+    size_t n = sizeof tests / sizeof tests[0];
 
     mock_path = getenv("MOCK_PLUGIN_PATH");
     if (mock_path == NULL) {
         (void)puts("skipped: MOCK_PLUGIN_PATH is not set; it must name the mock plugin built beside this test");
         return 77;
     }
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_mock);
-    tcase_add_test(tcase, test_mock_bf16);
-    tcase_add_test(tcase, test_mock_accumulation);
-    tcase_add_test(tcase, test_failures);
-    if (getenv("ZFPLUGIN_PATH") != NULL) {
-        tcase_add_test(tcase, test_law_1);
-        tcase_add_test(tcase, test_law_1_bf16_accumulation);
-        tcase_add_test(tcase, test_real_defaults);
-    } else {
+    if (getenv("ZFPLUGIN_PATH") == NULL) {
         (void)puts("without the real plugin: ZFPLUGIN_PATH is not set");
+        n -= 3;
     }
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return zt_run_suite("plugin optimizer", setup, teardown, tests, n);
 }

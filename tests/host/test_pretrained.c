@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "host/pretrained.h"
+#include "suite.h"
 
 static char folder[] = "/tmp/zf_test_pretrained_XXXXXX";
 
@@ -310,22 +311,5 @@ START_TEST(test_tokenizer_config) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("pretrained");
-    TCase *tcase = tcase_create("folders");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_names);
-    tcase_add_test(tcase, test_fewer_rows);
-    tcase_add_test(tcase, test_configurations);
-    tcase_add_test(tcase, test_weights);
-    tcase_add_test(tcase, test_tokenizer_config);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("pretrained", setup, teardown, test_names, test_fewer_rows, test_configurations, test_weights,
+             test_tokenizer_config)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "host/safetensors.h"
+#include "suite.h"
 
 static char path[] = "/tmp/zf_test_tensors_XXXXXX";
 
@@ -252,26 +253,5 @@ START_TEST(test_shrinking) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("safetensors");
-    TCase *tcase = tcase_create("files");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_values);
-    tcase_add_test(tcase, test_no_file);
-    tcase_add_test(tcase, test_lengths);
-    tcase_add_test(tcase, test_json);
-    tcase_add_test(tcase, test_shapes);
-    tcase_add_test(tcase, test_ranges);
-    tcase_add_test(tcase, test_every_byte);
-    tcase_add_test(tcase, test_shrinking);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("safetensors", setup, teardown, test_values, test_no_file, test_lengths, test_json, test_shapes,
+             test_ranges, test_every_byte, test_shrinking)

@@ -8,6 +8,7 @@
 
 #include "host/tokenizer.h"
 #include "host/unicode.h"
+#include "suite.h"
 
 static char path[] = "/tmp/zf_test_vocab_XXXXXX";
 static host_tokenizer_t *tokenizer;
@@ -179,25 +180,5 @@ START_TEST(test_utf8) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("tokenizer");
-    TCase *tcase = tcase_create("WordPiece");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_pieces);
-    tcase_add_test(tcase, test_cleaning);
-    tcase_add_test(tcase, test_folding);
-    tcase_add_test(tcase, test_splitting);
-    tcase_add_test(tcase, test_long_words);
-    tcase_add_test(tcase, test_encode);
-    tcase_add_test(tcase, test_bad_vocabularies);
-    tcase_add_test(tcase, test_utf8);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("tokenizer", setup, teardown, test_pieces, test_cleaning, test_folding, test_splitting, test_long_words,
+             test_encode, test_bad_vocabularies, test_utf8)

@@ -10,6 +10,7 @@
 
 #include "glue/synthetic.h"
 #include "host/run.h"
+#include "suite.h"
 
 static char folder[] = "/tmp/zf_test_train_XXXXXX";
 static host_workload_t workload;
@@ -327,28 +328,6 @@ START_TEST(test_refusals) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("train");
-    TCase *tcase = tcase_create("training");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_corpus);
-    tcase_add_test(tcase, test_corpus_has_no_unknown_piece);
-    tcase_add_test(tcase, test_same_seed_same_bits);
-    tcase_add_test(tcase, test_learns);
-    tcase_add_test(tcase, test_accumulation);
-    tcase_add_test(tcase, test_bf16_trains);
-    tcase_add_test(tcase, test_schedule);
-    tcase_add_test(tcase, test_calls);
-    tcase_add_test(tcase, test_sequences_are_independent);
-    tcase_add_test(tcase, test_refusals);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN_WITH("train", setup, teardown, test_corpus, test_corpus_has_no_unknown_piece, test_same_seed_same_bits,
+             test_learns, test_accumulation, test_bf16_trains, test_schedule, test_calls,
+             test_sequences_are_independent, test_refusals)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 enum { MAX_ROWS = 9, MAX_COLS = 1200 };
 
@@ -321,23 +322,4 @@ START_TEST(publish_masked) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("channels");
-    TCase *cases = tcase_create("channels");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, gather_by_hand);
-    tcase_add_test(cases, gather_compact);
-    tcase_add_test(cases, scatter_places);
-    tcase_add_test(cases, run_ahead);
-    tcase_add_test(cases, run_ahead_equals_replay);
-    tcase_add_test(cases, publish_masked);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("channels", gather_by_hand, gather_compact, scatter_places, run_ahead, run_ahead_equals_replay, publish_masked)

@@ -1,7 +1,6 @@
 /* test_dispatch.c - names, availability, complete tables, and the floating-point mode of the plugin's threads. */
 #include <check.h>
 #include <fenv.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifdef __x86_64__
@@ -9,6 +8,7 @@
 #endif
 
 #include "arrays.h"
+#include "suite.h"
 
 START_TEST(names_parse_back) {
     for (int isa = 0; isa < ZFI_N_ISAS; isa++)
@@ -61,20 +61,4 @@ START_TEST(mode_is_ieee) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("dispatch");
-    TCase *cases = tcase_create("dispatch");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(cases, names_parse_back);
-    tcase_add_test(cases, best_is_the_highest_available);
-    tcase_add_test(cases, tables_are_complete);
-    tcase_add_test(cases, mode_is_ieee);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("dispatch", names_parse_back, best_is_the_highest_available, tables_are_complete, mode_is_ieee)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 static float float_of(uint32_t bits) {
     float x;
@@ -251,24 +252,5 @@ START_TEST(rounding_equals_replay) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("moments");
-    TCase *cases = tcase_create("moments");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, hash_by_hand);
-    tcase_add_test(cases, hash_is_even);
-    tcase_add_test(cases, stochastic_is_unbiased);
-    tcase_add_test(cases, stochastic_keeps_the_kind);
-    tcase_add_test(cases, rounding_of_tables);
-    tcase_add_test(cases, index_by_hand);
-    tcase_add_test(cases, rounding_equals_replay);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("moments", hash_by_hand, hash_is_even, stochastic_is_unbiased, stochastic_keeps_the_kind, rounding_of_tables,
+        index_by_hand, rounding_equals_replay)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 enum { MAX_SLOTS = 64 };
 
@@ -321,27 +322,5 @@ START_TEST(first_nonfinite_is_named) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("replay");
-    TCase *hand = tcase_create("by hand"), *tables = tcase_create("tables");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(hand, one_update_by_hand);
-    tcase_add_test(hand, three_updates_by_exact_arithmetic);
-    tcase_set_timeout(tables, 60);
-    tcase_add_test(tables, all_lengths);
-    tcase_add_test(tables, all_slot_counts);
-    tcase_add_test(tables, all_variants);
-    tcase_add_test(tables, special_values);
-    tcase_add_test(tables, long_arrays);
-    tcase_add_test(tables, no_slot_writes_only_visible);
-    tcase_add_test(tables, first_nonfinite_is_named);
-    suite_add_tcase(suite, hand);
-    suite_add_tcase(suite, tables);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("replay", one_update_by_hand, three_updates_by_exact_arithmetic, all_lengths, all_slot_counts, all_variants,
+        special_values, long_arrays, no_slot_writes_only_visible, first_nonfinite_is_named)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 static uint32_t bits_of(float x) {
     uint32_t bits;
@@ -290,27 +291,5 @@ START_TEST(mean_by_hand) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("rows");
-    TCase *cases = tcase_create("rows");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, bf16_known_values);
-    tcase_add_test(cases, bf16_all_patterns);
-    tcase_add_test(cases, bf16_random_is_nearest_even);
-    tcase_add_test(cases, f16_known_values);
-    tcase_add_test(cases, f16_all_patterns);
-    tcase_add_test(cases, f16_random_is_nearest_even);
-    tcase_add_test(cases, conversions);
-    tcase_add_test(cases, accumulation);
-    tcase_add_test(cases, means);
-    tcase_add_test(cases, mean_by_hand);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("rows", bf16_known_values, bf16_all_patterns, bf16_random_is_nearest_even, f16_known_values, f16_all_patterns,
+        f16_random_is_nearest_even, conversions, accumulation, means, mean_by_hand)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 /* One element and what a job says of it. */
 typedef struct elem {
@@ -162,23 +163,4 @@ START_TEST(sums_of_tables) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("rules");
-    TCase *cases = tcase_create("rules");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(cases, adam);
-    tcase_add_test(cases, sgd);
-    tcase_add_test(cases, lion);
-    tcase_add_test(cases, sums_of_a_window);
-    tcase_add_test(cases, sums);
-    tcase_add_test(cases, squares_are_fused);
-    tcase_add_test(cases, sums_of_tables);
-    suite_add_tcase(suite, cases);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("rules", adam, sgd, lion, sums_of_a_window, sums, squares_are_fused, sums_of_tables)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "arrays.h"
+#include "suite.h"
 
 enum { MAX_MATRICES = 4 };
 
@@ -193,25 +194,5 @@ START_TEST(several_matrices) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("stats");
-    TCase *hand = tcase_create("by hand"), *tables = tcase_create("tables");
-    SRunner *runner;
-    int n_failed;
-
-    tcase_add_test(hand, small_by_hand);
-    tcase_add_test(hand, order_by_hand);
-    tcase_add_test(hand, column_blocks_by_hand);
-    tcase_set_timeout(tables, 60);
-    tcase_add_test(tables, nonfinite_are_counted);
-    tcase_add_test(tables, all_lengths);
-    tcase_add_test(tables, every_path);
-    tcase_add_test(tables, several_matrices);
-    suite_add_tcase(suite, hand);
-    suite_add_tcase(suite, tables);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+ZT_MAIN("stats", small_by_hand, order_by_hand, column_blocks_by_hand, nonfinite_are_counted, all_lengths, every_path,
+        several_matrices)

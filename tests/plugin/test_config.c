@@ -12,6 +12,7 @@
 
 #include "config_table.h"
 #include "kernels.h"
+#include "suite.h"
 
 static zfi_config_t config;
 static zf_error_t err;
@@ -513,45 +514,8 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-int main(void) {
-    const TTest *const tests[] = {defaults,
-                                  whole_file,
-                                  booleans,
-                                  overlap_and_lag,
-                                  prediction,
-                                  moments_dtype,
-                                  overrides,
-                                  override_order,
-                                  unknown_names,
-                                  unknown_section_hides_its_keys,
-                                  malformed_lines,
-                                  duplicates,
-                                  numbers,
-                                  words_for_numbers,
-                                  automatic_interval,
-                                  moments,
-                                  of_later_versions,
-                                  long_lines,
-                                  binary,
-                                  all_at_once,
-                                  a_long_name_of_the_text,
-                                  arguments,
-                                  files,
-                                  keys_describe_themselves,
-                                  keys_are_sized,
-                                  values_are_cut,
-                                  locale,
-                                  random_texts,
-                                  random_overrides};
-    Suite *suite = suite_create("config");
-    SRunner *runner = srunner_create(suite);
-    TCase *tcase = tcase_create("config");
-    int n_failed;
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? 1 : 0;
-}
+ZT_MAIN("config", defaults, whole_file, booleans, overlap_and_lag, prediction, moments_dtype, overrides, override_order,
+        unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers,
+        automatic_interval, moments, of_later_versions, long_lines, binary, all_at_once, a_long_name_of_the_text,
+        arguments, files, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
+        random_overrides)
