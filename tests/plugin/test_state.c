@@ -541,60 +541,8 @@ START_TEST(trains_after_a_failed_load) {
 }
 END_TEST
 
-/* A directory with anything else in it is not replaced, a checkpoint is; what a killed save left is taken over. */
-START_TEST(directories) {
-    char path[128], file[160], command[600];
-    FILE *f;
-    zt_state_open(&rig, zt_state_configs[0]);
-    snprintf(path, sizeof path, "%s/mine", zt_state_dir());
-    snprintf(command, sizeof command, "mkdir -p %s %s.tmp && touch %s.tmp/zf_state-00001.safetensors", path, path,
-             path);
-    ck_assert_int_eq(system(command), 0);
-    ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
-    snprintf(command, sizeof command, "test ! -e %s.tmp && test -e %s/zf_state.json", path, path);
-    ck_assert_int_eq(system(command), 0);
-    snprintf(file, sizeof file, "%s/thesis.tex", path);
-    f = fopen(file, "w");
-    fclose(f);
-    ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "thesis.tex"));
-    f = fopen(file, "r");
-    ck_assert_ptr_nonnull(f);
-    fclose(f);
-    for (int i = 0; i < 3; i++) { /* names like a checkpoint's do not make it one's */
-        static const char *const make[] = {"touch %s/zf_state_notes.txt", "mkdir %s/zf_state-00001.safetensors",
-                                           "touch %s/zf_state-1.safetensors"};
-        snprintf(path, sizeof path, "%s/like%d", zt_state_dir(), i);
-        snprintf(file, sizeof file, make[i], path);
-        snprintf(command, sizeof command, "mkdir %s && %s", path, file);
-        ck_assert_int_eq(system(command), 0);
-        ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE);
-        ck_assert_ptr_nonnull(strstr(rig.err.message, "not of a checkpoint"));
-        snprintf(command, sizeof command, "test -n \"$(ls %s)\" && test ! -e %s.tmp", path, path);
-        ck_assert_int_eq(system(command), 0);
-    }
-    snprintf(path, sizeof path, "%s/link", zt_state_dir());
-    snprintf(command, sizeof command, "ln -s nowhere %s", path);
-    ck_assert_int_eq(system(command), 0);
-    ck_assert_int_eq(zt_save(&rig, NULL, path, 0, NULL), ZF_ERR_STORAGE); /* and it stays a link */
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "leads nowhere"));
-    snprintf(command, sizeof command, "mkdir %s/nowhere && test -L %s", zt_state_dir(), path);
-    ck_assert_int_eq(system(command), 0);
-    ZT_OK(&rig, zt_save(&rig, NULL, path, 0, NULL));
-    snprintf(command, sizeof command, "test -L %s && test -e %s/nowhere/zf_state.json", path, zt_state_dir());
-    ck_assert_int_eq(system(command), 0);
-    ck_assert_int_eq(zt_save(&rig, NULL, "/proc/no/such", 0, NULL), ZF_ERR_STORAGE);
-    ck_assert_int_eq(zt_save(&rig, NULL, "", 0, NULL), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zt_save(&rig, NULL, NULL, 0, NULL), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zt_save(&rig, &store.table, path, 0, NULL), ZF_ERR_ARGUMENT);
-    ck_assert_int_eq(zt_load(&rig, NULL, "/no/such", 0, NULL), ZF_ERR_STORAGE);
-    ck_assert_int_eq(zt_load(&rig, NULL, path, ZF_STATE_COMPACT, NULL), ZF_ERR_UNSUPPORTED_FIELD);
-    zt_rig_end(&rig);
-}
-END_TEST
-
 ZT_MAIN("state", a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load, exact_in_memory,
         exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
         exact_into_a_running_instance, sums_are_closed_for_another_configuration, automatic_interval,
         another_automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
-        weights_without_an_instance, notes, directories)
+        weights_without_an_instance, notes)
