@@ -46,7 +46,7 @@ static double least_stall(const za_ablation_t *a, const zg_result_t *results, si
 
     for (size_t seed = 1; seed <= a->n_seeds; seed++)
         least = fmin(
-            least, zg_json_number(run_of(a, results, rate, arm, seed)->text, "report.counters.stall_us_per_step", NAN));
+            least, zg_json_number(run_of(a, results, rate, arm, seed)->json, "report.counters.stall_us_per_step", NAN));
     return least;
 }
 

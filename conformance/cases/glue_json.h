@@ -1,30 +1,28 @@
-/* glue_json.h - finds values in the JSON that zf-host and the areas write: known members by path, nothing is built or
- * allocated.
+/* glue_json.h - values in the JSON that zf-host and the areas write, by path (jansson).
  *
- * A path names members from the outside in, joined by dots: "report.metric.value". The text is zero-terminated and
- * expected to be one JSON value; where it is not, nothing is found and nothing is read beyond its end. An item or a
- * member that was found is itself a text to search. */
+ * A path names members from the outside in, joined by dots: "report.metric.value"; NULL is the value itself. What is
+ * looked for in NULL is not there. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_JSON_H
 #define ZF_CONFORMANCE_CASES_GLUE_JSON_H
 
+#include <jansson.h>
 #include <stddef.h>
 
-/* Points at the first character of the value, or NULL. */
-const char *zg_json_find(const char *text, const char *path);
+/* A whole file or text; NULL where it cannot be read or is not JSON. Release with json_decref. */
+json_t *zg_json_read(const char *path);
+json_t *zg_json_parse(const char *text);
+
+/* The value, which belongs to the value around it, or NULL. json_array_foreach takes it as it is. */
+const json_t *zg_json_find(const json_t *from, const char *path);
 
 /* The number at path; fallback where there is none. */
-double zg_json_number(const char *text, const char *path, double fallback);
+double zg_json_number(const json_t *from, const char *path, double fallback);
 
-/* Copies the first max numbers of the array at path; returns how many the array has (0 where there is none). */
-size_t zg_json_numbers(const char *text, const char *path, double *out, size_t max);
-
-/* The string at path (NULL: text itself) without its escapes (\\uXXXX as UTF-8), cut where out is full; "" and 0 where
- * there is none, else 1. */
-int zg_json_text(const char *text, const char *path, char *out, size_t out_nbytes);
-
-/* The first item of the array at path (NULL: text itself is the array), and the one after an item; NULL where there is
+/* Copies the first max numbers of the array at path; returns how many it has before its end or the first item that is
  * none. */
-const char *zg_json_first(const char *text, const char *path);
-const char *zg_json_next(const char *item);
+size_t zg_json_numbers(const json_t *from, const char *path, double *out, size_t max);
+
+/* The string at path, cut where out is full; "" and 0 where there is none, else 1. */
+int zg_json_text(const json_t *from, const char *path, char *out, size_t out_nbytes);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "glue_file.h"
 #include "report/plot.h"
+#include "report/text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -255,8 +256,10 @@ static void put_arm(FILE *file, const zg_report_t *r, size_t arm) {
     const zg_arm_t *a = &r->campaign->arms[arm];
 
     (void)fprintf(file, "   {\"name\": \"%s\", \"title\": \"%s\", \"set\": [", a->name, a->title);
-    for (size_t i = 0; i < a->n_sets; i++)
-        (void)fprintf(file, "%s\"%s\"", i > 0 ? ", " : "", a->sets[i]);
+    for (size_t i = 0; i < a->n_sets; i++) {
+        (void)fputs(i > 0 ? ", " : "", file);
+        zr_put_json(file, a->sets[i]);
+    }
     (void)fputs("],\n    ", file);
     put_list(file, r, arm, offsetof(zg_result_t, metric), "metric");
     if (isfinite(zg_result_of(r->campaign, r->results, arm, 1)->second)) {

@@ -255,21 +255,21 @@ static double mean_of(const double *x, size_t n) {
     return n > 0 ? sum / (double)n : NAN;
 }
 
-/* Takes over text, the contents of a kept file. Returns -1 where it is not one of this campaign. */
-static int parse_result(const zg_campaign_t *c, char *text, zg_result_t *out) {
+/* Takes over json, the contents of a kept file. Returns -1 where it is not one of this campaign. */
+static int take_result(const zg_campaign_t *c, json_t *json, zg_result_t *out) {
     size_t n = c->n_steps, quarter = n / 4 > 0 ? n / 4 : 1;
-    zg_result_t r = {.text = text,
-                     .metric = zg_json_number(text, "report.metric.value", NAN),
-                     .second = zg_json_number(text, "report.second.value", NAN),
-                     .dev_loss = zg_json_number(text, "report.scores.loss", NAN),
-                     .seconds = zg_json_number(text, "report.seconds", NAN),
-                     .n_params = zg_json_number(text, "report.model.parameters", NAN),
-                     .peak_rss_nbytes = zg_json_number(text, "peak_rss_bytes", NAN),
+    zg_result_t r = {.json = json,
+                     .metric = zg_json_number(json, "report.metric.value", NAN),
+                     .second = zg_json_number(json, "report.second.value", NAN),
+                     .dev_loss = zg_json_number(json, "report.scores.loss", NAN),
+                     .seconds = zg_json_number(json, "report.seconds", NAN),
+                     .n_params = zg_json_number(json, "report.model.parameters", NAN),
+                     .peak_rss_nbytes = zg_json_number(json, "peak_rss_bytes", NAN),
                      .losses = calloc(n, sizeof(double))};
 
-    if (r.losses == NULL || zg_json_numbers(text, "report.losses", r.losses, n) != n || isnan(r.metric)) {
+    if (r.losses == NULL || zg_json_numbers(json, "report.losses", r.losses, n) != n || isnan(r.metric)) {
         free(r.losses);
-        free(text);
+        json_decref(json);
         return -1;
     }
     r.last_quarter = mean_of(r.losses + n - quarter, quarter);
@@ -278,9 +278,7 @@ static int parse_result(const zg_campaign_t *c, char *text, zg_result_t *out) {
 }
 
 static int load_kept(const zg_campaign_t *c, const char *path, zg_result_t *out) {
-    char *text = zg_read_whole(path);
-
-    return text != NULL ? parse_result(c, text, out) : -1;
+    return take_result(c, zg_json_read(path), out);
 }
 
 /* Wraps what zf-host wrote and moves it to its name at once. */
@@ -447,7 +445,7 @@ int zg_exit_status(zg_status_t status) { return status == ZG_DONE ? 0 : status =
 void zg_results_free(const zg_campaign_t *c, zg_result_t *results) {
     for (size_t i = 0; results != NULL && i < c->n_arms * zg_campaign_max_seeds(c); i++) {
         free(results[i].losses);
-        free(results[i].text);
+        json_decref(results[i].json);
         free(results[i].failure);
     }
     free(results);
@@ -467,6 +465,6 @@ double zg_mean_counter(const zg_campaign_t *c, const zg_result_t *results, size_
 
     (void)snprintf(path, sizeof path, "report.counters.%s", name);
     for (size_t seed = 1; seed <= c->arms[arm].n_seeds; seed++)
-        sum += zg_json_number(zg_result_of(c, results, arm, seed)->text, path, NAN);
+        sum += zg_json_number(zg_result_of(c, results, arm, seed)->json, path, NAN);
     return c->arms[arm].n_seeds > 0 ? sum / (double)c->arms[arm].n_seeds : NAN;
 }

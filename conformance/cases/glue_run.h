@@ -14,6 +14,7 @@
 #include "glue/sha256.h"
 #include "glue/task.h"
 
+#include <jansson.h>
 #include <stddef.h>
 
 enum { ZG_MAX_SETS = 72, ZG_MAX_PATH = 4096 };
@@ -53,7 +54,7 @@ typedef struct zg_campaign {
 /* One finished run. */
 typedef struct zg_result {
     int is_kept;   /* it was there already */
-    char *text;    /* {"peak_rss_bytes": N, "report": what zf-host wrote}; owned */
+    json_t *json;  /* {"peak_rss_bytes": N, "report": what zf-host wrote}; owned */
     double metric; /* the task's, x 100 */
     double second; /* the score that GLUE reports beside it, x 100; NAN where the task has one */
     double dev_loss;

@@ -46,11 +46,12 @@ typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, N_MODES } z
 typedef struct row {
     unsigned interval, gradient_size;
     zp_mode_t mode;
-    char text[2048]; /* the child's JSON */
+    char text[2048]; /* the child's JSON, and what it holds */
+    json_t *json;
     char faults[256];
 } row_t;
 
-static double number(const row_t *r, const char *name) { return zg_json_number(r->text, name, NAN); }
+static double number(const row_t *r, const char *name) { return zg_json_number(r->json, name, NAN); }
 static double down_formula(const row_t *r) {
     return r->mode == MOMENTS_DEVICE ? 2.0 * r->gradient_size / r->interval : r->gradient_size;
 }
@@ -377,6 +378,7 @@ static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
                           r->interval, status);
             return status > 128 ? DOES_NOT : COULD_NOT_RUN;
         }
+        r->json = zg_json_parse(r->text);
         judge(r);
     }
     return 0;
@@ -410,5 +412,7 @@ int zp_perf_main(int argc, char **argv) {
         has_failed = write_json(&o, rows, n, status, timeline) != 0;
         free(timeline);
     }
+    for (size_t i = 0; i < n; i++)
+        json_decref(rows[i].json);
     return has_failed ? COULD_NOT_RUN : status;
 }

@@ -12,29 +12,22 @@
 enum { NAME = 64, MAX_POINTS = 4096, MAX_LINES = ZR_N_COLOURS, MAX_RATES = 4 };
 
 /* The i-th item of an array, or NULL. */
-static const char *item_at(const char *json, const char *path, size_t i) {
-    const char *item = zg_json_first(json, path);
-
-    while (item != NULL && i-- > 0)
-        item = zg_json_next(item);
-    return item;
+static const json_t *item_at(const json_t *json, const char *path, size_t i) {
+    return json_array_get(zg_json_find(json, path), i);
 }
 
 /* The object of a level's arm at a rate; NULL where it was not run. */
-static const char *run_of(const char *json, const char *level, size_t rate) {
+static const json_t *run_of(const json_t *json, const json_t *level, size_t rate) {
     double arm = zg_json_number(level, "arm", -1.0);
-    const char *item = arm >= 0.0 && arm < 1000.0 ? item_at(json, "arms", (size_t)arm) : NULL;
+    const json_t *item = arm >= 0.0 && arm < 1000.0 ? item_at(json, "arms", (size_t)arm) : NULL;
 
     return item != NULL ? item_at(item, "rates", rate) : NULL;
 }
 
-static size_t count_rates(const char *json) {
-    const char *adamw = zg_json_first(json, "arms");
-    size_t n = 0;
+static size_t count_rates(const json_t *json) {
+    size_t n = json_array_size(zg_json_find(item_at(json, "arms", 0), "rates"));
 
-    while (adamw != NULL && n < MAX_RATES && item_at(adamw, "rates", n) != NULL)
-        n++;
-    return n;
+    return n < MAX_RATES ? n : MAX_RATES;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -45,9 +38,9 @@ static void put_percent(FILE *file, double ratio) {
     (void)fprintf(file, "<td class=\"n\">%s</td>", zr_signed(100.0 * (ratio - 1.0), 1, " %", number));
 }
 
-static void put_level(FILE *file, const char *json, const char *level, size_t n_rates, char last_factor[NAME]) {
+static void put_level(FILE *file, const json_t *json, const json_t *level, size_t n_rates, char last_factor[NAME]) {
     char factor[NAME], text[500];
-    const char *first = run_of(json, level, 0);
+    const json_t *first = run_of(json, level, 0);
 
     (void)zg_json_text(level, "factor", factor, sizeof factor);
     if (strcmp(factor, last_factor) != 0) {
@@ -60,7 +53,7 @@ static void put_level(FILE *file, const char *json, const char *level, size_t n_
     (void)zg_json_text(level, "level", text, sizeof text);
     zr_cell_text(file, text);
     for (size_t rate = 0; rate < n_rates; rate++) {
-        const char *run = run_of(json, level, rate);
+        const json_t *run = run_of(json, level, rate);
 
         put_percent(file, zg_json_number(run, "to_adamw", NAN));
         put_percent(file, zg_json_number(run, "all_steps_to_adamw", NAN));
@@ -80,10 +73,11 @@ static void put_level(FILE *file, const char *json, const char *level, size_t n_
     (void)fputs("</td></tr>\n", file);
 }
 
-static void put_table(FILE *file, const char *json, size_t n_rates) {
+static void put_table(FILE *file, const json_t *json, size_t n_rates) {
     char heads_text[2 * MAX_RATES][NAME], last_factor[NAME] = "";
-    const char *heads[2 * MAX_RATES + 6] = {"level"}, *adamw = zg_json_first(json, "arms");
-    size_t n = 1;
+    const char *heads[2 * MAX_RATES + 6] = {"level"};
+    const json_t *adamw = item_at(json, "arms", 0), *level;
+    size_t n = 1, i;
 
     for (size_t rate = 0; rate < n_rates; rate++) {
         char lr[24];
@@ -100,8 +94,7 @@ static void put_table(FILE *file, const char *json, size_t n_rates) {
     heads[n++] = ">stall us/step";
     heads[n++] = "against the default";
     zr_table_begin(file, heads, n);
-    for (const char *level = zg_json_first(json, "levels"); level != NULL; level = zg_json_next(level))
-        put_level(file, json, level, n_rates, last_factor);
+    json_array_foreach(zg_json_find(json, "levels"), i, level) put_level(file, json, level, n_rates, last_factor);
     zr_table_end(file);
     (void)fputs(
         "<p class=\"quiet\">Training losses relative to AdamW's of the same seeds; dev, bytes and stall at the first "
@@ -112,7 +105,7 @@ static void put_table(FILE *file, const char *json, size_t n_rates) {
 /* ---- small multiples --------------------------------------------------------------------------------------------- */
 
 /* Percent above the base's curve; NULL where the two do not match. Release with free. */
-static double *relative_curve(const char *run, const char *base, size_t *out_n) {
+static double *relative_curve(const json_t *run, const json_t *base, size_t *out_n) {
     double *y = calloc(2 * MAX_POINTS, sizeof *y);
     size_t n = y != NULL && run != NULL ? zg_json_numbers(run, "curve", y, MAX_POINTS) : 0;
 
@@ -127,8 +120,9 @@ static double *relative_curve(const char *run, const char *base, size_t *out_n) 
 }
 
 /* The panel of one factor; nothing where no level has a curve. */
-static void put_panel(FILE *file, const char *json, const char *factor, size_t rate) {
-    const char *base = item_at(zg_json_first(json, "arms"), "rates", rate);
+static void put_panel(FILE *file, const json_t *json, const char *factor, size_t rate) {
+    const json_t *base = item_at(item_at(json, "arms", 0), "rates", rate), *level;
+    size_t i;
     double every = zg_json_number(base, "curve_every", 1.0);
     double *x = calloc(MAX_POINTS, sizeof *x), *curves[MAX_LINES];
     zr_line_t lines[MAX_LINES];
@@ -142,14 +136,13 @@ static void put_panel(FILE *file, const char *json, const char *factor, size_t r
                       .y_least = -40.0,
                       .has_zero = 1};
 
-    for (size_t i = 0; x != NULL && i < MAX_POINTS; i++)
+    for (i = 0; x != NULL && i < MAX_POINTS; i++)
         x[i] = every * ((double)i + 1.0);
-    for (const char *level = zg_json_first(json, "levels"); x != NULL && level != NULL && plot.n_lines < MAX_LINES;
-         level = zg_json_next(level)) {
+    json_array_foreach(zg_json_find(json, "levels"), i, level) {
         size_t k = plot.n_lines, n = 0;
 
-        if (!zg_json_text(level, "factor", name, sizeof name) || strcmp(name, factor) != 0 ||
-            (curves[k] = relative_curve(run_of(json, level, rate), base, &n)) == NULL)
+        if (x == NULL || k == MAX_LINES || !zg_json_text(level, "factor", name, sizeof name) ||
+            strcmp(name, factor) != 0 || (curves[k] = relative_curve(run_of(json, level, rate), base, &n)) == NULL)
             continue;
         (void)zg_json_text(level, "level", titles[k], NAME);
         title_list[k] = titles[k];
@@ -168,15 +161,17 @@ static void put_panel(FILE *file, const char *json, const char *factor, size_t r
     free(x);
 }
 
-static void put_panels(FILE *file, const char *json, size_t rate) {
+static void put_panels(FILE *file, const json_t *json, size_t rate) {
     char lr[24], last[NAME] = "", factor[NAME];
+    const json_t *level;
+    size_t i;
 
-    (void)zg_json_text(item_at(zg_json_first(json, "arms"), "rates", rate), "lr", lr, sizeof lr);
+    (void)zg_json_text(item_at(item_at(json, "arms", 0), "rates", rate), "lr", lr, sizeof lr);
     (void)fputs("<h3>Training loss relative to AdamW's, peak rate ", file);
     zr_put_html(file, lr);
     (void)fputs("</h3>\n<p class=\"quiet\">Mean over the seeds, smoothed; cut at 40 %.</p>\n<div class=\"plots\">\n",
                 file);
-    for (const char *level = zg_json_first(json, "levels"); level != NULL; level = zg_json_next(level)) {
+    json_array_foreach(zg_json_find(json, "levels"), i, level) {
         (void)zg_json_text(level, "factor", factor, sizeof factor);
         if (strcmp(factor, last) != 0)
             put_panel(file, json, factor, rate);
@@ -185,12 +180,11 @@ static void put_panels(FILE *file, const char *json, size_t rate) {
     (void)fputs("</div>\n", file);
 }
 
-void zr_put_ablation(FILE *file, const char *json) {
-    const char *quick = zg_json_find(json, "is_quick");
+void zr_put_ablation(FILE *file, const json_t *json) {
     size_t n_rates = count_rates(json);
 
     zr_put_source(file, json);
-    if (quick != NULL && strncmp(quick, "true", 4) == 0)
+    if (json_is_true(zg_json_find(json, "is_quick")))
         (void)fputs("<p><strong>QUICK run: it shows that the command works and decides nothing.</strong></p>\n", file);
     if (n_rates == 0)
         return;
@@ -199,16 +193,14 @@ void zr_put_ablation(FILE *file, const char *json) {
         put_panels(file, json, rate);
 }
 
-void zr_say_ablation(const char *json, char out[ZR_SUMMARY_NBYTES]) {
-    size_t n_levels = 0, n_not_run = 0;
+void zr_say_ablation(const json_t *json, char out[ZR_SUMMARY_NBYTES]) {
+    size_t n_levels, n_not_run = 0;
     char seeds[ZR_NUMBER_NBYTES];
-    const char *quick = zg_json_find(json, "is_quick");
+    const json_t *level;
 
-    for (const char *level = zg_json_first(json, "levels"); level != NULL; level = zg_json_next(level)) {
-        n_levels++;
-        n_not_run += zg_json_find(level, "not_run") != NULL;
-    }
+    json_array_foreach(zg_json_find(json, "levels"), n_levels, level) n_not_run +=
+        zg_json_find(level, "not_run") != NULL;
     (void)snprintf(out, ZR_SUMMARY_NBYTES, "%zu levels trained over %s seeds, %zu not run%s", n_levels - n_not_run,
                    zr_number(zg_json_number(json, "seeds", NAN), seeds), n_not_run,
-                   quick != NULL && strncmp(quick, "true", 4) == 0 ? "; QUICK: decides nothing" : "");
+                   json_is_true(zg_json_find(json, "is_quick")) ? "; QUICK: decides nothing" : "");
 }

@@ -13,7 +13,7 @@
 enum { MAX_ARMS = ZR_N_COLOURS, MAX_SEEDS = 256, MAX_STEPS = 1 << 20, NAME = 96 };
 
 typedef struct arm {
-    const char *json;
+    const json_t *json;
     char name[NAME];
     double scores[MAX_SEEDS];
     size_t n_seeds;
@@ -46,13 +46,18 @@ static void read_losses(arm_t *a, const char *path, double every) {
 }
 
 /* Release with free_arms. */
-static arms_t *read_arms(const char *json) {
+static arms_t *read_arms(const json_t *json) {
     arms_t *arms = calloc(1, sizeof *arms);
+    const json_t *item;
+    size_t i;
 
-    for (const char *item = arms != NULL ? zg_json_first(json, "arms") : NULL; item != NULL && arms->n < MAX_ARMS;
-         item = zg_json_next(item)) {
-        arm_t *a = &arms->list[arms->n++];
+    json_array_foreach(zg_json_find(json, "arms"), i, item) {
+        arm_t *a;
         size_t n;
+
+        if (arms == NULL || i == MAX_ARMS)
+            break;
+        a = &arms->list[arms->n++];
 
         a->json = item;
         if (!zg_json_text(item, "title", a->name, sizeof a->name))
@@ -134,7 +139,7 @@ static void put_curve_figure(FILE *file, const arms_t *arms, const char *unit, i
     free_lines(&c);
 }
 
-static void put_curve_figures(FILE *file, const char *json, const arms_t *arms) {
+static void put_curve_figures(FILE *file, const json_t *json, const arms_t *arms) {
     char metric[32];
     int is_regression = zg_json_text(json, "metric", metric, sizeof metric) &&
                         (strcmp(metric, "pearson") == 0 || strcmp(metric, "spearman") == 0);
@@ -246,7 +251,7 @@ static void put_judgements(FILE *file, const arms_t *arms) {
 
     zr_table_begin(file, heads, sizeof heads / sizeof *heads);
     for (size_t i = 1; i < arms->n; i++) {
-        const char *json = arms->list[i].json, *start = zg_json_find(json, "start.conforms");
+        const json_t *json = arms->list[i].json, *start = zg_json_find(json, "start.conforms");
         char word[32], number[ZR_NUMBER_NBYTES];
 
         (void)fputs("<tr>", file);
@@ -259,7 +264,7 @@ static void put_judgements(FILE *file, const arms_t *arms) {
         zr_cell_number(file, zg_json_number(json, "lower", NAN), 2);
         zr_cell_number(file, (double)arms->list[i].n_seeds, 0);
         (void)fputs("<td>", file);
-        zr_put_verdict(file, start == NULL ? "-" : strncmp(start, "true", 4) == 0 ? "PASS" : "FAIL");
+        zr_put_verdict(file, start == NULL ? "-" : json_is_true(start) ? "PASS" : "FAIL");
         (void)fprintf(file, "</td><td class=\"n\">%s</td>",
                       zr_signed(100.0 * (zg_json_number(json, "last_quarter_ratio", NAN) - 1.0), 2, " %", number));
         zr_cell_number(file, zg_json_number(json, "stall_us_per_step", NAN), 0);
@@ -281,7 +286,7 @@ static void put_link(FILE *file, const arms_t *arms) {
     zr_bars_t plot = {.x_label = "MB per optimizer step", .bars = bars, .n_parts = 3};
 
     for (size_t i = 1; i < arms->n; i++) {
-        const char *json = arms->list[i].json;
+        const json_t *json = arms->list[i].json;
         zr_bar_t *b = &bars[plot.n_bars++];
 
         *b = (zr_bar_t){.label = arms->list[i].name,
@@ -311,7 +316,7 @@ static void put_stall(FILE *file, const arms_t *arms) {
     zr_figure_end(file);
 }
 
-void zr_put_glue(FILE *file, const char *json) {
+void zr_put_glue(FILE *file, const json_t *json) {
     arms_t *arms = read_arms(json);
     char metric[64];
 
@@ -331,14 +336,12 @@ void zr_put_glue(FILE *file, const char *json) {
     free_arms(arms);
 }
 
-void zr_say_glue(const char *json, char out[ZR_SUMMARY_NBYTES]) {
-    const char *synthetic = zg_json_find(json, "is_synthetic"), *last = NULL;
+void zr_say_glue(const json_t *json, char out[ZR_SUMMARY_NBYTES]) {
+    const json_t *arms = zg_json_find(json, "arms"), *last = json_array_get(arms, json_array_size(arms) - 1);
     char difference[ZR_NUMBER_NBYTES], lower[ZR_NUMBER_NBYTES], margin[ZR_NUMBER_NBYTES], quarter[ZR_NUMBER_NBYTES];
     char task[32];
     int has_task = zg_json_text(json, "task", task, sizeof task);
 
-    for (const char *item = zg_json_first(json, "arms"); item != NULL; item = zg_json_next(item))
-        last = item;
     if (last == NULL)
         return;
     (void)snprintf(
@@ -348,7 +351,7 @@ void zr_say_glue(const char *json, char out[ZR_SUMMARY_NBYTES]) {
         zg_json_numbers(last, "metric", NULL, 0), zr_signed(zg_json_number(last, "lower", NAN), 2, "", lower),
         zr_number(zg_json_number(json, "margin", NAN), margin),
         zr_signed(100.0 * (zg_json_number(last, "last_quarter_ratio", NAN) - 1.0), 2, " %", quarter),
-        synthetic != NULL && strncmp(synthetic, "true", 4) == 0 ? "; SYNTHETIC corpus" : "");
+        json_is_true(zg_json_find(json, "is_synthetic")) ? "; SYNTHETIC corpus" : "");
 }
 
 /* ---- curves ------------------------------------------------------------------------------------------------------ */
@@ -372,7 +375,7 @@ static void put_curve_row(FILE *file, const arm_t *a) {
     (void)fputs("</tr>\n", file);
 }
 
-void zr_put_curves(FILE *file, const char *json) {
+void zr_put_curves(FILE *file, const json_t *json) {
     const char *const heads[] = {"optimizer", ">loss", ">to AdamW", "bar", ">dev score"};
     char lr[ZR_NUMBER_NBYTES], seeds[ZR_NUMBER_NBYTES];
     arms_t *arms = read_arms(json);
@@ -389,17 +392,17 @@ void zr_put_curves(FILE *file, const char *json) {
     free_arms(arms);
 }
 
-void zr_say_curves(const char *json, char out[ZR_SUMMARY_NBYTES]) {
+void zr_say_curves(const json_t *json, char out[ZR_SUMMARY_NBYTES]) {
     char lr[ZR_NUMBER_NBYTES], to_adamw[ZR_NUMBER_NBYTES], over[ZR_NUMBER_NBYTES], name[NAME];
     const char *separator = ": ";
-    size_t used =
-        (size_t)snprintf(out, ZR_SUMMARY_NBYTES, "peak rate %s", zr_number(zg_json_number(json, "lr", NAN), lr));
+    const json_t *item;
+    size_t i,
+        used = (size_t)snprintf(out, ZR_SUMMARY_NBYTES, "peak rate %s", zr_number(zg_json_number(json, "lr", NAN), lr));
 
-    for (const char *item = zg_json_first(json, "arms"); item != NULL && used + 160 < ZR_SUMMARY_NBYTES;
-         item = zg_json_next(item)) {
+    json_array_foreach(zg_json_find(json, "arms"), i, item) {
         double bar = zg_json_number(item, "bar", NAN), ratio = zg_json_number(item, "to_adamw", NAN);
 
-        if (!isfinite(bar))
+        if (!isfinite(bar) || used + 160 >= ZR_SUMMARY_NBYTES)
             continue;
         if (!zg_json_text(item, "title", name, sizeof name))
             (void)zg_json_text(item, "name", name, sizeof name);

@@ -41,26 +41,27 @@ void zr_checks_end(FILE *file) { (void)fputs("\n]}\n", file); }
 
 /* ---- the page ---------------------------------------------------------------------------------------------------- */
 
-void zr_say_checks(const char *json, char out[ZR_SUMMARY_NBYTES]) {
+void zr_say_checks(const json_t *json, char out[ZR_SUMMARY_NBYTES]) {
     (void)zg_json_text(json, "summary", out, ZR_SUMMARY_NBYTES);
 }
 
-/* The details as a list inside the cell; an array's items have no names, so each is read as the member of none. */
-static void put_details(FILE *file, const char *check) {
+/* The details as a list inside the cell. */
+static void put_details(FILE *file, const json_t *check) {
     char text[700];
+    const json_t *item;
+    size_t i;
     int n = 0;
 
-    for (const char *item = zg_json_first(check, "details"); item != NULL; item = zg_json_next(item))
-        if (zg_json_text(item, NULL, text, sizeof text)) {
-            (void)fputs(n++ == 0 ? "<ul class=\"details\">" : "", file);
-            (void)fputs("<li>", file);
-            zr_put_html(file, text);
-            (void)fputs("</li>", file);
-        }
+    json_array_foreach(zg_json_find(check, "details"), i, item) if (zg_json_text(item, NULL, text, sizeof text)) {
+        (void)fputs(n++ == 0 ? "<ul class=\"details\">" : "", file);
+        (void)fputs("<li>", file);
+        zr_put_html(file, text);
+        (void)fputs("</li>", file);
+    }
     (void)fputs(n > 0 ? "</ul>" : "", file);
 }
 
-static void put_row(FILE *file, const char *check) {
+static void put_row(FILE *file, const json_t *check) {
     char text[700];
 
     (void)fputs("<tr>", file);
@@ -80,13 +81,14 @@ static void put_row(FILE *file, const char *check) {
     (void)fputs("</td></tr>\n", file);
 }
 
-void zr_put_checks(FILE *file, const char *json) {
+void zr_put_checks(FILE *file, const json_t *json) {
     char unit[80] = ">";
     const char *heads[] = {"", "name", "result", unit, "what holds"};
+    const json_t *item;
+    size_t i;
 
     (void)zg_json_text(json, "unit", unit + 1, sizeof unit - 1);
     zr_table_begin(file, heads, 5);
-    for (const char *item = zg_json_first(json, "checks"); item != NULL; item = zg_json_next(item))
-        put_row(file, item);
+    json_array_foreach(zg_json_find(json, "checks"), i, item) put_row(file, item);
     zr_table_end(file);
 }

@@ -52,9 +52,9 @@ typedef struct command {
 
 typedef struct files {
     zr_result_t list[MAX_FILES + MAX_AREAS];
-    char *texts[MAX_FILES];
+    json_t *documents[MAX_FILES];
     char messages[MAX_AREAS][200];
-    size_t n, n_texts;
+    size_t n, n_documents;
 } files_t;
 
 static void print_help(void) {
@@ -236,7 +236,7 @@ static size_t list_files(const char *folder, char *names[MAX_FILES]) {
 }
 
 /* The area of a file: what it says itself, else what it is named after ("curves-1e-3.json"). NULL: of none. */
-static const char *area_of(const char *name, const char *json) {
+static const char *area_of(const char *name, const json_t *json) {
     char said[32];
     int says = zg_json_text(json, "area", said, sizeof said);
 
@@ -250,19 +250,20 @@ static const char *area_of(const char *name, const char *json) {
     return NULL;
 }
 
-/* Takes over json, the contents of a file. */
-static void take_file(const command_t *c, const char *name, char *json, files_t *out) {
-    const char *area = json != NULL ? area_of(name, json) : NULL;
+/* Takes over json, the contents of a file; NULL: it has none that can be read. */
+static void take_file(const command_t *c, const char *name, json_t *json, files_t *out) {
+    const char *area = area_of(name, json);
     const wanted_t *run = area != NULL ? run_of(c, area) : NULL;
     int is_of_run = run != NULL && strncmp(name, area, strlen(area)) == 0;
 
     if (area == NULL) {
-        free(json);
+        json_decref(json);
         return;
     }
-    out->texts[out->n_texts++] = json;
+    out->documents[out->n_documents++] = json;
     out->list[out->n++] = (zr_result_t){.area = area,
                                         .json = json,
+                                        .message = json == NULL ? "the file is damaged" : NULL,
                                         .exit_status = is_of_run ? run->exit_status : -1,
                                         .seconds = is_of_run ? run->seconds : NAN};
 }
@@ -273,7 +274,7 @@ static void read_results(const command_t *c, files_t *out) {
 
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", c->results, names[i]);
-        take_file(c, names[i], zg_read_whole(path), out);
+        take_file(c, names[i], zg_json_read(path), out);
         free(names[i]);
     }
     for (size_t i = 0; i < c->n_areas; i++) {
@@ -321,7 +322,7 @@ int zr_report_main(int argc, char **argv) {
     } else {
         (void)printf("%s\n", c.page);
     }
-    for (size_t i = 0; i < files.n_texts; i++)
-        free(files.texts[i]);
+    for (size_t i = 0; i < files.n_documents; i++)
+        json_decref(files.documents[i]);
     return status;
 }

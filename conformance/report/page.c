@@ -13,8 +13,8 @@
 
 typedef struct section {
     const char *area, *title, *question;
-    void (*put)(FILE *file, const char *json);
-    void (*say)(const char *json, char out[ZR_SUMMARY_NBYTES]);
+    void (*put)(FILE *file, const json_t *json);
+    void (*say)(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
 } section_t;
 
 static const section_t sections[] = {
@@ -117,9 +117,8 @@ void zr_put_verdict(FILE *file, const char *word) {
     (void)fputs("</span>", file);
 }
 
-void zr_put_source(FILE *file, const char *json) {
+void zr_put_source(FILE *file, const json_t *json) {
     char task[64], dtype[32], hash[80], number[ZR_NUMBER_NBYTES];
-    const char *synthetic = zg_json_find(json, "is_synthetic");
 
     if (zg_json_text(json, "task", task, sizeof task) == 0)
         return;
@@ -127,7 +126,7 @@ void zr_put_source(FILE *file, const char *json) {
     (void)zg_json_text(json, "sha256.train", hash, sizeof hash);
     (void)fputs("<p class=\"quiet\">Task ", file);
     zr_put_html(file, task);
-    if (synthetic != NULL && strncmp(synthetic, "true", 4) == 0)
+    if (json_is_true(zg_json_find(json, "is_synthetic")))
         (void)fputs(" on a <strong>SYNTHETIC</strong> corpus (generated; says nothing about GLUE)", file);
     else
         zr_printf_html(file, ", official files (train sha256 %.8s)", hash);
@@ -152,7 +151,7 @@ static const char *word_of(const zr_result_t *r) {
                                         : NAN;
 
     if (isnan(status))
-        return r->json != NULL ? "no verdict" : "not run";
+        return r->json != NULL || r->message != NULL ? "no verdict" : "not run";
     switch ((int)status) {
     case 0:
         return "PASS";

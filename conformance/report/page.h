@@ -9,6 +9,7 @@
 
 #include "glue/error.h"
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -17,7 +18,7 @@ enum { ZR_SUMMARY_NBYTES = 400 };
 /* What is known of an area; an area may have several files (curves: one per learning rate). */
 typedef struct zr_result {
     const char *area;
-    const char *json;    /* NULL: it left none */
+    const json_t *json;  /* NULL: it left none */
     int exit_status;     /* of the run; -1 = taken from the JSON file */
     double seconds;      /* of the run; NAN = not known */
     const char *message; /* why there is no JSON, or NULL */
@@ -32,19 +33,19 @@ void zr_page_put(FILE *file, const zr_result_t *results, size_t n);
 
 /* ---- sections ---------------------------------------------------------------------------------------------------- */
 
-void zr_put_checks(FILE *file, const char *json);
-void zr_put_glue(FILE *file, const char *json);
-void zr_put_curves(FILE *file, const char *json);
-void zr_put_ablation(FILE *file, const char *json);
-void zr_put_perf(FILE *file, const char *json);
-void zr_put_timeline(FILE *file, const char *json); /* the object "timeline" of perf */
+void zr_put_checks(FILE *file, const json_t *json);
+void zr_put_glue(FILE *file, const json_t *json);
+void zr_put_curves(FILE *file, const json_t *json);
+void zr_put_ablation(FILE *file, const json_t *json);
+void zr_put_perf(FILE *file, const json_t *json);
+void zr_put_timeline(FILE *file, const json_t *json); /* the object "timeline" of perf */
 
 /* The line of the table of verdicts. */
-void zr_say_checks(const char *json, char out[ZR_SUMMARY_NBYTES]);
-void zr_say_glue(const char *json, char out[ZR_SUMMARY_NBYTES]);
-void zr_say_curves(const char *json, char out[ZR_SUMMARY_NBYTES]);
-void zr_say_ablation(const char *json, char out[ZR_SUMMARY_NBYTES]);
-void zr_say_perf(const char *json, char out[ZR_SUMMARY_NBYTES]);
+void zr_say_checks(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
+void zr_say_glue(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
+void zr_say_curves(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
+void zr_say_ablation(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
+void zr_say_perf(const json_t *json, char out[ZR_SUMMARY_NBYTES]);
 
 /* ---- parts that sections share ----------------------------------------------------------------------------------- */
 
@@ -60,6 +61,6 @@ void zr_cell_number(FILE *file, double value, int n_decimals);
 void zr_put_verdict(FILE *file, const char *word);
 
 /* What trained on what: task, data, model, steps, rate. */
-void zr_put_source(FILE *file, const char *json);
+void zr_put_source(FILE *file, const json_t *json);
 
 #endif

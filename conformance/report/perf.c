@@ -11,7 +11,7 @@
 enum { MAX_ROWS = 24, LABEL = 40 };
 
 typedef struct row {
-    const char *json; /* {"gradient", "interval", formulas, "measured": {...}} */
+    const json_t *json; /* {"gradient", "interval", formulas, "measured": {...}} */
     char label[LABEL];
 } row_t;
 
@@ -24,17 +24,19 @@ static double measured(const row_t *r, const char *name) {
     return zg_json_number(r->json, path, NAN);
 }
 
-static size_t read_rows(const char *json, row_t rows[MAX_ROWS]) {
-    size_t n = 0;
+static size_t read_rows(const json_t *json, row_t rows[MAX_ROWS]) {
+    const json_t *item;
+    size_t n;
 
-    for (const char *item = zg_json_first(json, "rows"); item != NULL && n < MAX_ROWS; item = zg_json_next(item)) {
+    json_array_foreach(zg_json_find(json, "rows"), n, item) {
         char gradient[16], interval[ZR_NUMBER_NBYTES];
 
+        if (n == MAX_ROWS)
+            break;
         (void)zg_json_text(item, "gradient", gradient, sizeof gradient);
         rows[n].json = item;
         (void)snprintf(rows[n].label, LABEL, "%s, S = %.12s", gradient,
                        zr_number(zg_json_number(item, "interval", NAN), interval));
-        n++;
     }
     return n;
 }
@@ -111,11 +113,11 @@ static void put_row(FILE *file, const row_t *r) {
     (void)fputs("</tr>\n", file);
 }
 
-void zr_put_perf(FILE *file, const char *json) {
+void zr_put_perf(FILE *file, const json_t *json) {
     const char *const heads[] = {"setting",           "result",         ">link B/param/step", ">to formula",
                                  ">host planned",     ">host mapped",   ">device mapped",     ">from outside",
                                  ">hook allocations", ">stall us/step", ">step us",           "faults"};
-    const char *timeline = zg_json_find(json, "timeline");
+    const json_t *timeline = zg_json_find(json, "timeline");
     row_t rows[MAX_ROWS];
     char number[ZR_NUMBER_NBYTES];
     size_t n = read_rows(json, rows);
@@ -134,13 +136,13 @@ void zr_put_perf(FILE *file, const char *json) {
     for (size_t i = 0; i < n; i++)
         put_row(file, &rows[i]);
     zr_table_end(file);
-    if (timeline != NULL && *timeline == '{')
+    if (json_is_object(timeline))
         zr_put_timeline(file, timeline);
     else
         (void)fputs("<p class=\"quiet\">This file holds no timeline.</p>\n", file);
 }
 
-void zr_say_perf(const char *json, char out[ZR_SUMMARY_NBYTES]) {
+void zr_say_perf(const json_t *json, char out[ZR_SUMMARY_NBYTES]) {
     row_t rows[MAX_ROWS];
     size_t n = read_rows(json, rows), n_faulty = 0;
     double most = 0.0;

@@ -30,15 +30,15 @@ static void put_label(const lanes_t *l, const char *name) {
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-static void put_hooks(lanes_t *l, const char *json) {
+static void put_hooks(lanes_t *l, const json_t *json) {
     static const unsigned shades[MAX_HOOKS] = {8, 1, 2, 6, 3, 4, 5, 7};
     double *spans = calloc(MOST, sizeof *spans);
-    size_t kind = 0;
+    const json_t *item;
+    size_t kind;
 
     put_label(l, "host: hooks");
-    for (const char *item = zg_json_first(json, "hooks"); spans != NULL && item != NULL && kind < MAX_HOOKS;
-         item = zg_json_next(item), kind++) {
-        size_t n = zg_json_numbers(item, "from_to_us", spans, MOST);
+    json_array_foreach(zg_json_find(json, "hooks"), kind, item) {
+        size_t n = spans != NULL && kind < MAX_HOOKS ? zg_json_numbers(item, "from_to_us", spans, MOST) : 0;
 
         for (size_t i = 0; i + 1 < n && i + 1 < MOST; i += 2)
             (void)fprintf(l->file, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" class=\"f%u\"/>\n",
@@ -83,11 +83,13 @@ static unsigned colour_of(const char *name) {
     return 7;
 }
 
-static void put_threads(lanes_t *l, const char *json) {
+static void put_threads(lanes_t *l, const json_t *json) {
     double *busy = calloc(MOST, sizeof *busy);
+    const json_t *item;
+    size_t i;
 
-    for (const char *item = zg_json_first(json, "threads"); busy != NULL && item != NULL; item = zg_json_next(item)) {
-        size_t n = zg_json_numbers(item, "busy_us", busy, MOST);
+    json_array_foreach(zg_json_find(json, "threads"), i, item) {
+        size_t n = busy != NULL ? zg_json_numbers(item, "busy_us", busy, MOST) : 0;
         char name[64];
 
         (void)zg_json_text(item, "name", name, sizeof name);
@@ -98,16 +100,8 @@ static void put_threads(lanes_t *l, const char *json) {
     free(busy);
 }
 
-static size_t count_threads(const char *json) {
-    size_t n = 0;
-
-    for (const char *item = zg_json_first(json, "threads"); item != NULL; item = zg_json_next(item))
-        n++;
-    return n;
-}
-
 /* Bytes per second as an area over its own little axis. */
-static void put_link(lanes_t *l, const char *json, const char *member, const char *name, unsigned colour) {
+static void put_link(lanes_t *l, const json_t *json, const char *member, const char *name, unsigned colour) {
     double *nbytes = calloc(MOST, sizeof *nbytes), most = 0.0, base = l->y + LINK_LANE / 2.0 - 6;
     size_t n = nbytes != NULL ? zg_json_numbers(json, member, nbytes, MOST) : 0;
     char text[64];
@@ -131,7 +125,7 @@ static void put_link(lanes_t *l, const char *json, const char *member, const cha
     l->y += LINK_LANE;
 }
 
-static void put_time(const lanes_t *l, const char *json, double bottom) {
+static void put_time(const lanes_t *l, const json_t *json, double bottom) {
     double tick = zr_nice_tick(1e-3 * l->end, 10.0), steps[64];
     size_t n = zg_json_numbers(json, "steps_us", steps, 64);
 
@@ -152,14 +146,17 @@ static void put_time(const lanes_t *l, const char *json, double bottom) {
     zr_put_text(l->file, (LEFT + WIDTH - RIGHT) / 2.0, bottom + 41, "text-anchor=\"middle\"", "time, milliseconds");
 }
 
-static void put_hook_legend(FILE *file, const char *json) {
+static void put_hook_legend(FILE *file, const json_t *json) {
     static const unsigned shades[MAX_HOOKS] = {8, 1, 2, 6, 3, 4, 5, 7};
-    size_t kind = 0;
+    const json_t *item;
+    size_t kind;
 
     (void)fputs("<ul class=\"legend\"><li>host: hooks:</li>", file);
-    for (const char *item = zg_json_first(json, "hooks"); item != NULL && kind < MAX_HOOKS;
-         item = zg_json_next(item), kind++) {
+    json_array_foreach(zg_json_find(json, "hooks"), kind, item) {
         char name[64];
+
+        if (kind == MAX_HOOKS)
+            break;
 
         (void)zg_json_text(item, "name", name, sizeof name);
         (void)fprintf(file,
@@ -172,9 +169,9 @@ static void put_hook_legend(FILE *file, const char *json) {
     (void)fputs("</ul>\n", file);
 }
 
-void zr_put_timeline(FILE *file, const char *json) {
+void zr_put_timeline(FILE *file, const json_t *json) {
     lanes_t l = {.file = file, .at = calloc(MOST, sizeof(double)), .y = TOP + LANE / 2.0};
-    double bottom = TOP + LANE * (double)(1 + count_threads(json)) + 2.0 * LINK_LANE + 6;
+    double bottom = TOP + LANE * (double)(1 + json_array_size(zg_json_find(json, "threads"))) + 2.0 * LINK_LANE + 6;
     char note[200], interval[ZR_NUMBER_NBYTES];
 
     l.n = l.at != NULL ? zg_json_numbers(json, "at_us", l.at, MOST) : 0;

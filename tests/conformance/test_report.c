@@ -124,20 +124,21 @@ END_TEST
 START_TEST(json_is_escaped_and_read_back) {
     static const char hostile[] = "a \"b\" \\ c\n\td </script> \xe2\x82\xac";
     char back[80];
+    json_t *json;
     FILE *file = open_text();
 
     (void)fputs("{\"x\": [1, ", file);
     zr_put_json(file, hostile);
-    (void)fputs(", {\"y\": \"\\u20ac\\u0041\\u00e9\\uZZ\"}]}", file);
+    (void)fputs(", {\"y\": \"\\u20ac\\u0041\\u00e9\"}]}", file);
     ck_assert_int_eq(fclose(file), 0);
-    ck_assert_int_eq(zg_json_text(zg_json_next(zg_json_first(text, "x")), NULL, back, sizeof back), 1);
+    json = zg_json_parse(text);
+    ck_assert_ptr_nonnull(json);
+    ck_assert_int_eq(zg_json_text(json_array_get(zg_json_find(json, "x"), 1), NULL, back, sizeof back), 1);
     ck_assert_str_eq(back, hostile);
-    ck_assert_int_eq(zg_json_text(zg_json_next(zg_json_next(zg_json_first(text, "x"))), "y", back, sizeof back), 1);
+    ck_assert_int_eq(zg_json_text(json_array_get(zg_json_find(json, "x"), 2), "y", back, sizeof back), 1);
     ck_assert_str_eq(back, "\xe2\x82\xac"
-                           "A\xc3\xa9"
-                           "ZZ");
-    ck_assert_ptr_null(zg_json_next(zg_json_next(zg_json_next(zg_json_first(text, "x")))));
-    ck_assert_ptr_null(zg_json_first(text, "none"));
+                           "A\xc3\xa9");
+    json_decref(json);
     free(text);
 }
 END_TEST
@@ -173,7 +174,7 @@ static const char glue_json[] =
     "\"upper\": null, \"start\": {\"conforms\": true}, \"last_quarter_ratio\": 1.02, \"link_bytes_per_step\": "
     "{\"down\": 100, "
     "\"publish\": 20, \"enter\": 3, \"down_formula\": 100, \"publish_formula\": 25}, \"stall_us_per_step\": 12, "
-    "\"mean_losses\": [0.7, 0.65, 0.5, 1e999]}]}";
+    "\"mean_losses\": [0.7, 0.65, 0.5, 1e300]}]}";
 static const char curves_json[] =
     "{\"area\": \"curves\", \"exit_status\": 1, \"task\": \"sst2\", \"lr\": 1e-3, \"seeds\": 2, \"arms\": [\n"
     "{\"name\": \"adamw\", \"last_quarter_loss\": 0.26, \"to_adamw\": 1, \"bar\": null, \"curve_every\": 10, "
@@ -265,45 +266,107 @@ START_TEST(page_has_every_section) {
                                          "publish_lag",
                                          "viewport"};
     char *checks = make_checks(), *page;
-    const zr_result_t results[] = {{"abi", checks, 1, 12.0, NULL},
-                                   {"glue", glue_json, -1, NAN, NULL},
-                                   {"curves", curves_json, -1, NAN, NULL},
-                                   {"perf", perf_json, 0, 3.0, NULL},
-                                   {"ablation", ablation_json, -1, NAN, NULL},
-                                   {"exact", NULL, 139, 1.0, "left no results; " HOSTILE}};
+    const char *const texts[] = {checks, glue_json, curves_json, perf_json, ablation_json};
+    json_t *json[5];
 
-    page = make_page(results, 6);
+    for (size_t i = 0; i < 5; i++) {
+        json[i] = zg_json_parse(texts[i]);
+        ck_assert_ptr_nonnull(json[i]);
+    }
+    {
+        const zr_result_t results[] = {{"abi", json[0], 1, 12.0, NULL},
+                                       {"glue", json[1], -1, NAN, NULL},
+                                       {"curves", json[2], -1, NAN, NULL},
+                                       {"perf", json[3], 0, 3.0, NULL},
+                                       {"ablation", json[4], -1, NAN, NULL},
+                                       {"ablation", NULL, -1, NAN, "the file is damaged"},
+                                       {"exact", NULL, 139, 1.0, "left no results; " HOSTILE}};
+
+        page = make_page(results, 7);
+    }
     check_page(page);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         ck_assert_msg(strstr(page, needed[i]) != NULL, "no \"%s\" in the page", needed[i]);
     free(page);
+    for (size_t i = 0; i < 5; i++)
+        json_decref(json[i]);
     free(checks);
 }
 END_TEST
 
-/* Every prefix of every file, and files of other areas in its place, make a well-formed page. */
-START_TEST(files_that_end_early_make_a_page) {
-    static const char *const areas[] = {"abi", "glue", "curves", "perf", "ablation"};
+START_TEST(files_that_end_early_hold_nothing) {
     char *checks = make_checks();
-    const char *const files[] = {checks, glue_json, curves_json, perf_json, ablation_json};
+    const char *const texts[] = {checks, glue_json, curves_json, perf_json, ablation_json};
 
     for (size_t k = 0; k < 5; k++)
-        for (size_t n = 0; n <= strlen(files[k]); n++) {
-            char *cut = strndup(files[k], n), *page;
-            const zr_result_t result = {areas[k], cut, -1, NAN, NULL};
+        for (size_t n = 0; n < strlen(texts[k]) - 1; n++) { /* the last byte may be a line feed */
+            char *cut = strndup(texts[k], n);
 
-            page = make_page(&result, 1);
-            check_page(page);
-            free(page);
+            ck_assert_ptr_null(zg_json_parse(cut));
             free(cut);
         }
-    for (size_t k = 0; k < 25; k++) {
-        const zr_result_t result = {areas[k % 5], files[k / 5], -1, NAN, NULL};
-        char *page = make_page(&result, 1);
+    free(checks);
+}
+END_TEST
 
+/* Puts another value in the place of the n-th one, counted as they stand; returns how many are left to count. */
+static long put_instead(json_t *in, long n, json_t *other) {
+    const char *key;
+    json_t *value;
+    size_t i;
+
+    json_object_foreach(in, key, value) {
+        if (n == 0)
+            return json_object_set(in, key, other), -1;
+        n = put_instead(value, n - 1, other);
+        if (n < 0)
+            return n;
+    }
+    json_array_foreach(in, i, value) {
+        if (n == 0)
+            return json_array_set(in, i, other), -1;
+        n = put_instead(value, n - 1, other);
+        if (n < 0)
+            return n;
+    }
+    return n;
+}
+
+/* Whatever stands in the place of any value, and files of other areas in the place of a file, make a well-formed page.
+ */
+START_TEST(any_values_make_a_page) {
+    static const char *const areas[] = {"abi", "glue", "curves", "perf", "ablation"};
+    json_t *others[] = {json_null(), json_real(-1e300), json_string(HOSTILE), json_array(), json_pack("{s:[n]}", "x")};
+    char *checks = make_checks(), *page;
+    const char *const texts[] = {checks, glue_json, curves_json, perf_json, ablation_json};
+
+    for (size_t k = 0; k < 5; k++)
+        for (size_t other = 0; other < 5; other++) {
+            int is_done = 0;
+
+            for (long n = 0; !is_done; n++) {
+                json_t *json = zg_json_parse(texts[k]);
+                const zr_result_t result = {areas[k], json, -1, NAN, NULL};
+
+                is_done = put_instead(json, n, others[other]) >= 0;
+                ck_assert(!is_done || n >= 20); /* all of them */
+                page = make_page(&result, 1);
+                check_page(page);
+                free(page);
+                json_decref(json);
+            }
+        }
+    for (size_t k = 0; k < 25; k++) {
+        json_t *json = zg_json_parse(texts[k / 5]);
+        const zr_result_t result = {areas[k % 5], json, -1, NAN, NULL};
+
+        page = make_page(&result, 1);
         check_page(page);
         free(page);
+        json_decref(json);
     }
+    for (size_t i = 0; i < 5; i++)
+        json_decref(others[i]);
     free(checks);
 }
 END_TEST
@@ -334,4 +397,4 @@ START_TEST(plots_take_any_values) {
 END_TEST
 
 ZT_MAIN("report", fault_finder_finds_faults, html_is_escaped, json_is_escaped_and_read_back, numbers_are_for_readers,
-        page_has_every_section, files_that_end_early_make_a_page, plots_take_any_values)
+        page_has_every_section, files_that_end_early_hold_nothing, any_values_make_a_page, plots_take_any_values)
