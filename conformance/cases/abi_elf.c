@@ -180,8 +180,9 @@ static void check_imports(abi_report_t *report, const elf_file_t *f) {
 /* ---- dynamic section --------------------------------------------------------------------------------------------- */
 
 static int may_be_needed(const char *name) { /* the C library in its parts and names, inih and jansson */
-    static const char *const allowed[] = {"libc.so",  "libm.so",  "libinih.so", "ld-linux", "libpthread.so",
-                                          "libdl.so", "librt.so", "libc.musl-", "ld-musl-", "ld64.so", "libjansson.so"};
+    static const char *const allowed[] = {"libc.so",       "libm.so",  "libinih.so",   "ld-linux",
+                                          "libpthread.so", "libdl.so", "librt.so",     "libc.musl-",
+                                          "ld-musl-",      "ld64.so",  "libjansson.so"};
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
         if (strncmp(name, allowed[i], strlen(allowed[i])) == 0)
             return 1;

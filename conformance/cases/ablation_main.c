@@ -28,8 +28,8 @@ static int has_key(const zg_probe_t *probe, const char *set) {
 }
 
 static void add_sets(const za_ablation_t *a, const za_level_t *level, zg_arm_t *out) {
-    memcpy(out->sets, a->options.sets, a->options.n_sets * sizeof *out->sets);
-    out->n_sets = a->options.n_sets;
+    memcpy(out->sets, a->options.sets.list, a->options.sets.n * sizeof *out->sets);
+    out->n_sets = a->options.sets.n;
     for (size_t i = 0; level != NULL && i < ZA_MAX_OWN_SETS && level->sets[i] != NULL; i++) {
         const char *set = level->sets[i];
 
@@ -57,7 +57,7 @@ static int choose_levels(za_ablation_t *a, glue_error_t *err) {
     const zg_options_t *o = &a->options;
 
     a->arms[ZA_ADAMW] = (zg_arm_t){.title = "AdamW"};
-    if (zg_probe(o->plugin, o->config, o->sets, o->n_sets, &a->probes[ZA_DEFAULT], err) != 0)
+    if (zg_probe(o->plugin, o->config, o->sets.list, o->sets.n, &a->probes[ZA_DEFAULT], err) != 0)
         return -1;
     a->arms[ZA_DEFAULT] = (zg_arm_t){.title = "default", .is_plugin = 1};
     add_sets(a, NULL, &a->arms[ZA_DEFAULT]);

@@ -70,8 +70,8 @@ static void make_arms(curves_t *v) {
                           .n_seeds = o->n_seeds != 0 ? o->n_seeds
                                      : o->is_full    ? 12
                                                      : 5};
-        memcpy(arm->sets, o->sets, o->n_sets * sizeof *o->sets);
-        arm->n_sets = o->n_sets;
+        memcpy(arm->sets, o->sets.list, o->sets.n * sizeof *arm->sets);
+        arm->n_sets = o->sets.n;
         for (size_t j = 0; j < MAX_OWN_SETS && modes[i].sets[j] != NULL; j++)
             arm->sets[arm->n_sets++] = modes[i].sets[j];
     }
@@ -226,7 +226,7 @@ static int prepare(curves_t *v, glue_error_t *err) {
     if (zg_options_campaign(&v->options, v->host_path, &v->campaign, err) != 0)
         return -1;
     make_arms(v);
-    if (zg_probe(v->options.plugin, v->options.config, v->options.sets, v->options.n_sets, &v->probe, err) != 0)
+    if (zg_probe(v->options.plugin, v->options.config, v->options.sets.list, v->options.sets.n, &v->probe, err) != 0)
         return -1;
     return zg_campaign_prepare(&v->campaign, err);
 }

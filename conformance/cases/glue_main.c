@@ -46,8 +46,8 @@ static void make_arms(glue_t *g) {
 
     g->arms[ZG_ADAMW] = (zg_arm_t){.name = "adamw", .title = "AdamW", .n_seeds = n};
     *zenflow = (zg_arm_t){.name = "zenflow", .title = "ZenFlow", .is_plugin = 1, .n_seeds = n};
-    memcpy(zenflow->sets, o->sets, o->n_sets * sizeof *o->sets);
-    zenflow->n_sets = o->n_sets;
+    memcpy(zenflow->sets, o->sets.list, o->sets.n * sizeof *zenflow->sets);
+    zenflow->n_sets = o->sets.n;
     *sync = *zenflow;
     sync->name = "synchronous";
     sync->title = "synchronous";

@@ -2,13 +2,13 @@
 #ifndef ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 #define ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 
+#include "glue/options.h"
 #include "glue_run.h"
 
 typedef struct zg_options {
     const char *plugin, *config, *host, *data, *model, *out, *readme, *svg;
     const glue_task_t *task;
-    const char *sets[ZG_MAX_SETS];
-    size_t n_sets;
+    glue_overrides_t sets;
     size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;              /* 0 = the area's default */
     const char *lr, *dtype, *products, *max_tokens, *warmup, *dropout; /* NULL = the default */
     double margin;                                                     /* points; 0 = the task's */

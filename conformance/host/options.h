@@ -2,11 +2,13 @@
 #ifndef ZF_CONFORMANCE_HOST_OPTIONS_H
 #define ZF_CONFORMANCE_HOST_OPTIONS_H
 
+#include "glue/options.h"
 #include "run.h"
 
 typedef struct host_command {
     host_run_options_t run;
-    const char *out_path; /* JSON report; NULL = stdout */
+    glue_overrides_t overrides; /* run.plugin's */
+    const char *out_path;       /* JSON report; NULL = stdout */
     int wants_help, is_quiet;
     size_t n_threads; /* of matrix products */
     int has_bf16_products;

@@ -8,8 +8,6 @@
 #include "pretrained.h"
 #include "train.h"
 
-enum { HOST_MAX_OVERRIDES = 64 };
-
 typedef enum host_optimizer_kind { HOST_OPTIMIZER_ADAMW, HOST_OPTIMIZER_PLUGIN } host_optimizer_kind_t;
 
 typedef struct host_run_options {
@@ -22,7 +20,6 @@ typedef struct host_run_options {
     int keeps_vocabulary;      /* no dense renumbering of pieces (corpus.h) */
     host_optimizer_kind_t optimizer;
     host_plugin_options_t plugin;
-    const char *overrides[HOST_MAX_OVERRIDES]; /* where plugin.overrides may point */
     host_model_config_t model; /* n_pieces, max_positions, n_labels, is_regression come from the workload; with a
                                   model_dir all but dropout and dtype come from there */
     host_train_options_t train;

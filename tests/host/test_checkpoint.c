@@ -18,6 +18,7 @@ enum { N_STEPS = 20, PATH_NBYTES = 256 };
 static char folder[] = "/tmp/zf_test_checkpoint_XXXXXX";
 static host_workload_t workload;
 static host_run_options_t options;
+static const char *overrides[4];
 
 static void path_of(char out[PATH_NBYTES], const char *name) {
     (void)snprintf(out, PATH_NBYTES, "%s/%s", folder, name);
@@ -36,7 +37,7 @@ static void setup(void) {
     options.model.dropout = 0.1;
     options.train.n_steps = N_STEPS;
     options.train.batch = 4;
-    options.plugin.overrides = options.overrides;
+    options.plugin.overrides = overrides;
     ck_assert_msg(host_workload_load(&options, &workload, &err) == 0, "%s", err.text);
     workload.dev.n_rows = 50;
     workload.train.n_rows = 30; /* several epochs */
@@ -59,7 +60,7 @@ static void use_plugin(void) {
     options.optimizer = HOST_OPTIMIZER_PLUGIN;
     options.plugin.n_overrides = sizeof keys / sizeof keys[0];
     for (size_t i = 0; i < options.plugin.n_overrides; i++)
-        options.overrides[i] = keys[i];
+        overrides[i] = keys[i];
 }
 
 static host_run_result_t runs(void) {
@@ -285,7 +286,7 @@ START_TEST(test_another_run) {
     use_plugin();
     refuses("optimizer is \"adamw\" there and \"plugin\" here");
     options = before;
-    options.plugin.overrides = options.overrides;
+    options.plugin.overrides = overrides;
     workload.train.targets[0] = 1.0 - workload.train.targets[0];
     refuses("training rows (SHA-256)");
 }
@@ -296,7 +297,7 @@ START_TEST(test_another_configuration) {
 
     use_plugin();
     save_six(dir);
-    options.overrides[2] = "zenflow.update_interval=2";
+    overrides[2] = "zenflow.update_interval=2";
     refuses("to the bit: zenflow.update_interval was 4, is 2");
 }
 END_TEST

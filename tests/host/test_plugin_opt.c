@@ -14,6 +14,7 @@
 static char folder[] = "/tmp/zf_test_plugin_XXXXXX";
 static host_workload_t workload;
 static host_run_options_t options;
+static const char *overrides[4];
 static const char *mock_path;
 
 static void setup(void) {
@@ -28,7 +29,7 @@ static void setup(void) {
     options.train.n_steps = 40;
     options.train.batch = 8;
     options.plugin.plugin_path = mock_path;
-    options.plugin.overrides = options.overrides;
+    options.plugin.overrides = overrides;
     ck_assert_msg(host_workload_load(&options, &workload, &err) == 0, "%s", err.text);
 }
 
@@ -88,7 +89,7 @@ START_TEST(test_failures) {
     host_run_result_t result;
 
     options.optimizer = HOST_OPTIMIZER_PLUGIN;
-    options.overrides[0] = "mock.refuse=1";
+    overrides[0] = "mock.refuse=1";
     options.plugin.n_overrides = 1;
     ck_assert_int_eq(host_run(&workload, &options, &result, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "told to refuse"));
@@ -101,7 +102,7 @@ END_TEST
 /* The real plugin. */
 static void use_real_plugin(void) {
     options.plugin.plugin_path = NULL;
-    options.overrides[0] = "zenflow.topk_ratio=1";
+    overrides[0] = "zenflow.topk_ratio=1";
     options.plugin.n_overrides = 1;
 }
 
