@@ -173,6 +173,47 @@ class ChangedAfterBackward(GradientTest):
 
         self.check(step)
 
+    def test_replaced_by_an_inference_tensor(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            with torch.inference_mode():
+                for p in model.parameters():
+                    p.grad = p.grad * 0.5
+            opt.step()
+
+        self.check(step)
+
+    def test_many_backwards_without_a_step(self):
+        """Each would keep a gradient: what is held stays within two sets of them."""
+        model = mlp(width=200)
+        opt = self.zenflow(model, **HYPER)
+        plain_step(model, opt, 0)
+        nbytes = sum(p.numel() * 4 for p in model.parameters())
+        for i in range(40):
+            model.zero_grad()
+            loss_of(model, i).backward()
+            held = {id(g): g.numel() * 4 for g in opt._feed.held if g is not None}
+            held |= {id(g): g.numel() * 4 for g, _ in opt._feed.released}
+            self.assertLessEqual(sum(held.values()), 2 * nbytes)
+        plain_step(model, opt, 1)
+        self.assertFalse(opt._feed.released)
+
+    def test_many_overflows_in_a_row(self):
+        ours, theirs, opt, reference = self.pair()
+        for one, optimizer in ((ours, opt), (theirs, reference)):
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 15, growth_interval=1000)
+            for i in range(40):
+                optimizer.zero_grad()
+                loss = scaler.scale(loss_of(one, i))
+                loss = loss * float("inf") if 5 < i < 30 else loss
+                loss.backward()
+                scaler.step(optimizer)
+                scaler.update()
+                if optimizer is opt:
+                    self.assertLessEqual(opt._feed.released_nbytes, 2 * opt._feed.most_released)
+        self.assert_same(ours, theirs, 1e-4)
+
     def test_backward_thrown_away(self):
         def step(model, opt, i):
             (100 * loss_of(model, i + 500)).backward()

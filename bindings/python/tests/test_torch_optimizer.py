@@ -249,6 +249,22 @@ class AsAnOptimizer(TorchTest):
         with self.assertRaises(zfplugin.ArgumentError):
             self.zenflow(mlp(), fetch=True)
 
+    def test_a_model_with_fetch_is_copied_and_saved(self):
+        model = mlp()
+        opt = self.zenflow(model, **HYPER, model=model, fetch=True)
+        for i in range(3):
+            plain_step(model, opt, i)
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for other in (torch.load(file, weights_only=False), copy.deepcopy(model)):
+            opt.synchronize()
+            for p, q in zip(other.parameters(), model.parameters()):
+                self.assertTrue(torch.equal(p, q))
+            loss_of(other, 0).backward()
+            plain_step(other, torch.optim.AdamW(other.parameters()), 0)
+        plain_step(model, opt, 3)
+
     def test_two_optimizers_in_one_process(self):
         ours, theirs = twins()
         half = len(list(ours.parameters())) // 2

@@ -137,9 +137,24 @@ class Resume(TorchTest):
         other = self.zenflow(mlp(), lr=0.5)
         other.load_state_dict(saved)
         self.assertEqual(other.param_groups[0]["lr"], 0.25)
-        plain_step(model := mlp(), bound := self.zenflow(model), 0)
-        with self.assertRaises(zfplugin.CheckpointError):
-            bound.load_state_dict(saved)
+
+    def test_back_to_before_the_first_step(self):
+        """A learning rate finder: snapshot, try, restore. Fresh moments, windows and counts, as a new optimizer has."""
+        for mode in ({}, {"fetch": True}):
+            for loads_weights_first in (True, False):
+                with self.subTest(mode=mode, loads_weights_first=loads_weights_first):
+                    model, fresh = mlp(), mlp()
+                    opt = self.zenflow(model, lr=1e-2, config=config(WINDOWS), **{**mode, **({"model": model} if mode else {})})
+                    saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
+                    self.train(model, opt, range(11))
+                    for name in ("model", "opt") if loads_weights_first else ("opt", "model"):
+                        (model if name == "model" else opt).load_state_dict(saved[name])
+                    other = self.zenflow(fresh, lr=1e-2, config=config(WINDOWS))
+                    for model_, opt_ in ((model, opt), (fresh, other)):
+                        self.train(model_, opt_, range(20, 32))
+                        opt_.flush()
+                    self.assert_equal(model, fresh)
+                    self.assertEqual(opt.stats()["steps"], 12)
 
     def test_an_edit_before_the_save_is_in_it(self):
         model = mlp()
@@ -247,13 +262,33 @@ class Resume(TorchTest):
         self.refused(spoil, zfplugin.CheckpointError, "group 0", "12")
 
     def test_a_state_of_adamw(self):
+        """Its moments would be lost without a word."""
         model = mlp()
-        reference = torch.optim.AdamW(model.parameters())
+        reference = torch.optim.AdamW(model.parameters(), lr=0.125)
         plain_step(model, reference, 0)
+        saved = reference.state_dict()
+        for n_steps in (0, 1):
+            opt = self.zenflow(model)
+            for i in range(n_steps):
+                plain_step(model, opt, i)
+            with self.assertRaisesRegex(zfplugin.CheckpointError, "another optimizer"):
+                opt.load_state_dict(saved)
+            self.assertFalse(opt.state)
+        opt.load_state_dict({**saved, "state": {}})  # the way out that the message names
+        self.assertEqual(opt.param_groups[0]["lr"], 0.125)
+        plain_step(model, opt, 2)
+
+    def test_groups_of_another_optimizer(self):
+        model = mlp()
         opt = self.zenflow(model)
-        plain_step(model, opt, 1)
-        with self.assertRaises(zfplugin.CheckpointError):
-            opt.load_state_dict(reference.state_dict())
+        for other, said in ((torch.optim.SGD(model.parameters(), lr=0.1), "betas is missing"),
+                            (torch.optim.AdamW(model.parameters(), maximize=True), "maximize=True")):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, said):
+                opt.load_state_dict(other.state_dict())
+        for nothing in ({}, None):
+            with self.assertRaisesRegex(zfplugin.CheckpointError, "param_groups"):
+                opt.load_state_dict(nothing)
+        plain_step(model, opt, 0)
 
 
 if __name__ == "__main__":

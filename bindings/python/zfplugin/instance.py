@@ -18,6 +18,7 @@ import ctypes as C
 import dataclasses
 import logging
 import os
+import re
 import threading
 import weakref
 
@@ -122,20 +123,28 @@ def _report(raw):
 
 
 def _config_lines(config):
-    """dict or list of "section.key=value" as a list of strings."""
+    """dict, flat or of sections, or list of "section.key=value" as a list of strings."""
     if config is None:
         return []
     if isinstance(config, dict):
+        config = {name: value for key, section in config.items() for name, value in (
+            ((f"{key}.{name}", value) for name, value in section.items()) if isinstance(section, dict) else ((key, section),))}
         return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in config.items()]
     return [config] if isinstance(config, str) else list(config)
 
 
 def _split_config(config):
-    """The config argument as (text, path, overrides): a path, INI text (has a newline or "["), or overrides."""
+    """The config argument as (text, path, overrides): a path, INI text (has a newline or "["), or overrides (a dict, a list,
+    "section.key=value")."""
     if config is None or isinstance(config, (dict, list, tuple)):
         return None, None, _config_lines(config)
     if isinstance(config, str) and ("\n" in config or "[" in config):
         return config, None, []
+    if isinstance(config, str) and re.match(r"\w+\.\w+ *=", config) and not os.path.exists(config):
+        return None, None, [config]
+    if not isinstance(config, (str, bytes, os.PathLike)):
+        raise errors.ArgumentError(f"config is a {type(config).__name__}; need the path of an INI file, INI text, or a dict "
+                                   'such as {"zenflow.topk_ratio": 0.1}')
     return None, os.fspath(config), []
 
 

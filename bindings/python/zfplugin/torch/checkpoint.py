@@ -11,6 +11,7 @@ import ctypes as C
 import torch
 
 from .. import errors, state
+from . import groups as hyper_groups
 
 KEY = "zenflow"
 
@@ -41,8 +42,19 @@ def unpack(packed):
     return store
 
 
-def check_groups(own, saved):
-    """As torch does, but before anything changes."""
+def check(groups, saved):
+    """Raises where saved, a whole state dict, cannot be this optimizer's; before anything changes."""
+    if not isinstance(saved, dict) or "param_groups" not in saved:
+        raise errors.CheckpointError("load_state_dict: need what state_dict() gave: a dict with \"param_groups\"")
+    if saved.get("state") and KEY not in saved:
+        raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, whose moments cannot be taken "
+                                     'over; to go on with fresh ones load {**state_dict, "state": {}}')
+    _check_shape(groups, saved["param_groups"])
+    hyper_groups.check_all(saved["param_groups"])
+
+
+def _check_shape(own, saved):
+    """As torch does."""
     if len(own) != len(saved):
         raise errors.CheckpointError(f"load_state_dict: {len(saved)} parameter groups were saved, the optimizer has "
                                      f"{len(own)}")

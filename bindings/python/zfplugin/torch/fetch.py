@@ -5,6 +5,7 @@ first. A pre-hook on each module that owns parameters does, once per step. A hoo
 as nothing, or was there before it; a module may be called another way. So a module whose hook was silent in a step is
 waited for when the next step ends: what is not seen to wait does not overlap, and stays right.
 """
+import operator
 import weakref
 
 import torch
@@ -12,6 +13,26 @@ import torch
 
 def _is_compiling():
     return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def _do_nothing(*_):
+    pass
+
+
+class _Hook:
+    """Calls a method of a fetcher, as long as there is one. A copy of the model, pickled or not, is another model: its hooks
+    do nothing."""
+
+    def __init__(self, method, *args):
+        self.method, self.args = weakref.WeakMethod(method), args
+
+    def __call__(self, *_):
+        method = self.method()
+        if method is not None:
+            method(*self.args)
+
+    def __reduce__(self):
+        return operator.itemgetter(0), ((_do_nothing,),)
 
 
 class Fetcher:
@@ -24,22 +45,9 @@ class Fetcher:
         self.ids = [() for _ in self.modules]      # bound parameters of each module
         self.is_heard = [False] * len(self.modules)  # its hook ran since the last step
         self.is_fetched = [False] * len(self.modules)
-        self.handles = [ref().register_forward_pre_hook(self._make_hook(at)) for at, ref in enumerate(self.modules)]
+        self.handles = [ref().register_forward_pre_hook(_Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
         if hasattr(model, "register_state_dict_pre_hook"):
-            this = weakref.ref(self)
-            self.handles.append(model.register_state_dict_pre_hook(
-                lambda *_: this().fetch_all() if this() is not None else None))
-
-    def _make_hook(self, at):
-        this = weakref.ref(self)
-
-        def hook(_module, _args):
-            if not _is_compiling():
-                fetcher = this()
-                if fetcher is not None:
-                    fetcher.before_forward(at)
-
-        return hook
+            self.handles.append(model.register_state_dict_pre_hook(_Hook(self.fetch_all)))
 
     def bind(self, instance, table):
         numbers = {id(p): i for i, p in enumerate(table.params)}
@@ -49,7 +57,12 @@ class Fetcher:
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in range(len(table.params)) if i not in hooked]
 
+    def unbind(self):
+        self.instance, self.ids, self.unhooked = None, [()] * len(self.modules), []
+
     def before_forward(self, at):
+        if _is_compiling():
+            return
         self.is_heard[at] = True
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return

@@ -17,6 +17,7 @@ are held until then. With fetch=True step() returns before that: it waits for th
 import ctypes as C
 import functools
 import logging
+import math
 import statistics
 import time
 import weakref
@@ -70,6 +71,11 @@ def _burst_gap():
     return BURST_GAPS * statistics.median(b - a for a, b in zip(times, times[1:]))
 
 
+def _version(grad):
+    """Inference tensors have none: NaN, so that they are never taken as unchanged."""
+    return math.nan if grad.is_inference() else grad._version
+
+
 def _words(array):
     return memoryview(array).cast("B").cast("Q")
 
@@ -87,6 +93,7 @@ class GradientFeed:
         self.fixed_count = accumulation_steps
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
+        self.released_nbytes = 0
         self.handles = []
         self.adopt(table)
 
@@ -118,6 +125,7 @@ class GradientFeed:
         self.hook_end = 0.0
         self.n_gaps = self.n_long_gaps = 0
         self.n_steps = self.n_bursts = self.n_changed_steps = 0
+        self.most_released = sum(self.nbytes)
         self.problem = None             # of a hook; step() meets it again and raises
         self.detach()
         self._attach()
@@ -206,10 +214,12 @@ class GradientFeed:
                 self.n_long_gaps += time.perf_counter() - self.hook_end > self.burst_gap
             self.fired[i] += 1
             try:
-                if not self.is_shipping or self.fired[i] < self.expected[i] or self.instance.is_closed:
-                    return
+                if not self.is_shipping or self.fired[i] != self.expected[i] or self.instance.is_closed:
+                    return  # too early, or an unexpected one: step() delivers what is there then
                 if param.data_ptr() != self.table.addresses[i]:
                     return  # moved: step() follows it, or refuses it
+                if self.released_nbytes > self.most_released:
+                    self._release_all()
                 self._collect(i, param.grad, _WHOLE)
                 if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
                     self._ship()
@@ -224,7 +234,7 @@ class GradientFeed:
         address = self._describe(i, grad)
         if self.held[i] is not None:
             flags |= _abi.GRAD_REPLACE
-            self.released.append((self.held[i], self.held_storage[i]))
+            self._release(i)
         at, words = _ITEM_WORDS * self._pending, self._item_words
         words[at] = self._item_head[i]
         words[at + 1] = flags
@@ -234,11 +244,24 @@ class GradientFeed:
         self._pending_nbytes += self.nbytes[i]
         self.held[i] = grad
         self.held_storage[i] = grad.untyped_storage()
-        self.version[i] = grad._version
+        self.version[i] = _version(grad)
         self.address[i] = address
         self.fired_at[i] = self.fired[i]
         if self.sample_at[i] >= 0:
             self.sample[i] = self._read_sample(i, grad, address)
+
+    def _release(self, i):
+        """Something else will be this gradient; what was may still be being read."""
+        self.released.append((self.held[i], self.held_storage[i]))
+        self.released_nbytes += self.nbytes[i]
+        self.held[i] = self.held_storage[i] = None
+
+    def _release_all(self):
+        """Waits for the reads in flight: backwards without a step would keep one gradient each."""
+        self._ship()
+        self.instance.drain()
+        self.released.clear()
+        self.released_nbytes = 0
 
     def _describe(self, i, grad):
         """Points descriptor i to this gradient; its address."""
@@ -291,7 +314,8 @@ class GradientFeed:
         return tuple(i for i, _ in self.table.trainable if not fired[i])
 
     def complete(self):
-        """Ships what has not travelled yet or has changed. Raises GradientError if there is no gradient at all."""
+        """Ships what has not travelled yet or has changed; returns the ids of all that have a gradient. Raises GradientError
+        if there is none."""
         with self.lock:
             present, todo, n_early, n_changed, is_withdrawn = self._compare()
             if not present:
@@ -310,6 +334,7 @@ class GradientFeed:
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
             self.problem = None
+            return present
 
     def _compare(self):
         """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
@@ -327,11 +352,11 @@ class GradientFeed:
                 todo.append(i)
                 continue
             n_early += 1
-            if (grad is before and grad._version == version[i] and grad.data_ptr() == address[i]
+            if (grad is before and _version(grad) == version[i] and grad.data_ptr() == address[i]
                     and (self.sample_at[i] < 0 or self._read_sample(i, grad, address[i]) == self.sample[i])):
                 continue
             n_changed += self.fired_at[i] == self.fired[i]
-            self.is_suspect = self.is_suspect or (grad is before and grad._version == version[i])
+            self.is_suspect = self.is_suspect or (grad is before and _version(grad) == version[i])
             todo.append(i)
         if self.is_suspect:  # written behind torch's back in one place: nothing that was shipped can be trusted
             todo, n_changed = present, n_early
@@ -373,8 +398,11 @@ class GradientFeed:
         self.instance.call(self.instance.table.step, C.byref(args), None, doing="discard")
         for i, grad in enumerate(self.held):
             if grad is not None:
-                self.released.append((grad, self.held_storage[i]))
-                self.held[i] = self.held_storage[i] = None
+                self._release(i)
+
+    def forget_firings(self):
+        """The gradients of this step were dropped; the next backward is the first again."""
+        self.fired = [0] * len(self.fired)
 
     def forget(self, ids):
         """The plugin dropped what was delivered of these (params_changed)."""
@@ -391,6 +419,7 @@ class GradientFeed:
             n = len(self.held)
             self.held[:], self.held_storage[:] = [None] * n, [None] * n
             self.released.clear()
+            self.released_nbytes = 0
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
             if self.is_timing:

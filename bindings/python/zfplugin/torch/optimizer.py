@@ -15,6 +15,7 @@ unless fetch=True.
 """
 import contextlib
 import ctypes as C
+import functools
 import logging
 import weakref
 
@@ -23,6 +24,7 @@ import torch
 from .. import _abi, errors, state
 from ..instance import Instance, _report
 from . import checkpoint
+from . import groups as hyper_groups
 from .fetch import Fetcher
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of, split_names
@@ -58,33 +60,41 @@ class ZenFlow(torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=True, unscale_in_plugin=False, library=None, log=None):
-        self._feed = self._table = self._instance = None
+        self._table = None
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
-        if accumulation_steps is not None and accumulation_steps < 1:
-            raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps}; allowed: 1, 2, ...")
+        if model is not None and not isinstance(model, torch.nn.Module):
+            raise errors.ArgumentError(f"model is a {type(model).__name__}; need the torch.nn.Module that is trained")
+        if accumulation_steps is not None and (not isinstance(accumulation_steps, int) or accumulation_steps < 1):
+            raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps!r}; allowed: 1, 2, ...")
         self.log = log or logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self.unscale_in_plugin = unscale_in_plugin
-        self.last_report = None
         self._model = weakref.ref(model) if model is not None else None
         self._options = {"channels": channels, "n_batch_axes": n_batch_axes}
         self._feed_options = {"overlap": overlap, "accumulation_steps": accumulation_steps, "log": self.log}
         self._is_epoch_end = False
         self._has_said_changed = False
-        self._n_flushed_steps = 0
         self._quiet_ids = None
         self._is_fetching = fetch
-        self._fetcher = Fetcher(model) if fetch else None
+        self._fetcher = None
         groups, self._names = split_names(params)
         if model is not None:
             for name, param in model.named_parameters():
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self._instance = Instance(config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback, lib=library,
-                                  log=self.log, name="torch")
+        self._make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule,
+                                                rule_callback=rule_callback, lib=library, log=self.log, name="torch")
+        instance = self._make_instance()
+        self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
-        self._finalizer = weakref.finalize(self, _close, self._instance, self._handles)
+        self._begin(instance)
+
+    def _begin(self, instance):
+        """Nothing is bound yet."""
+        self._instance, self._feed, self._table, self.last_report = instance, None, None, None
+        self._n_flushed_steps = 0
+        self._finalizer = weakref.finalize(self, _close, instance, self._handles)
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
 
@@ -93,13 +103,12 @@ class ZenFlow(torch.optim.Optimizer):
         names = {}
         if isinstance(param_group, dict) and "params" in param_group:
             (param_group,), names = split_names([param_group])
-        _check_group(param_group)
         super().add_param_group(param_group)
         before, self._names = self._names, {**self._names, **names}
-        if self._table is None:
-            return
         try:
-            self._follow(has_new_group=True)
+            hyper_groups.check(self.param_groups[-1], len(self.param_groups) - 1)
+            if self._table is not None:
+                self._follow()
         except BaseException:
             self._names = before
             self.param_groups.pop()
@@ -126,11 +135,12 @@ class ZenFlow(torch.optim.Optimizer):
             self._bind()
         if is_overflow:
             self._discard()
+            self._feed.forget_firings()
         else:
             self._follow(is_step=not is_first)
-            self._feed.complete()
+            written = self._feed.complete()
             self._submit(unscale)
-            self._end_step()
+            self._end_step(written)
         return loss
 
     @torch.no_grad()
@@ -144,8 +154,9 @@ class ZenFlow(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict):
-        """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones."""
-        checkpoint.check_groups(self.param_groups, state_dict["param_groups"])
+        """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones.
+        What was saved before the first step begins anew: fresh moments and windows, weights as they are."""
+        checkpoint.check(self.param_groups, state_dict)
         packed = state_dict.get(checkpoint.KEY)
         if packed is not None:
             blobs = checkpoint.unpack(packed)
@@ -153,8 +164,7 @@ class ZenFlow(torch.optim.Optimizer):
             self._load(blobs)
             self._n_flushed_steps = int(packed.get("n_flushed_steps", 0))
         elif self._table is not None:
-            raise errors.CheckpointError("load_state_dict: it holds no training state (saved before the first step, or by "
-                                         "another optimizer); load it into a new optimizer")
+            self._restart()
         super().load_state_dict({key: value for key, value in state_dict.items() if key != checkpoint.KEY})
 
     def __deepcopy__(self, memo):
@@ -182,6 +192,20 @@ class ZenFlow(torch.optim.Optimizer):
         """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
         self.bind()
         return self._load(path, partial)
+
+    def _restart(self):
+        """As before the first step; weights as flush() leaves them."""
+        self._follow()
+        self._instance.flush()
+        instance, finalizer = self._make_instance(), self._finalizer
+        self._feed.detach()
+        finalizer.detach()
+        self._instance.close()
+        self._handles[:] = []
+        if self._fetcher is not None:
+            self._fetcher.unbind()
+            self._handles.append(self._fetcher.handles)
+        self._begin(instance)
 
     def _load(self, where, partial=False):
         self._follow()
@@ -315,6 +339,7 @@ class ZenFlow(torch.optim.Optimizer):
         self._hyper = (_abi.GroupHyper * len(self.param_groups))()
         for hyper in self._hyper:
             hyper.struct_size = C.sizeof(_abi.GroupHyper)
+        self._members = hyper_groups.members(self.param_groups)
         self._hyper_words = memoryview(self._hyper).cast("B").cast("d")
         self._args = _abi.StepArgs(
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(self.param_groups),
@@ -363,12 +388,12 @@ class ZenFlow(torch.optim.Optimizer):
         table, known = self._table, self._model_names
         now = dict(model.named_parameters(remove_duplicate=False))
         held = {id(p) for p in now.values()}
-        bound = {id(p) for p in table.params}
-        lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) not in held]
+        grouped = {id(p) for group in self.param_groups for p in group["params"]}
+        lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) in grouped and id(p) not in held]
         if lost:
             self._quiet_ids = None
         replaced = {i: now[known[id(table.params[i])]] for i in lost if known[id(table.params[i])] in now}
-        missing = [table.names[i] for i in lost if i not in replaced or id(replaced[i]) in bound]
+        missing = [table.names[i] for i in lost if i not in replaced or id(replaced[i]) in grouped]
         if missing:
             raise errors.ParamError(f"the model no longer holds the bound parameters {listed(missing)}, and no parameter "
                                     "of its own in their place: make a new optimizer for the changed model", scope="param")
@@ -376,31 +401,37 @@ class ZenFlow(torch.optim.Optimizer):
             table.check_successor(i, p)
         return replaced
 
-    def _follow(self, *, is_step=False, has_new_group=False):
-        """Binds again where parameters moved, were replaced, unfrozen or added. Weights that somebody else wrote since
-        the last step become the masters."""
+    def _follow(self, *, is_step=False):
+        """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
+        that somebody else wrote since the last step become the masters."""
         table = self._table
         replaced = self._find_replaced(is_step)
-        changed, moved = table.find_changed()
+        is_regrouped = not hyper_groups.hold(self.param_groups, self._members)
+        held = {id(p) for group in self.param_groups for p in group["params"]} if is_regrouped else None
+        changed, moved = table.find_changed(held)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
-        values = None
-        if replaced or moved or is_thawed or has_new_group:
-            changed, values = self._bind_again(replaced, changed)
+        values, fresh = None, []
+        if replaced or moved or is_thawed or is_regrouped:
+            changed, values, fresh = self._bind_again(replaced, changed)
         if changed:
             self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,
                          "parameters were written by the trainer; the masters follow: %s",
                          listed(self._table.names[i] for i in changed))
             self._has_said_changed = True
             self._resynchronise(self._instance, changed, values=values)
+        if fresh:
+            self._instance.params_changed(fresh, reset=True)
 
     def _bind_again(self, replaced, written):
-        """Whole or not at all. written: ids that were written in place. Returns the new ids of what was written, and the
-        values, which binding may have written over."""
+        """Whole or not at all. written: ids that were written in place. Returns the new ids of what was written, the
+        values, which binding may have written over, and the ids of other parameters under a name that was known."""
         before, names = self._table, self._names
         groups = [(group, list(group["params"])) for group in self.param_groups]
         successor = {id(before.params[i]): p for i, p in replaced.items()}
+        known = {id(p) for p in before.params} | {id(p) for p in replaced.values()}
         with self._feed.lock:
             try:
+                hyper_groups.check_all(self.param_groups)
                 for group, params in groups:
                     group["params"][:] = [successor.get(id(p), p) for p in params]
                 self._names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
@@ -419,7 +450,7 @@ class ZenFlow(torch.optim.Optimizer):
             self._feed.adopt(table)
             self._adopt(table)
         self._say_bound_again(before)
-        return edited, values
+        return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and p.numel()]
 
     def _say_bound_again(self, before):
         table = self._table
@@ -444,7 +475,10 @@ class ZenFlow(torch.optim.Optimizer):
         self._table.remember(probe=not self._is_fetching)
         self._n_flushed_steps = FLUSHED_STEPS
 
-    def _end_step(self):
+    def _end_step(self, written):
+        """written: the parameters that had a gradient. Autograd is told, which keeps what a graph still needs of them from
+        being used unnoticed."""
+        self._table.say_written(written)
         if self._n_flushed_steps > 0:
             self._n_flushed_steps -= 1
             self._instance.flush()
@@ -454,15 +488,13 @@ class ZenFlow(torch.optim.Optimizer):
             self._table.remember_probes()
 
     def _submit(self, unscale):
-        words, at = self._hyper_words, 0
-        for group in self.param_groups:
-            words[at + 1] = group["lr"]
-            words[at + 2], words[at + 3] = group["betas"]
-            words[at + 4] = group["eps"]
-            words[at + 5] = group["weight_decay"]
-            at += _GROUP_WORDS
+        hyper_groups.write(self.param_groups, self._hyper_words, _GROUP_WORDS)
         self._args.flags = _abi.STEP_EPOCH_END if self._is_epoch_end else 0
-        self._args.unscale, self._args.clip_norm = unscale, self.clip_norm
+        self._args.unscale = unscale
+        try:
+            self._args.clip_norm = self.clip_norm or 0.0
+        except TypeError:
+            raise errors.ArgumentError(f"clip_norm = {self.clip_norm!r}; allowed: 0 (off) or a positive number") from None
         self._instance.call(self._instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
         self._is_epoch_end = False
         self.last_report = _report(self._raw_report)
@@ -481,12 +513,6 @@ class ZenFlow(torch.optim.Optimizer):
         """The scaler found an overflow: no step, and no clock moves."""
         with self._feed.lock:
             self._feed.discard()
-
-
-def _check_group(group):
-    for option in ("amsgrad", "maximize"):
-        if isinstance(group, dict) and group.get(option):
-            raise errors.ArgumentError(f"{option}=True is not supported")
 
 
 def _close(instance, handles):

@@ -19,6 +19,7 @@ from ..instance import Param
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
+_COUNTS_MANY = tuple(int(x) for x in torch.__version__.split(".")[:2]) >= (2, 6)  # increment_version takes a list
 
 
 def split_names(params):
@@ -66,6 +67,8 @@ class ParameterTable:
     def __init__(self, groups, names, *, channels, n_batch_axes, rows, trained=()):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
+        if len({id(p) for p in self.params}) < len(self.params):
+            raise errors.ParamError("a parameter stands in the groups twice: the plugin would update it twice", scope="param")
         self.names = self._unique_names(names)
         self.frozen = [not p.requires_grad and name not in trained for p, name in zip(self.params, self.names)]
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
@@ -84,7 +87,7 @@ class ParameterTable:
         """Given names; "paramN" for those without; a repeated name gets its position."""
         used, out = set(), []
         for i, param in enumerate(self.params):
-            name = names.get(id(param)) or f"param{i}"
+            name = (names.get(id(param)) or f"param{i}").replace("_orig_mod.", "")  # torch.compile's wrapper
             if name in used:
                 name = f"{name}#{i}"
             used.add(name)
@@ -134,14 +137,27 @@ class ParameterTable:
         self.addresses = [p.data_ptr() for p in self.params]
         self._seen = self._read_probes() if probe else None
 
+    def say_written(self, ids):
+        """Moves the version counters of what the plugin wrote, as torch's optimizers do, and remembers them."""
+        written = [self.params[i] for i in ids]
+        if _COUNTS_MANY:
+            torch.autograd.graph.increment_version(written)
+        else:
+            for p in written:
+                torch.autograd.graph.increment_version(p)
+        for i, p in zip(ids, written):
+            self.versions[i] = p._version
+
     def remember_probes(self):
         self._seen = self._read_probes()
 
-    def find_changed(self):
-        """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
+    def find_changed(self, held=None):
+        """held: ids (of Python) of the parameters that count; None = all. (ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed."""
         versions, addresses, changed, moved = self.versions, self.addresses, [], []
         for i, p in self.trainable:
+            if held is not None and id(p) not in held:
+                continue  # taken out of the groups
             if p.data_ptr() != addresses[i] or p.shape != self.shapes[i]:
                 self.check_successor(i, p)
                 moved.append(i)
@@ -197,6 +213,9 @@ def _check(param, name, is_frozen, when=""):
         what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
             f"is on {param.device}; this version of the plugin computes on the CPU: keep it on cpu"
         raise errors.DeviceError(f'"{name}" {when}{what}', scope="param")
+    if param.is_inference():
+        raise errors.ParamError(f'"{name}" {when}is an inference tensor (made under torch.inference_mode()): autograd cannot '
+                                "train it; make the model outside", scope="param")
     if param.layout is not torch.strided:
         raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
                                 scope="param")

@@ -1,0 +1,72 @@
+"""param_groups: the source of truth, read at every step. What is refused is said with the group's number."""
+import math
+import numbers
+import operator
+
+import torch
+
+from .. import errors
+
+_UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
+
+
+def _number(value, what, allowed, is_allowed):
+    is_number = isinstance(value, numbers.Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    if not is_number or isinstance(value, bool) or not math.isfinite(value) or not is_allowed(float(value)):
+        raise errors.ArgumentError(f"{what} = {value!r}; allowed: {allowed}")
+
+
+def check(group, number):
+    """Raises ArgumentError for what no step could be made with."""
+    where = f"parameter group {number}: "
+    for option in _UNSUPPORTED:
+        if group.get(option):
+            raise errors.ArgumentError(f"{where}{option}=True is not supported")
+    for name in ("lr", "betas", "eps", "weight_decay"):
+        if name not in group:
+            raise errors.ArgumentError(f"{where}{name} is missing; groups are added with add_param_group")
+    betas = group["betas"]
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers")
+    _number(group["lr"], where + "lr", "0 or more, finite", lambda x: x >= 0)
+    for i, beta in enumerate(betas):
+        _number(beta, f"{where}betas[{i}]", "0 <= beta < 1", lambda x: 0 <= x < 1)
+    _number(group["eps"], where + "eps", "above 0, finite", lambda x: x > 0)
+    _number(group["weight_decay"], where + "weight_decay", "0 or more, finite", lambda x: x >= 0)
+
+
+def check_all(groups):
+    for number, group in enumerate(groups):
+        check(group, number)
+
+
+def write(groups, words, n_words):
+    """Hyper-parameters of every group into an array of zf_group_hyper_t, seen as words of 64-bit floats."""
+    at = 0
+    try:
+        for group in groups:
+            words[at + 1] = group["lr"]
+            words[at + 2], words[at + 3] = group["betas"]
+            words[at + 4] = group["eps"]
+            words[at + 5] = group["weight_decay"]
+            if group.get("maximize") or group.get("amsgrad"):
+                break
+            at += n_words
+        else:
+            return
+    except (TypeError, ValueError, KeyError):
+        check_all(groups)
+        raise
+    check_all(groups)
+
+
+def members(groups):
+    """The parameters of each group, as they are now."""
+    return [list(group["params"]) for group in groups]
+
+
+def hold(groups, before):
+    """Whether the groups hold what members() gave before: the same parameters in the same places."""
+    return len(groups) == len(before) and all(
+        len(group["params"]) == len(params) and all(map(operator.is_, group["params"], params))
+        for group, params in zip(groups, before))
