@@ -1,13 +1,14 @@
 """Saving and resuming: N steps are N/2 steps, save, load into a new optimizer, N/2 steps, to the bit, in mid-window too."""
 import copy
 import io
+import json
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch
+from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, worst
 import zfplugin
 
 WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
@@ -261,22 +262,42 @@ class Resume(TorchTest):
 
         self.refused(spoil, zfplugin.CheckpointError, "group 0", "12")
 
-    def test_a_state_of_adamw(self):
-        """Its moments would be lost without a word."""
+    def test_states_of_other_optimizers(self):
+        """Their moments would be lost without a word."""
         model = mlp()
-        reference = torch.optim.AdamW(model.parameters(), lr=0.125)
-        plain_step(model, reference, 0)
-        saved = reference.state_dict()
-        for n_steps in (0, 1):
-            opt = self.zenflow(model)
-            for i in range(n_steps):
-                plain_step(model, opt, i)
-            with self.assertRaisesRegex(zfplugin.CheckpointError, "another optimizer"):
-                opt.load_state_dict(saved)
-            self.assertFalse(opt.state)
+        for other, kwargs in ((torch.optim.SGD(model.parameters(), lr=0.125, momentum=0.9), {}),
+                              (torch.optim.AdamW(model.parameters(), lr=0.125, amsgrad=True), {}),
+                              (torch.optim.AdamW(model.parameters(), lr=0.125), {"rule": "lion"})):
+            plain_step(model, other, 0)
+            saved = other.state_dict()
+            for n_steps in (0, 1):
+                opt = self.zenflow(model, **kwargs)
+                for i in range(n_steps):
+                    plain_step(model, opt, i)
+                with self.assertRaisesRegex(zfplugin.CheckpointError, "another optimizer"):
+                    opt.load_state_dict(saved)
+                self.assertFalse(opt.state)
         opt.load_state_dict({**saved, "state": {}})  # the way out that the message names
         self.assertEqual(opt.param_groups[0]["lr"], 0.125)
         plain_step(model, opt, 2)
+
+    def test_a_state_of_adamw_that_does_not_fit(self):
+        model = mlp()
+        reference = torch.optim.AdamW(model.parameters())
+        plain_step(model, reference, 0)
+        for spoil, said in ((lambda entry: entry.update(exp_avg=torch.zeros(3)), 'exp_avg of "2.weight" has the shape'),
+                            (lambda entry: entry["exp_avg_sq"].fill_(float("nan")), "not finite"),
+                            (lambda entry: entry["exp_avg_sq"].fill_(-1), "v/2.weight|2.weight")):
+            saved = copy.deepcopy(reference.state_dict())
+            spoil(saved["state"][2])
+            opt = self.zenflow(model)
+            plain_step(model, opt, 1)
+            before = copy.deepcopy(model.state_dict())
+            with self.assertRaisesRegex(zfplugin.CheckpointError, said):
+                opt.load_state_dict(saved)
+            for name, value in model.state_dict().items():
+                self.assertTrue(torch.equal(value, before[name]), name)
+            plain_step(model, opt, 2)
 
     def test_groups_of_another_optimizer(self):
         model = mlp()
@@ -289,6 +310,100 @@ class Resume(TorchTest):
             with self.assertRaisesRegex(zfplugin.CheckpointError, "param_groups"):
                 opt.load_state_dict(nothing)
         plain_step(model, opt, 0)
+
+
+class FromAdamW(TorchTest):
+    """A run that began with torch's AdamW or Adam goes on as if it had not changed its optimizer."""
+
+    def check(self, mode, make=mlp, one_step=plain_step, bound=2e-5, theirs=None, steps_before=0, **kwargs):
+        reference_model = make()
+        theirs = theirs or (lambda params: torch.optim.AdamW(params, lr=1e-2, betas=(0.8, 0.95), weight_decay=0.1))
+        reference = theirs(list(reference_model.parameters()))
+        for i in range(20):
+            one_step(reference_model, reference, i)
+        model = make()
+        opt = self.zenflow(model, config=config(mode), **kwargs)
+        for i in range(steps_before):
+            one_step(model, opt, 100 + i)
+        model.load_state_dict(reference_model.state_dict())
+        opt.load_state_dict(copy.deepcopy(reference.state_dict()))
+        self.assertFalse(opt.state)
+        for i in range(20, 50):
+            one_step(model, opt, i)
+            one_step(reference_model, reference, i)
+        opt.flush()
+        difference, name = worst(model, reference_model)
+        self.assertLessEqual(difference, bound, name)
+        return opt
+
+    def test_in_every_mode(self):
+        for name, mode in (("synchronous", SYNCHRONOUS), ("all selected", ALL_SELECTED),
+                           ("mean", {**ALL_SELECTED, "zenflow.deferred": "mean"})):
+            for steps_before in (0, 7):
+                with self.subTest(mode=name, steps_before=steps_before):
+                    opt = self.check(mode, steps_before=steps_before)
+                    self.assertEqual(opt.param_groups[0]["betas"], (0.8, 0.95))
+
+    def test_adam(self):
+        self.check(SYNCHRONOUS, rule="adam", theirs=lambda params: torch.optim.Adam(params, lr=1e-2, weight_decay=0.01))
+
+    def test_parameters_without_a_gradient(self):
+        def step(model, opt, i):
+            opt.zero_grad()
+            loss_of(model, i).backward()
+            if i < 30:  # its first update comes with the other optimizer
+                model[0].bias.grad = None
+            opt.step()
+
+        self.check(SYNCHRONOUS, one_step=step)
+
+    def test_not_contiguous_and_scalar(self):
+        class Odd(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.turned = torch.nn.Parameter(torch.randn(4, 8).t())
+                self.scale = torch.nn.Parameter(torch.tensor(0.5))
+
+            def forward(self, x):
+                return x @ self.turned * self.scale
+
+        self.check(SYNCHRONOUS, make=Odd)
+
+    def test_in_16_bits(self):
+        """Moments of bfloat16 are taken as they are."""
+        model = mlp(dtype=torch.bfloat16)
+        reference = torch.optim.AdamW(model.parameters())
+        for i in range(3):
+            reference.zero_grad()
+            loss_of(model, i, torch.bfloat16).backward()
+            reference.step()
+        opt = self.zenflow(model)
+        opt.load_state_dict(reference.state_dict())
+        packed = opt.state_dict()["zenflow"]
+        index = json.loads("{" + packed["index"].split("\n", 1)[1])
+        for param, entry in zip(index["params"], reference.state.values()):
+            for array, member in (("m", "exp_avg"), ("v", "exp_avg_sq")):
+                place = param["tensors"][array]
+                blob = packed["blobs"][index["files"][place["file"]]["name"]]
+                raw = blob[place["offset"]:place["offset"] + place["nbytes"]].clone().view(torch.float32)
+                self.assertTrue(torch.equal(raw, entry[member].float().flatten()), (param["name"], array))
+
+    def test_fresh_moments_would_show(self):
+        with self.assertRaises(AssertionError):
+            self.check(SYNCHRONOUS, theirs=lambda params: Forgetful(params, lr=1e-2))
+
+
+if torch is not None:
+    class Forgetful(torch.optim.AdamW):
+        """Saves moments of zero."""
+
+        def state_dict(self):
+            saved = copy.deepcopy(super().state_dict())
+            for entry in saved["state"].values():
+                entry["exp_avg"].zero_()
+                entry["exp_avg_sq"].zero_()
+            return saved
 
 
 if __name__ == "__main__":

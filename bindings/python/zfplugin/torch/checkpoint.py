@@ -11,6 +11,7 @@ import ctypes as C
 import torch
 
 from .. import errors, state
+from . import adamw
 from . import groups as hyper_groups
 
 KEY = "zenflow"
@@ -42,13 +43,15 @@ def unpack(packed):
     return store
 
 
-def check(groups, saved):
-    """Raises where saved, a whole state dict, cannot be this optimizer's; before anything changes."""
+def check(groups, saved, has_two_moments):
+    """Raises where saved, a whole state dict, is neither this optimizer's nor AdamW's; before anything changes.
+    has_two_moments: the rule is AdamW or Adam."""
     if not isinstance(saved, dict) or "param_groups" not in saved:
         raise errors.CheckpointError("load_state_dict: need what state_dict() gave: a dict with \"param_groups\"")
-    if saved.get("state") and KEY not in saved:
-        raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, whose moments cannot be taken "
-                                     'over; to go on with fresh ones load {**state_dict, "state": {}}')
+    if saved.get("state") and KEY not in saved and not (has_two_moments and adamw.is_one(saved["state"])):
+        raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, which cannot be taken over "
+                                     "(torch's AdamW and Adam can, with rule adamw or adam); to go on with fresh moments load "
+                                     '{**state_dict, "state": {}}')
     _check_shape(groups, saved["param_groups"])
     hyper_groups.check_all(saved["param_groups"])
 

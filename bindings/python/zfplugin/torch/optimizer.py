@@ -23,7 +23,7 @@ import torch
 
 from .. import _abi, errors, state
 from ..instance import Instance, _report
-from . import checkpoint
+from . import adamw, checkpoint
 from . import groups as hyper_groups
 from .fetch import Fetcher
 from .gradients import GradientFeed
@@ -83,6 +83,7 @@ class ZenFlow(torch.optim.Optimizer):
             for name, param in model.named_parameters():
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self._rule = rule if rule_callback is None else None
         self._make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule,
                                                 rule_callback=rule_callback, lib=library, log=self.log, name="torch")
         instance = self._make_instance()
@@ -155,17 +156,22 @@ class ZenFlow(torch.optim.Optimizer):
     @torch.no_grad()
     def load_state_dict(self, state_dict):
         """The run goes on to the bit, weights included. Whole or not at all; names and shapes must be the saved ones.
-        What was saved before the first step begins anew: fresh moments and windows, weights as they are."""
-        checkpoint.check(self.param_groups, state_dict)
+        What was saved before the first step begins anew: fresh moments and windows, weights as they are. A state of
+        torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
+        checkpoint.check(self.param_groups, state_dict, self._rule in ("adamw", "adam"))
         packed = state_dict.get(checkpoint.KEY)
         if packed is not None:
             blobs = checkpoint.unpack(packed)
             self.bind()
             self._load(blobs)
             self._n_flushed_steps = int(packed.get("n_flushed_steps", 0))
+        elif state_dict.get("state"):
+            self.bind()
+            self._follow()
+            self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._table.names)))
         elif self._table is not None:
             self._restart()
-        super().load_state_dict({key: value for key, value in state_dict.items() if key != checkpoint.KEY})
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
 
     def __deepcopy__(self, memo):
         raise TypeError("a ZenFlow optimizer cannot be copied: its masters and moments live in the plugin. Make a new "

@@ -11,6 +11,8 @@ made anew: where the new memory holds what the old one does, converted to its dt
 was written too. What cannot be followed (another shape, device or layout) is refused by name. The third sign is not used
 with fetch=True, where the plugin writes between steps too.
 """
+import contextlib
+
 import torch
 
 from .. import errors, tensors
@@ -19,7 +21,16 @@ from ..instance import Param
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
-_COUNTS_MANY = tuple(int(x) for x in torch.__version__.split(".")[:2]) >= (2, 6)  # increment_version takes a list
+
+
+def _increment_versions(params):
+    for p in params:  # torch 2.1 to 2.5
+        torch.autograd.graph.increment_version(p)
+
+
+with contextlib.suppress(Exception):
+    torch.autograd.graph.increment_version([torch.zeros(1)])  # takes a list
+    _increment_versions = torch.autograd.graph.increment_version
 
 
 def split_names(params):
@@ -140,11 +151,7 @@ class ParameterTable:
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do, and remembers them."""
         written = [self.params[i] for i in ids]
-        if _COUNTS_MANY:
-            torch.autograd.graph.increment_version(written)
-        else:
-            for p in written:
-                torch.autograd.graph.increment_version(p)
+        _increment_versions(written)
         for i, p in zip(ids, written):
             self.versions[i] = p._version
 
