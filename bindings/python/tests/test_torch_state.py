@@ -113,6 +113,34 @@ class Resume(TorchTest):
         for name, value in model.state_dict().items():
             self.assertTrue(torch.equal(value, expected[name]), name)
 
+    def test_under_other_names(self):
+        """Saved without names, or from a compiled model: by position, as torch does, where all shapes fit."""
+        def plain(model):
+            return list(model.parameters())
+
+        def compiled(model):
+            return [(f"_orig_mod.{name}", p) for name, p in model.named_parameters()]
+
+        def prefixed(model):
+            return [(f"module.{name}", p) for name, p in model.named_parameters()]
+
+        for save_as, load_as in ((plain, compiled), (compiled, plain), (prefixed, plain), (compiled, prefixed)):
+            first, second = mlp(), mlp(seed=5)
+            opt1 = zfplugin.torch.ZenFlow(save_as(first), lr=1e-2, config=config(WINDOWS))
+            self.train(first, opt1, range(11))
+            opt2 = zfplugin.torch.ZenFlow(load_as(second), lr=1e-2, config=config(WINDOWS))
+            self.made += [opt1, opt2]
+            with self.messages():
+                opt2.load_state_dict(self.through_a_file(opt1.state_dict()))
+            self.assert_equal(first, second)
+            for model, opt in ((first, opt1), (second, opt2)):
+                self.train(model, opt, range(11, 20))
+            self.assert_equal(first, second)
+            other = zfplugin.torch.ZenFlow(mlp(width=16).parameters(), config=config(WINDOWS))
+            self.made.append(other)
+            with self.assertRaises(zfplugin.CheckpointError):
+                other.load_state_dict(opt1.state_dict())
+
     def test_plain_tensors_and_text_only(self):
         model = mlp()
         opt = self.zenflow(model)

@@ -4,7 +4,6 @@ optimizer, which the plugin then loads as any other. So a run that began with to
 Places and checksums stand in the checkpoint's index (zf.state/1); per element m is exp_avg and v is exp_avg_sq, in fp32; n,
 per matrix or per channel, is the number of updates. Weights are the parameters' own.
 """
-import json
 import zlib
 
 import torch
@@ -29,17 +28,13 @@ def blobs_with(instance, found):
     """A compact checkpoint of the instance with these moments in it: state.Blobs."""
     store = state.Blobs()
     state.save(instance, store, compact=True)
-    head, payload = bytes(store.blobs[state.INDEX]).split(b"\n", 1)
-    index = json.loads(b"{" + payload)
+    index = state.read_index(store.blobs)
     for param in index["params"]:
         _put(store.blobs, index["files"], param, found.get(param["name"]))
     clocks, n_steps = index["clocks"], max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
-    text = json.dumps(index, separators=(",", ":"))[1:].encode()
-    before, after = head.split(b'"crc32":"')
-    head = before + b'"crc32":"' + b"%08x" % zlib.crc32(text) + after[8:]
-    store.blobs[state.INDEX] = head + b"\n" + text + b"\n"
+    state.write_index(store.blobs, index)
     return store
 
 

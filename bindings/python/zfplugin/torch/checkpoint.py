@@ -43,6 +43,24 @@ def unpack(packed):
     return store
 
 
+def fit_names(blobs, table):
+    """Where a state was saved under other names throughout (without names, or by another wrapper of the model), but of the
+    same shapes in the same order, it is read by position, as torch does. Returns whether it was."""
+    try:
+        index = state.read_index(blobs)
+        saved = [(param["name"], list(param["shape"])) for param in index["params"]]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False  # damaged: loading says how
+    own = [(table.names[i], list(table.shapes[i])) for i, _ in table.trainable
+           if table.tied_to[i] is None and table.shapes[i].numel()]
+    if {name for name, _ in saved} & {name for name, _ in own} or [s for _, s in saved] != [s for _, s in own]:
+        return False
+    for param, (name, _) in zip(index["params"], own):
+        param["name"] = name
+    state.write_index(blobs, index)
+    return True
+
+
 def check(groups, saved, has_two_moments):
     """Raises where saved, a whole state dict, is neither this optimizer's nor AdamW's; before anything changes.
     has_two_moments: the rule is AdamW or Adam."""

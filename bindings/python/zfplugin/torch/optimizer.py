@@ -163,6 +163,8 @@ class ZenFlow(torch.optim.Optimizer):
         if packed is not None:
             blobs = checkpoint.unpack(packed)
             self.bind()
+            if checkpoint.fit_names(blobs.blobs, self._table):
+                self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
             self._load(blobs)
             self._n_flushed_steps = int(packed.get("n_flushed_steps", 0))
         elif state_dict.get("state"):
