@@ -1,21 +1,25 @@
-/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, and the list of all
- * (zf.state/1: state.c). */
+/* plugin/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, zf.digest/0, and the
+ * list of all (zf.state/1: state.c). */
+#include <stdio.h>
 #include <string.h>
 
 #include "config.h"
+#include "digest.h"
 #include "error.h"
 #include "hooks.h"
 #include "instance.h"
 #include "memory.h"
 #include "state.h"
 #include "struct.h"
+#include "tensor.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/stats.h"
 
 const char zfi_provided_extensions[] =
-    ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT;
+    ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT " " ZF_EXT_DIGEST;
 
 /* [any-thread] An instance argument of an extension, without the hook's lock. */
 static zf_status_t check_instance(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -200,15 +204,42 @@ static const zf_cpu_ext_t cpu_ext = {.struct_size = sizeof cpu_ext,
 
 static const zf_inspect_ext_t inspect_ext = {.struct_size = sizeof inspect_ext, .read = zfi_inspect};
 
+/* ---- zf.digest/0 ------------------------------------------------------------------------------------------------- */
+
+static zf_status_t digest_check(const zf_instance_t *inst, const zf_tensor_t *const *tensors, uint32_t n,
+                                const uint64_t *out, zf_error_t *err) {
+    zfi_view_t view;
+    zf_status_t st = check_instance(inst, "digest", err);
+    if (!st && n && (!tensors || !out))
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "digest", "%s is NULL with n = %u", tensors ? "out" : "tensors", n);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "tensors[%u]", i);
+        st = zfi_tensor_check_bytes(tensors[i], "contents", name, ZF_DEVICE_CPU, &view, err);
+    }
+    return st;
+}
+
+/* Checks all, then digests each: so the views need no memory. */
+static zf_status_t digest(zf_instance_t *inst, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
+                          zf_error_t *err) {
+    zfi_view_t view;
+    zf_status_t st = digest_check(inst, tensors, n, out, err);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zfi_tensor_check_bytes(tensors[i], "contents", "", ZF_DEVICE_CPU, &view, NULL);
+        out[i] = zfi_digest(&view);
+    }
+    return st;
+}
+
+static const zf_digest_ext_t digest_ext = {.struct_size = sizeof digest_ext, .digest = digest};
+
 const void *zfi_get_extension(const char *id) {
     static const struct {
         const char *id;
         const void *table;
-    } all[] = {{ZF_EXT_STATS, &stats_ext},
-               {ZF_EXT_CONFIG, &config_ext},
-               {ZF_EXT_CPU, &cpu_ext},
-               {ZF_EXT_STATE, &zfi_state_ext},
-               {ZF_EXT_INSPECT, &inspect_ext}};
+    } all[] = {{ZF_EXT_STATS, &stats_ext},     {ZF_EXT_CONFIG, &config_ext},   {ZF_EXT_CPU, &cpu_ext},
+               {ZF_EXT_STATE, &zfi_state_ext}, {ZF_EXT_INSPECT, &inspect_ext}, {ZF_EXT_DIGEST, &digest_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].id, id) == 0)
             return all[i].table;

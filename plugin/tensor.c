@@ -58,7 +58,7 @@ static int measure(const zf_dl_tensor_t *dl, zfi_view_t *out, uint64_t *out_last
 
 static zf_status_t check_extent(const zf_tensor_t *tensor, const char *what, const char *name, zfi_view_t *out,
                                 uint64_t last, zf_error_t *err) {
-    size_t elem = zfi_dtype_nbytes(out->dtype);
+    size_t elem = out->elem_nbytes;
     uint64_t need = out->n_elems ? (last + 1) * elem : 0;
     if (need > tensor->nbytes)
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
@@ -73,18 +73,16 @@ static zf_status_t check_extent(const zf_tensor_t *tensor, const char *what, con
     return ZF_OK;
 }
 
-zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
-                             zfi_view_t *out, zf_error_t *err) {
-    const zf_dl_tensor_t *dl;
-    uint64_t last = 0;
-    int dtype;
+/* Everything but the data type, shape and extent. */
+static zf_status_t check_descriptor(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
+                                    zf_error_t *err) {
+    zf_error_t why = {.struct_size = sizeof why};
     zf_status_t st;
     if (!tensor)
         return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": tensor is NULL", what, name);
-    st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", err);
+    st = zfi_struct_check(tensor, sizeof *tensor, sizeof *tensor, "zf_tensor_t", &why);
     if (st)
-        return st;
-    dl = &tensor->dl;
+        return zfi_error(err, st, "tensor", "%s of \"%s\": %s", what, name, why.message);
     if (tensor->flags & ZF_TENSOR_SPARSE)
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
                          "%s of \"%s\" is sparse: only dense tensors are supported; make "
@@ -93,21 +91,29 @@ zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const 
     if (tensor->flags)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "tensor", "%s of \"%s\": unknown flags 0x%x", what, name,
                          tensor->flags);
-    if (dl->device_type != device_type)
+    if (tensor->dl.device_type != device_type)
         return zfi_error(err, ZF_ERR_DEVICE, "tensor",
                          "%s of \"%s\" is on device type %d, the instance was created "
                          "for %d",
-                         what, name, dl->device_type, device_type);
-    dtype = zfi_dtype_of(dl->dtype);
-    if (dtype < 0)
-        return zfi_error(err, ZF_ERR_DTYPE, "tensor",
-                         "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: "
-                         "float32 (2, 32, 1), bfloat16 (4, 16, 1), float16 (2, 16, 1)",
-                         what, name, dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
+                         what, name, tensor->dl.device_type, device_type);
+    return ZF_OK;
+}
+
+static zf_status_t bad_dtype(const zf_tensor_t *tensor, const char *what, const char *name, const char *supported,
+                             zf_error_t *err) {
+    const zf_dtype_t *dtype = &tensor->dl.dtype;
+    return zfi_error(err, ZF_ERR_DTYPE, "tensor", "%s of \"%s\": data type code %u, %u bits, %u lanes; supported: %s",
+                     what, name, dtype->code, dtype->bits, dtype->lanes, supported);
+}
+
+/* Shape, strides and extent in elements of out->elem_nbytes. */
+static zf_status_t check_shape(const zf_tensor_t *tensor, const char *what, const char *name, zfi_view_t *out,
+                               zf_error_t *err) {
+    const zf_dl_tensor_t *dl = &tensor->dl;
+    uint64_t last = 0;
     if (dl->ndim < 0 || dl->ndim > ZF_MAX_NDIM || (dl->ndim > 0 && !dl->shape))
         return zfi_error(err, ZF_ERR_SHAPE, "tensor", "%s of \"%s\": ndim = %d (allowed 0..%d) or shape is NULL", what,
                          name, dl->ndim, ZF_MAX_NDIM);
-    out->dtype = (zfi_dtype_t)dtype;
     out->ndim = dl->ndim;
     if (!measure(dl, out, &last))
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
@@ -115,6 +121,33 @@ zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const 
                          "elements",
                          what, name);
     return check_extent(tensor, what, name, out, last, err);
+}
+
+zf_status_t zfi_tensor_check(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
+                             zfi_view_t *out, zf_error_t *err) {
+    zf_status_t st = check_descriptor(tensor, what, name, device_type, err);
+    int dtype;
+    if (st)
+        return st;
+    dtype = zfi_dtype_of(tensor->dl.dtype);
+    if (dtype < 0)
+        return bad_dtype(tensor, what, name, "float32 (2, 32, 1), bfloat16 (4, 16, 1), float16 (2, 16, 1)", err);
+    out->dtype = (zfi_dtype_t)dtype;
+    out->elem_nbytes = zfi_dtype_nbytes(out->dtype);
+    return check_shape(tensor, what, name, out, err);
+}
+
+zf_status_t zfi_tensor_check_bytes(const zf_tensor_t *tensor, const char *what, const char *name, int32_t device_type,
+                                   zfi_view_t *out, zf_error_t *err) {
+    zf_status_t st = check_descriptor(tensor, what, name, device_type, err);
+    uint32_t bits;
+    if (st)
+        return st;
+    bits = tensor->dl.dtype.bits;
+    if (tensor->dl.dtype.lanes != 1 || (bits != 8 && bits != 16 && bits != 32 && bits != 64))
+        return bad_dtype(tensor, what, name, "one lane of 8, 16, 32 or 64 bits", err);
+    out->elem_nbytes = bits / 8;
+    return check_shape(tensor, what, name, out, err);
 }
 
 void zfi_tensor_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, const int64_t *shape,

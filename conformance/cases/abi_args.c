@@ -47,6 +47,7 @@ static void copy_descriptions(abi_args_t *a) {
         a->grad_tensors[i] = rig->grad_tensors[i];
         a->items[i] = rig->items[i];
         a->items[i].tensor = &a->grad_tensors[i];
+        a->tensor_list[i] = &a->grad_tensors[i];
         a->exports[i] =
             (zf_export_item_t){.struct_size = sizeof a->exports[i], .id = rig->ids[i], .dst = a->exported[i]};
         a->exports[i].dst_nbytes = 4;
@@ -71,8 +72,10 @@ static void *input_of_type(abi_args_t *a, const char *type) {
 
 static uint32_t count_of(const abi_args_t *a) {
     int array = abi_args_find(a, "array");
+    if (abi_args_find(a, "ids") >= 0)
+        return 1;
     if (array < 0)
-        return 1; /* ids */
+        return ABI_RIG_TRAINED; /* tensors */
     return strcmp(a->slot.args[array].type, "zf_param_decl_t") == 0 ? ABI_RIG_PARAMS : ABI_RIG_TRAINED;
 }
 
@@ -109,6 +112,8 @@ static void fill_arg(abi_args_t *a, int i) {
         a->v[i].p = input_of_type(a, role->type);
     else if (strcmp(name, "ids") == 0)
         a->v[i].p = a->ids;
+    else if (strcmp(name, "tensors") == 0)
+        a->v[i].p = a->tensor_list;
     else if (strcmp(name, "n") == 0)
         a->v[i].u32 = count_of(a);
     else if (strcmp(name, "elem") == 0)
@@ -156,6 +161,8 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
         return plugin->get_extension(ZF_EXT_STATE);
     if (strcmp(owner, "zf_inspect_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_INSPECT);
+    if (strcmp(owner, "zf_digest_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_DIGEST);
     return NULL;
 }
 

@@ -24,6 +24,7 @@ typedef struct abi_args {
     zf_tensor_t tensors[ABI_RIG_PARAMS];
     zf_grad_item_t items[ABI_RIG_TRAINED];
     zf_tensor_t grad_tensors[ABI_RIG_TRAINED];
+    const zf_tensor_t *tensor_list[ABI_RIG_TRAINED];
     zf_export_item_t exports[ABI_RIG_TRAINED];
     zf_fence_t fence;
     zf_state_args_t state;

@@ -25,5 +25,6 @@ const char *const abi_header_files[] = {"zf/bootstrap.h",
                                         "zf/ext/cpu.h",
                                         "zf/ext/state.h",
                                         "zf/ext/stats.h",
+                                        "zf/ext/draft/digest.h",
                                         "zf/ext/draft/inspect.h",
                                         NULL};

@@ -12,6 +12,7 @@
 #include "abi_probe.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"

@@ -100,6 +100,8 @@ static int find_sites(abi_args_t *a, site_t *out) {
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->decls[1].tensor};
     if (strcmp(current->name, "grads_ready") == 0)
         out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->items[1].tensor};
+    if (abi_args_find(a, "tensors") >= 0)
+        out[n++] = (site_t){"zf_tensor_t", (const void **)(void *)&a->tensor_list[1]};
     if (strcmp(current->owner, "zf_state_ext_t") == 0)
         out[n++] = (site_t){"zf_state_store_t", (const void **)(void *)&a->state.store};
     if (strcmp(current->name, "step") == 0)
@@ -342,7 +344,8 @@ void abi_slot_probes(abi_report_t *report, const abi_env_t *env) {
         abi_probe_run(report, env, name, probe_nulls);
         if (is_destroy())
             continue;
-        if (strstr(current->roles, "in:") || (is_core && strstr(current->roles, "array:")))
+        if (strstr(current->roles, "in:") || strstr(current->roles, "tensors") ||
+            (is_core && strstr(current->roles, "array:")))
             abi_probe_run(report, env, name, probe_inputs);
         if (strstr(current->roles, "array:") || strcmp(current->name, "step") == 0)
             abi_probe_run(report, env, name, probe_elements);

@@ -8,6 +8,7 @@
 #include "zf/bootstrap.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"

@@ -14,6 +14,7 @@
 
 #include "rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int main(void) {
@@ -84,6 +85,9 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static zt_rig_t rig;
 
 static zf_status_t one_step(uint64_t step) {
+    const zf_digest_ext_t *ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    const zf_tensor_t *first = &rig.params[0].grad_tensor;
+    uint64_t digest;
     zf_step_report_t report;
     zf_fence_t fence = {.struct_size = sizeof fence}, ready = {.struct_size = sizeof ready};
     zf_status_t st = ZF_OK;
@@ -111,6 +115,8 @@ static zf_status_t one_step(uint64_t step) {
         st = rig.cpu->fence_wait(&ready, 60000000000u, &rig.err);
     if (st >= 0)
         st = rig.zf->poll(rig.inst, &report, &rig.err);
+    if (st >= 0)
+        st = ext->digest(rig.inst, &first, 1, &digest, &rig.err);
     if (st >= 0)
         st = rig.zf->param_release(rig.inst, NULL, 0, &rig.stream, &rig.err);
     if (st >= 0)

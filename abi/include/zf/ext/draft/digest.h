@@ -1,0 +1,34 @@
+/* zf/ext/draft/digest.h - "zf.digest/0": digests of memory, for a host that must notice writes which move no version
+ * counter: gradients that travelled early, weights that others write.
+ * Draft: may change or go with any release. */
+#ifndef ZF_EXT_DRAFT_DIGEST_H
+#define ZF_EXT_DRAFT_DIGEST_H
+
+#include "zf/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_EXT_DIGEST "zf.digest/0"
+
+typedef struct zf_digest_ext {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    /* [any-thread] while the instance lives, in every state. out[i] = digest of the contents of *tensors[i], i < n; n =
+     * 0 is fine. CPU memory; any data type of one lane and 8, 16, 32 or 64 bits. Reads on the calling thread, at about
+     * memory bandwidth where a tensor is contiguous; allocates nothing, waits for nothing. Nobody may write the memory
+     * meanwhile, or the digest is one of neither state.
+     *
+     * A digest is of the elements' bytes in row-major order: data type, shape and strides do not count. Equal bytes
+     * have equal digests; a change of one element always changes the digest; any other change goes unseen with a chance
+     * of about 2^-64. Not cryptographic: who wants two contents with one digest finds them. To be compared within one
+     * process only: another version or machine may compute others. */
+    zf_status_t (*digest)(zf_instance_t *instance, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
+                          zf_error_t *err);
+} zf_digest_ext_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

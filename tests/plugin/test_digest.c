@@ -1,0 +1,335 @@
+/* tests/plugin/test_digest.c - zf.digest/0: what changes a digest, what does not, and where it may be called. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "rig.h"
+#include "suite.h"
+#include "zf/ext/draft/digest.h"
+
+enum { MOST_ELEMS = 200, N_SIZES = 4 };
+static const uint32_t sizes[N_SIZES] = {1, 2, 4, 8}; /* of elements, bytes */
+
+static const zt_shape_t shapes[] = {{.rows = 40, .cols = 70}, {.rows = 33, .cols = 17, .is_bf16 = 1}};
+static zt_rig_t rig;
+static const zf_digest_ext_t *ext;
+static _Alignas(8) unsigned char data[512 * 1024], other[sizeof data];
+
+static void start(void) {
+    zt_rig_start(&rig, shapes, 2);
+    zt_rig_create(&rig, "[zenflow]\nupdate_interval = 3\n", 0);
+    ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    ck_assert_ptr_nonnull(ext);
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)zt_hash(i);
+}
+
+static void end(void) { zt_rig_end(&rig); }
+
+static void describe(zf_tensor_t *out, void *at, uint32_t elem_nbytes, const int64_t *shape, int ndim) {
+    zt_tensor(out, at, shape, ndim, 0);
+    out->nbytes = out->nbytes / 4 * elem_nbytes;
+    out->dl.dtype = (zf_dtype_t){ZF_DTYPE_CODE_UINT, (uint8_t)(8 * elem_nbytes), 1};
+}
+
+/* Not with ck_assert: that writes to a file each time, and there are millions of calls. */
+static uint64_t digest(const zf_tensor_t *tensor) {
+    uint64_t out;
+    if (ext->digest(rig.inst, &tensor, 1, &out, &rig.err) != ZF_OK)
+        ck_abort_msg("%s", rig.err.message);
+    return out;
+}
+
+static uint64_t digest_of(void *at, uint32_t elem_nbytes, int64_t n_elems) {
+    zf_tensor_t tensor;
+    describe(&tensor, at, elem_nbytes, &n_elems, 1);
+    return digest(&tensor);
+}
+
+/* ---- what changes it --------------------------------------------------------------------------------------------- */
+
+START_TEST(every_bit) {
+    for (int s = 0; s < N_SIZES; s++)
+        for (int64_t n = 0; n <= MOST_ELEMS; n++) {
+            uint64_t before = digest_of(data, sizes[s], n);
+            for (uint64_t bit = 0; bit < 8 * sizes[s] * (uint64_t)n; bit++) {
+                data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+                if (digest_of(data, sizes[s], n) == before)
+                    ck_abort_msg("bit %llu of %lld elements of %u bytes", (unsigned long long)bit, (long long)n,
+                                 sizes[s]);
+                data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+            }
+            ck_assert(digest_of(data, sizes[s], n) == before);
+        }
+}
+END_TEST
+
+/* Pairs of equal bits in two elements: what a step without carries into the low bits would let undo each other. */
+START_TEST(two_signs) {
+    enum { N = 64 };
+    uint32_t *at = (uint32_t *)(void *)data;
+    uint64_t before = digest_of(at, 4, N);
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < i; j++)
+            for (uint32_t bit = 0; bit < 32; bit++) {
+                at[i] ^= 1u << bit, at[j] ^= 1u << bit;
+                if (digest_of(at, 4, N) == before)
+                    ck_abort_msg("bit %u of elements %d and %d", bit, i, j);
+                at[i] ^= 1u << bit, at[j] ^= 1u << bit;
+            }
+    for (int i = 0; i < N; i++)
+        at[i] ^= 0x80000000u;
+    ck_assert(digest_of(at, 4, N) != before);
+}
+END_TEST
+
+START_TEST(swapped_elements) {
+    for (int s = 0; s < N_SIZES; s++) {
+        uint32_t size = sizes[s];
+        for (uint32_t i = 0; i < MOST_ELEMS; i++)
+            data[i * size] = (unsigned char)i; /* none is equal to another */
+        uint64_t before = digest_of(data, size, MOST_ELEMS);
+        for (uint32_t i = 0; i < MOST_ELEMS; i++)
+            for (uint32_t j = 0; j < i; j++) {
+                unsigned char a[8], b[8];
+                memcpy(a, data + i * size, size);
+                memcpy(b, data + j * size, size);
+                memcpy(data + i * size, b, size);
+                memcpy(data + j * size, a, size);
+                if (digest_of(data, size, MOST_ELEMS) == before)
+                    ck_abort_msg("%u and %u of %u bytes", i, j, size);
+                memcpy(data + i * size, a, size);
+                memcpy(data + j * size, b, size);
+            }
+    }
+}
+END_TEST
+
+START_TEST(zeros_and_lengths) {
+    static uint64_t seen[8 * MOST_ELEMS + 1];
+    memset(data, 0, sizeof data);
+    for (int64_t n = 0; n <= 8 * MOST_ELEMS; n++) {
+        seen[n] = digest_of(data, 1, n);
+        for (int64_t i = 0; i < n; i++)
+            if (seen[i] == seen[n])
+                ck_abort_msg("%lld and %lld zeros", (long long)i, (long long)n);
+    }
+}
+END_TEST
+
+START_TEST(random_changes) {
+    enum { N = 1000, ROUNDS = 2000 };
+    static uint64_t seen[ROUNDS];
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        for (uint64_t k = 0; k <= zt_hash(round) % 5; k++)
+            data[zt_hash(round * 8 + k) % (4 * N)] ^= (unsigned char)(1 + zt_hash(round * 8 + k + 7) % 255);
+        seen[round] = digest_of(data, 4, N);
+        for (uint64_t i = 0; i < round; i++)
+            if (seen[i] == seen[round])
+                ck_abort_msg("changes %llu and %llu", (unsigned long long)i, (unsigned long long)round);
+    }
+}
+END_TEST
+
+/* ---- what does not ----------------------------------------------------------------------------------------------- */
+
+START_TEST(address_and_type) {
+    for (int64_t at = 8; at < 72; at += 8) {
+        memcpy(other + at, data, 8 * MOST_ELEMS);
+        ck_assert(digest_of(other + at, 8, MOST_ELEMS) == digest_of(data, 8, MOST_ELEMS));
+    }
+    for (int s = 0; s < N_SIZES; s++)
+        ck_assert(digest_of(data, sizes[s], 1600 / sizes[s]) == digest_of(data, 1, 1600));
+}
+END_TEST
+
+static void same_as_copy(uint32_t elem_nbytes, int ndim, const int64_t *shape, const int64_t *strides) {
+    zf_tensor_t tensor;
+    int64_t n_elems = 1, index[4] = {0};
+    for (int i = 0; i < ndim; i++)
+        n_elems *= shape[i];
+    for (int64_t i = 0; i < n_elems; i++) {
+        int64_t from = 0;
+        for (int axis = ndim - 1, carry = 1; axis >= 0; axis--) {
+            from += index[axis] * strides[axis];
+            index[axis] += carry;
+            carry = index[axis] == shape[axis];
+            index[axis] *= !carry;
+        }
+        memcpy(other + i * elem_nbytes, data + from * elem_nbytes, elem_nbytes);
+    }
+    describe(&tensor, data, elem_nbytes, shape, ndim);
+    tensor.nbytes = sizeof data;
+    tensor.dl.strides = strides;
+    ck_assert_msg(digest(&tensor) == digest_of(other, elem_nbytes, n_elems), "%lld elements of %u bytes, %d axes",
+                  (long long)n_elems, elem_nbytes, ndim);
+}
+
+START_TEST(strided) {
+    static const struct {
+        int ndim;
+        int64_t shape[4], strides[4];
+    } views[] = {{2, {7, 5}, {1, 7}},                /* transposed */
+                 {2, {130, 90}, {1, 130}},           /* ... several blocks */
+                 {2, {33, 100}, {300, 3}},           /* every third column of some rows */
+                 {2, {2000, 3}, {5, 1}},             /* short rows */
+                 {1, {4096}, {2}},                   /* whole blocks */
+                 {1, {513}, {7}},                    /* one element more than a block of 8 bytes each */
+                 {4, {3, 4, 5, 6}, {7, 40, 1, 300}}, /* permuted */
+                 {3, {4, 1, 9}, {9, INT64_MAX, 2}},  /* the stride of one element does not matter */
+                 {3, {4, 9, 1}, {2, 11, INT64_MAX}}, /* ... of the last axis either */
+                 {2, {6, 11}, {0, 1}},               /* expanded */
+                 {3, {4, 0, 9}, {1, 2, 3}}};         /* empty */
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        for (int s = 0; s < N_SIZES; s++)
+            same_as_copy(sizes[s], views[i].ndim, views[i].shape, views[i].strides);
+}
+END_TEST
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+START_TEST(several_tensors) {
+    enum { N = 5 };
+    static const int64_t lengths[N] = {3, 0, 100, 1, 17};
+    zf_tensor_t tensors[N];
+    const zf_tensor_t *list[N];
+    uint64_t out[N + 1];
+    memset(out, 0xA5, sizeof out);
+    for (int i = 0; i < N; i++) {
+        describe(&tensors[i], data + 1024 * i, sizes[i % N_SIZES], &lengths[i], 1);
+        list[i] = &tensors[i];
+    }
+    ZT_OK(&rig, ext->digest(rig.inst, list, N, out, &rig.err));
+    for (int i = 0; i < N; i++)
+        ck_assert(out[i] == digest(list[i]));
+    ck_assert(out[N] == 0xA5A5A5A5A5A5A5A5u);
+    ZT_OK(&rig, ext->digest(rig.inst, NULL, 0, NULL, &rig.err));
+}
+END_TEST
+
+static void refused(zf_tensor_t *bad, zf_status_t want, const char *part) {
+    int64_t n = 4;
+    zf_tensor_t good;
+    const zf_tensor_t *list[2] = {&good, bad};
+    uint64_t out[2] = {7, 7};
+    zf_status_t st;
+    describe(&good, data, 4, &n, 1);
+    st = ext->digest(rig.inst, list, 2, out, &rig.err);
+    ck_assert_msg(st == want, "%d, need %d: %s", st, want, rig.err.message);
+    ck_assert_msg(strstr(rig.err.message, part) && strstr(rig.err.message, "tensors[1]"), "\"%s\" is not in \"%s\"",
+                  part, rig.err.message);
+    ck_assert(out[0] == 7 && out[1] == 7);
+}
+
+START_TEST(bad_tensors) {
+    static const int64_t shape[2] = {4, 5}, negative[2] = {-5, 1};
+    zf_tensor_t good, bad;
+    describe(&good, data, 4, shape, 2);
+    refused(NULL, ZF_ERR_ARGUMENT, "NULL");
+    bad = good, bad.struct_size = 8;
+    refused(&bad, ZF_ERR_ABI, "struct_size");
+    bad = good, bad.flags = ZF_TENSOR_SPARSE;
+    refused(&bad, ZF_ERR_SHAPE, "sparse");
+    bad = good, bad.dl.device_type = ZF_DEVICE_CUDA;
+    refused(&bad, ZF_ERR_DEVICE, "device type 2");
+    bad = good, bad.dl.dtype.bits = 4;
+    refused(&bad, ZF_ERR_DTYPE, "4 bits");
+    bad = good, bad.dl.dtype.bits = 128;
+    refused(&bad, ZF_ERR_DTYPE, "128 bits");
+    bad = good, bad.dl.dtype.lanes = 4;
+    refused(&bad, ZF_ERR_DTYPE, "4 lanes");
+    bad = good, bad.dl.ndim = 9;
+    refused(&bad, ZF_ERR_SHAPE, "ndim = 9");
+    bad = good, bad.dl.strides = negative;
+    refused(&bad, ZF_ERR_SHAPE, "negative");
+    bad = good, bad.nbytes--;
+    refused(&bad, ZF_ERR_SHAPE, "nbytes = 79");
+    bad = good, bad.dl.data = NULL;
+    refused(&bad, ZF_ERR_ARGUMENT, "data is NULL");
+    bad = good, bad.dl.byte_offset = 2;
+    refused(&bad, ZF_ERR_ARGUMENT, "not aligned");
+}
+END_TEST
+
+START_TEST(bad_arguments) {
+    int64_t n = 4;
+    uint64_t out = 7;
+    zf_tensor_t tensor;
+    const zf_tensor_t *list = &tensor;
+    describe(&tensor, data, 4, &n, 1);
+    ck_assert_int_eq(ext->digest(NULL, &list, 1, &out, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->digest((zf_instance_t *)(void *)data, &list, 1, &out, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->digest(rig.inst, NULL, 1, &out, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->digest(rig.inst, &list, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->digest(rig.inst, &list, 1, NULL, NULL), ZF_ERR_ARGUMENT);
+    ck_assert(out == 7);
+}
+END_TEST
+
+/* Before bind, between steps with windows open, and after a quiesce; what it digests is what the model reads. */
+START_TEST(every_state) {
+    const zf_tensor_t *list[2] = {&rig.params[0].tensor, &rig.params[1].tensor};
+    uint64_t before[2], after[2];
+    ZT_OK(&rig, ext->digest(rig.inst, list, 2, before, &rig.err));
+    zt_rig_bind(&rig);
+    ZT_OK(&rig, ext->digest(rig.inst, list, 2, after, &rig.err));
+    ck_assert(memcmp(before, after, sizeof before) == 0);
+    for (int step = 0; step < 20; step++) {
+        zt_rig_step(&rig);
+        ZT_OK(&rig, ext->digest(rig.inst, list, 2, after, &rig.err));
+        for (int i = 0; i < 2; i++)
+            ck_assert(after[i] == digest_of(rig.params[i].visible, (uint32_t)rig.params[i].elem_nbytes,
+                                            (int64_t)rig.params[i].n_elems));
+    }
+    ck_assert(before[0] != after[0] && before[1] != after[1]);
+    zt_rig_check_flushed(&rig);
+    ZT_OK(&rig, ext->digest(rig.inst, list, 2, after, &rig.err));
+}
+END_TEST
+
+/* ---- two threads, beside steps ----------------------------------------------------------------------------------- */
+
+static _Atomic int is_over;
+
+typedef struct reader {
+    pthread_t thread;
+    uint64_t want, n_calls;
+    int n_wrong;
+} reader_t;
+
+static void *read_on(void *raw) {
+    reader_t *reader = raw;
+    int64_t n = 5000;
+    zf_tensor_t tensor;
+    const zf_tensor_t *list = &tensor;
+    uint64_t out = 0;
+    describe(&tensor, data, 4, &n, 1);
+    do {
+        reader->n_wrong += ext->digest(rig.inst, &list, 1, &out, NULL) != ZF_OK || out != reader->want;
+        reader->n_calls++;
+    } while (!atomic_load(&is_over));
+    return NULL;
+}
+
+START_TEST(two_threads) {
+    reader_t readers[2];
+    zt_rig_bind(&rig);
+    for (int i = 0; i < 2; i++) {
+        readers[i] = (reader_t){.want = digest_of(data, 4, 5000)};
+        ck_assert_int_eq(pthread_create(&readers[i].thread, NULL, read_on, &readers[i]), 0);
+    }
+    for (int step = 0; step < 50; step++)
+        zt_rig_step(&rig);
+    atomic_store(&is_over, 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pthread_join(readers[i].thread, NULL), 0);
+        ck_assert_int_eq(readers[i].n_wrong, 0);
+        ck_assert_uint_gt(readers[i].n_calls, 0);
+    }
+    zt_rig_check_flushed(&rig);
+}
+END_TEST
+
+ZT_MAIN_WITH("digest", start, end, every_bit, two_signs, swapped_elements, zeros_and_lengths, random_changes,
+             address_and_type, strided, several_tensors, bad_tensors, bad_arguments, every_state, two_threads)
