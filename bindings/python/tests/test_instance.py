@@ -1,11 +1,13 @@
 """The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
 import array
+import ctypes
 import gc
 import logging
 import math
 import os
 import pickle
 import unittest
+from unittest import mock
 
 import support
 import zfplugin
@@ -162,6 +164,67 @@ class Training(unittest.TestCase):
             os._exit(1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
         self.assertTrue(opt.step([zfplugin.Hyper(0.1)]).applied)
+
+
+class Digests(unittest.TestCase):
+    def setUp(self):
+        self.opt = zfplugin.Instance(support.config())
+        self.addCleanup(self.opt.close)
+
+    def test_one_changed_element_is_seen_before_bind_and_between_steps(self):
+        w, other = floats(*range(50)), array.array("d", [1.0, 2.0])
+        before = self.opt.digests([w, other])
+        self.assertEqual([type(digest) for digest in before], [int, int])
+        self.assertEqual(self.opt.digests((w, other)), before)
+        self.assertEqual(self.opt.digests([w[:]])[0], before[0])
+        other[1] = -2.0
+        self.assertEqual(self.opt.digests([w])[0], before[0])
+        self.assertNotEqual(self.opt.digests([other])[0], before[1])
+        self.opt.bind([zfplugin.Param("w", w)])
+        self.opt.grads_ready([(0, floats(*[1] * 50))])
+        self.opt.step([zfplugin.Hyper(0.1)])
+        after = self.opt.digests([w])
+        self.assertNotEqual(after, before[:1])
+        w[49] += 1
+        self.assertNotEqual(self.opt.digests([w]), after)
+        self.assertEqual(self.opt.digests([]), [])
+
+    def test_strided_arrays_and_every_size_of_elements(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+        for dtype in ("uint8", "float16", "int32", "float64"):
+            values = numpy.arange(60).astype(dtype).reshape(6, 10)
+            cut = values[::2, 1:9:3]
+            digests = self.opt.digests([values.T, cut, values])
+            self.assertEqual(digests, self.opt.digests([numpy.ascontiguousarray(values.T), cut.copy(), values.copy()]))
+            self.assertEqual(len(set(digests)), 3)
+
+    def test_what_is_refused(self):
+        with self.assertRaises(zfplugin.ArgumentError) as caught:
+            self.opt.digests([floats(1), "text"])
+        self.assertIn("tensor 1", str(caught.exception))
+        wide = tensors.view(floats(1, 2))
+        wide.struct.nbytes = 4
+        with self.assertRaises(zfplugin.ShapeError) as caught:
+            self.opt.digests([floats(1), wide])
+        self.assertIn("tensors[1]", str(caught.exception))
+        self.opt.close()
+        with self.assertRaises(zfplugin.StateError):
+            self.opt.digests([floats(1)])
+
+    def test_the_function_itself(self):
+        view, out = tensors.view(floats(1, 2, 3)), ctypes.c_uint64()
+        list_of_one = (ctypes.c_void_p * 1)(view.address)
+        status = self.opt.digest_function(self.opt.handle, list_of_one, 1, ctypes.addressof(out), None)
+        self.assertEqual((status, [out.value]), (0, self.opt.digests([view])))
+
+    def test_a_plugin_without_the_extension(self):
+        with mock.patch.object(self.opt.lib, "extension", return_value=None):
+            self.assertIsNone(self.opt.digest_function)
+            with self.assertRaises(zfplugin.UnsupportedFieldError):
+                self.opt.digests([floats(1)])
 
 
 class Descriptors(unittest.TestCase):

@@ -344,6 +344,29 @@ class Instance:
         self.call(ext.read, C.byref(out), doing="stats")
         return {name: getattr(out, name) for name, _ in _abi.Stats._fields_[1:]}
 
+    @property
+    def digest_function(self):
+        """zf.digest/0 as it is, for callers with descriptors of their own: status = function(handle, address of n tensor
+        addresses, n, address of n uint64, address of an error record or None). None where the plugin has none."""
+        ext = self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
+        return ext.digest if ext is not None else None
+
+    def digests(self, arrays):
+        """64-bit digests of the contents of tensors, one int each: equal contents have equal ones, and one changed element
+        always changes it. To notice writes that nobody told; to be compared within this process. On any thread, also while
+        another one is in step()."""
+        function = self.digest_function
+        if function is None:
+            raise errors.UnsupportedFieldError("this plugin has no zf.digest/0")
+        if self.is_closed:
+            raise errors.StateError("digests: this instance was closed")
+        views = [tensors.view(array, f"tensor {i}") for i, array in enumerate(arrays)]
+        addresses = (C.c_void_p * len(views))(*[view.address for view in views])
+        out, record = (C.c_uint64 * len(views))(), errors.new_record()
+        status = function(self.handle, addresses, len(views), out, C.byref(record))
+        self.lib.check(status, record, "digests")
+        return list(out)
+
     def config(self):
         """Effective values of every configuration key: {"section.key": text}."""
         ext = self.lib.extension(_abi.EXT_CONFIG, _abi.ConfigExt)
