@@ -94,7 +94,7 @@ def measure(n, size, steps):
         p.register_post_accumulate_grad_hook(lambda p: None)
     opt = make_ours(sets["ours"])
     table, inner = opt._instance.table, {}
-    for row, owner, name in (("check_weights", opt._table, "find_changed"), ("read_probes", opt._table, "_read_probes"),
+    for row, owner, name in (("check_weights", opt._table, "find_changed"), ("read_weights", opt._table, "_read"),
                              ("check_gradients", opt._feed, "_compare")):
         inner[row] = Timer(getattr(owner, name))
         setattr(owner, name, inner[row])
@@ -146,10 +146,10 @@ def main():
             "hooks: all": in_hooks, "  autograd's own hook call": hooked - base,
             "  collecting (Python)": in_hooks - (hooked - base) - us["foreign_in_backward"],
             "  foreign: grads_ready": us["foreign_in_backward"], "step: all": us["step"],
-            "  weights changed? (counter, address, one element)": us["check_weights"],
-            "  reading elements, before and after": us["read_probes"],
-            "  gradients changed?": us["check_gradients"], "  foreign: step and the rest": us["foreign_in_step"],
-            "  other Python": in_step - us["check_weights"] - us["check_gradients"] - us["read_probes"] / 2,
+            "  weights changed? (counter, address, digest)": us["check_weights"],
+            "  reading weights, before and after": us["read_weights"],
+            "  gradients changed? (and their digest)": us["check_gradients"], "  foreign: step and the rest": us["foreign_in_step"],
+            "  other Python": in_step - us["check_weights"] - us["check_gradients"] - us["read_weights"] / 2,
             "ours without foreign time": in_hooks - us["foreign_in_backward"] + in_step, "ours, all": in_hooks + us["step"],
             "torch AdamW, foreach": us["foreach"],
             "torch AdamW, loop": us["loop"],

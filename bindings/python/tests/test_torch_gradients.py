@@ -5,6 +5,9 @@ from unittest import mock
 from support import ALL_SELECTED, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins
 import zfplugin
 
+if torch is not None:
+    from zfplugin.torch import gradients
+
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 BOTH = ({}, {"config": config(ALL_SELECTED, {"zenflow.full_warm_up_rounds": 3})}) if torch else ()
 
@@ -156,11 +159,41 @@ class ChangedAfterBackward(GradientTest):
                 p.grad.data /= 7
             opt.step()
 
-        with self.messages():
+        self.check(step)
+        with mock.patch.object(gradients, "BUCKET_PARAMS", 1), self.messages():  # all travel in backward
             self.check(step)
-        from zfplugin.torch import gradients
-        with mock.patch.object(gradients, "SAMPLED_PARAMS", 2), self.messages():  # one sign is enough for all
-            self.check(step)
+
+    def test_written_in_part_through_data_or_numpy(self):
+        """A row, a few elements, one gradient of many; in many small ones, and in large ones that are read in part."""
+        def weights(model):
+            return [p for p in model.parameters() if p.ndim == 2]
+
+        def rows(model):
+            for p in weights(model)[1:]:
+                p.grad.data[3].zero_()
+
+        def numpy_row(model):
+            weights(model)[-2].grad.numpy()[-1] = 0
+
+        def clamped(model):
+            for p in model.parameters():
+                p.grad.data.clamp_(-1e-3, 1e-3)
+
+        def biases(model):
+            for p in model.parameters():
+                if p.ndim == 1:
+                    p.grad.data[1:2] = 0.1
+
+        for make in (lambda: mlp(n_hidden=40), lambda: mlp(width=600)):
+            for edit in (rows, numpy_row, clamped, biases):
+                def step(model, opt, i, edit=edit):
+                    opt.zero_grad()
+                    loss_of(model, i).backward()
+                    edit(model)
+                    opt.step()
+
+                with self.subTest(edit=edit.__name__):
+                    self.check(step, make=make, n_steps=6, bound=5e-4)  # a step is 1e-3
 
     def test_taken_away_after_backward(self):
         """A gradient that was shipped early and removed is a hole, not the removed gradient."""
@@ -394,9 +427,9 @@ class LossScaling(GradientTest):
             opt = self.scaled()
         self.assertEqual(opt.stats()["steps"], 60 - len(range(4, 60, 9)))
 
-    def test_the_scaler_is_noticed_though_no_sampled_word_shows_it(self):
-        from zfplugin.torch import gradients
-        with mock.patch.object(gradients.GradientFeed, "_choose_samples", lambda feed, n: [-1] * n), self.messages():
+    def test_the_scaler_is_noticed_though_no_digest_shows_it(self):
+        with mock.patch.object(gradients.Digests, "of", lambda self, ids, addresses=None: [0] * len(ids)), \
+                mock.patch.object(gradients, "BUCKET_PARAMS", 1), self.messages():
             self.scaled()
 
     def test_the_plugin_unscales(self):

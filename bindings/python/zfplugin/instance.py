@@ -345,6 +345,11 @@ class Instance:
         return {name: getattr(out, name) for name, _ in _abi.Stats._fields_[1:]}
 
     @property
+    def tensor_addresses(self):
+        """Of the zf_tensor_t of every bound parameter, by id; until the next bind()."""
+        return [view.address for view in self._views]
+
+    @property
     def digest_function(self):
         """zf.digest/0 as it is, for callers with descriptors of their own: status = function(handle, address of n tensor
         addresses, n, address of n uint64, address of an error record or None). None where the plugin has none."""

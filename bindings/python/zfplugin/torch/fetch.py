@@ -27,6 +27,8 @@ class _Hook:
         self.method, self.args = weakref.WeakMethod(method), args
 
     def __call__(self, *_):
+        if _is_compiling():
+            return
         method = self.method()
         if method is not None:
             method(*self.args)
@@ -61,8 +63,6 @@ class Fetcher:
         self.instance, self.ids, self.unhooked = None, [()] * len(self.modules), []
 
     def before_forward(self, at):
-        if _is_compiling():
-            return
         self.is_heard[at] = True
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return

@@ -3,7 +3,8 @@
 Model: a hook on every trainable parameter fires when autograd has added to its .grad. .grad is a running total, so the
 gradient of a step is what .grad holds when step() is called; everything before that is shipped early, to overlap with
 the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
-version counter, a few sampled words) and shipped again where it differs. Correctness never depends on the hooks.
+version counter, digest of the contents) and shipped again where it differs. Where one was written without a sign but its
+digest, nothing that was shipped is trusted. Correctness never depends on the hooks.
 
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
 the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
@@ -25,10 +26,10 @@ import weakref
 import torch
 
 from .. import _abi, errors
+from .digests import Digests
 
 BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
-SAMPLED_PARAMS = 32         # gradients of which a word is compared at step
 STEPS_UNTIL_OFF = 3         # steps in which most early gradients were changed afterwards
 BURST_STEPS = 3             # steps in which all gradients came in one burst, until that is said
 WATCHED_STEPS = 30          # steps in which bursts are looked for
@@ -118,7 +119,10 @@ class GradientFeed:
         self.version = [0] * n
         self.address = [0] * n
         self.fired_at = [0] * n
-        self.sample_at, self.sample = self._choose_samples(n), [0] * n
+        self.digest = [0] * n
+        self.digests = Digests(self.instance, self._tensor_address, self.nbytes)
+        self.is_shipping = self.is_shipping and self.digests.is_able
+        self.digest_at = [0] * n        # where contiguous contents begin; 0: they are not, or not at a multiple of 8
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
         self.burst_gap = _burst_gap() if self.is_timing else 0.0
@@ -165,14 +169,6 @@ class GradientFeed:
             owner = self.table.tied_to[i]
             sets.setdefault(i if owner is None else owner, []).append(i)
         return list(sets.values())
-
-    def _choose_samples(self, n):
-        """Byte offset of the word to compare in some gradients, spread over the model; -1 for the others."""
-        offsets = [-1] * n
-        ids = [i for i, _ in self.table.trainable if self.nbytes[i] >= 8]
-        for i in ids[::max(1, len(ids) // SAMPLED_PARAMS)]:
-            offsets[i] = self.nbytes[i] // 16 * 8
-        return offsets
 
     # ---- during backward ---------------------------------------------------------------------------------------------
 
@@ -247,8 +243,6 @@ class GradientFeed:
         self.version[i] = _version(grad)
         self.address[i] = address
         self.fired_at[i] = self.fired[i]
-        if self.sample_at[i] >= 0:
-            self.sample[i] = self._read_sample(i, grad, address)
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
@@ -277,7 +271,9 @@ class GradientFeed:
         address = grad.data_ptr()
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
+        self.digest_at[i] = 0
         if grad.is_contiguous():
+            self.digest_at[i] = address if address % 8 == 0 else 0
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:
@@ -287,11 +283,8 @@ class GradientFeed:
             words[at + _NBYTES] = reach * grad.element_size() if grad.numel() else 0
         return address
 
-    def _read_sample(self, i, grad, address):
-        return C.c_uint64.from_address(address + self.sample_at[i]).value if grad.is_contiguous() else 0
-
-    def _ship(self):
-        """One foreign call for what was collected."""
+    def _ship(self, is_last=False):
+        """One foreign call for what was collected, and one for what it holds; is_last: nothing can change it any more."""
         n, ids = self._pending, self._pending_ids
         if n == 0:
             return
@@ -305,6 +298,9 @@ class GradientFeed:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
                 self.version[i] = self.fired_at[i] = -1
             raise errors.from_record(status, self._record, "grads_ready")
+        if not is_last:
+            for i, digest in zip(ids, self.digests.of(ids, self.digest_at)):
+                self.digest[i] = digest
 
     # ---- at step -----------------------------------------------------------------------------------------------------
 
@@ -330,7 +326,7 @@ class GradientFeed:
             for i in todo:
                 if i not in in_sets:
                     self._collect(i, params[i].grad, _WHOLE)
-            self._ship()
+            self._ship(is_last=True)
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
             self.problem = None
@@ -340,7 +336,7 @@ class GradientFeed:
         """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
         the last backward, whether one that was shipped has no gradient any more)."""
         present, todo, n_early, n_changed, is_withdrawn = [], [], 0, 0, False
-        held, version, address = self.held, self.version, self.address
+        held, version, address, pending, same = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
             grad = p.grad
             before = held[i]
@@ -352,12 +348,14 @@ class GradientFeed:
                 todo.append(i)
                 continue
             n_early += 1
-            if (grad is before and _version(grad) == version[i] and grad.data_ptr() == address[i]
-                    and (self.sample_at[i] < 0 or self._read_sample(i, grad, address[i]) == self.sample[i])):
+            if grad is before and _version(grad) == version[i] and grad.data_ptr() == address[i]:
+                if i not in pending:  # else it has not been read yet
+                    same.append(i)
                 continue
             n_changed += self.fired_at[i] == self.fired[i]
-            self.is_suspect = self.is_suspect or (grad is before and _version(grad) == version[i])
             todo.append(i)
+        if same and self.digests.of(same, self.digest_at) != [self.digest[i] for i in same]:
+            self.is_suspect = True
         if self.is_suspect:  # written behind torch's back in one place: nothing that was shipped can be trusted
             todo, n_changed = present, n_early
         return present, todo, n_early, n_changed, is_withdrawn
@@ -388,7 +386,7 @@ class GradientFeed:
             if i != ids[0]:  # _collect replaces what was held; parts must add up
                 at = _ITEM_WORDS * (self._pending - 1) + 1
                 self._item_words[at] &= ~_abi.GRAD_REPLACE
-        self._ship()
+        self._ship(is_last=True)
 
     def discard(self):
         """Drops everything that was delivered since the last step."""
@@ -420,6 +418,7 @@ class GradientFeed:
             self.held[:], self.held_storage[:] = [None] * n, [None] * n
             self.released.clear()
             self.released_nbytes = 0
+            self.digests.next_phase()
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
             if self.is_timing:

@@ -220,7 +220,7 @@ class ZenFlow(torch.optim.Optimizer):
         if any(grad is not None for grad in self._feed.held):
             self._discard()
         report = state.load(self._instance, where, partial)
-        self._table.remember(probe=not self._is_fetching)
+        self._table.remember(probe=not self._is_fetching, is_load=True)
         return report
 
     def accumulate(self):
@@ -337,6 +337,7 @@ class ZenFlow(torch.optim.Optimizer):
             {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
         self._quiet_ids = None
         self._table = table
+        table.watch(self._instance)
         table.remember(probe=not self._is_fetching)  # binding may have ended windows
         self._names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper()
@@ -492,8 +493,7 @@ class ZenFlow(torch.optim.Optimizer):
             self._instance.flush()
         if self._fetcher is not None:
             self._fetcher.end_step()
-        else:
-            self._table.remember_probes()
+        self._table.remember_step(probe=not self._is_fetching)
 
     def _submit(self, unscale):
         hyper_groups.write(self.param_groups, self._hyper_words, _GROUP_WORDS)

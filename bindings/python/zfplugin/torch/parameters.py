@@ -5,7 +5,7 @@ version counter of torch. So whatever moves a counter, or a storage, was somebod
 optimizer was made, an initialisation, an average swapped in. Three signs, from cheap to rare, are compared at each step:
   - the version counter: every in-place operation of torch, load_state_dict()
   - the address: .data = ..., .to(), share_memory_()
-  - one element of each parameter, read in one go: writes through .data or numpy, which move no counter
+  - digests of the contents (digests.py): writes through .data or numpy, which move no counter
 In-place writes are followed (the masters take the new values, moments stay). For a parameter in other memory the table is
 made anew: where the new memory holds what the old one does, converted to its dtype, only the address has changed; else it
 was written too. What cannot be followed (another shape, device or layout) is refused by name. The third sign is not used
@@ -17,6 +17,7 @@ import torch
 
 from .. import errors, tensors
 from ..instance import Param
+from .digests import Digests
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -90,8 +91,9 @@ class ParameterTable:
         self.tied_to = self._find_ties()
         self.aliases = [p.detach() for p in self.params]  # the bound memory, alive whatever becomes of the parameter
         self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
-        self._probes = self._make_probes()
-        self._seen = None
+        self.digests = self._seen = self._loaded = None
+        self._read_ids = [i for i, p in self.trainable if p.numel()]
+        self._read_at = [p.data_ptr() if p.is_contiguous() and p.data_ptr() % 8 == 0 else 0 for p in self.aliases]
         self.remember(probe=False)
 
     def _unique_names(self, names):
@@ -127,26 +129,20 @@ class ParameterTable:
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
 
-    def _make_probes(self):
-        """Views of one element of each trainable parameter, by element size: what torch.cat reads in one go."""
-        by_size = {}
-        for i, param in self.trainable:
-            if param.numel():
-                middle = tuple(slice(axis // 2, axis // 2 + 1) for axis in param.shape)
-                element = self.aliases[i][middle].view(_WORDS[param.element_size()]).reshape(1)
-                by_size.setdefault(param.element_size(), ([], []))
-                by_size[param.element_size()][0].append(i)
-                by_size[param.element_size()][1].append(element)
-        return list(by_size.values())
+    def watch(self, instance):
+        """The instance is bound to this table."""
+        self.digests = Digests(instance, instance.tensor_addresses, [a.numel() * a.element_size() for a in self.aliases])
 
-    def _read_probes(self):
-        return [torch.cat(views) for _, views in self._probes]
+    def _read(self):
+        return self.digests.of(self._read_ids, self._read_at)
 
-    def remember(self, probe=True):
-        """What the weights look like now is the plugin's own doing."""
+    def remember(self, probe=True, is_load=False):
+        """What the weights look like now is the plugin's own doing. is_load: it loaded them, and the trainer may well load
+        the same values after it, which is no change."""
         self.versions = [p._version for p in self.params]
         self.addresses = [p.data_ptr() for p in self.params]
-        self._seen = self._read_probes() if probe else None
+        self._seen = self._read() if probe else None
+        self._loaded = dict(zip(self._read_ids, self.digests.of(self._read_ids))) if is_load else None
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do, and remembers them."""
@@ -155,8 +151,12 @@ class ParameterTable:
         for i, p in zip(ids, written):
             self.versions[i] = p._version
 
-    def remember_probes(self):
-        self._seen = self._read_probes()
+    def remember_step(self, probe=True):
+        """A step was made."""
+        self._loaded = None
+        if probe:
+            self.digests.next_phase()
+            self._seen = self._read()
 
     def find_changed(self, held=None):
         """held: ids (of Python) of the parameters that count; None = all. (ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
@@ -170,11 +170,25 @@ class ParameterTable:
                 moved.append(i)
             if p._version != versions[i]:
                 changed.append(i)
-        if self._seen is not None and not any(self._is_gone(i) for i in moved):
-            for (ids, _), before, now in zip(self._probes, self._seen, self._read_probes()):
-                if not torch.equal(before, now):
-                    changed += [ids[at] for at in (before != now).nonzero().flatten().tolist()]
+        if any(self._is_gone(i) for i in moved):
+            return changed, moved
+        if changed and self._loaded is not None:
+            changed = self._find_unlike_loaded(changed)
+        if self._seen is not None:
+            now = self._read()
+            if now != self._seen:
+                changed += [i for i, before, after in zip(self._read_ids, self._seen, now) if before != after]
         return sorted(set(changed)), moved
+
+    def _find_unlike_loaded(self, written):
+        """Those of the written ones that hold other values than were loaded; the rest is as it was."""
+        found = []
+        for i, digest in zip(written, self.digests.of(written)):
+            if digest != self._loaded.get(i, digest):
+                found.append(i)
+            else:
+                self.versions[i] = self.params[i]._version
+        return found
 
     def _is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
