@@ -4,6 +4,7 @@ optimizer, which the plugin then loads as any other. So a run that began with to
 Places and checksums stand in the checkpoint's index (zf.state/1); per element m is exp_avg and v is exp_avg_sq, in fp32; n,
 per matrix or per channel, is the number of updates. Weights are the parameters' own.
 """
+import ctypes as C
 import zlib
 
 import torch
@@ -52,6 +53,6 @@ def _put(blobs, files, param, entry):
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has a value that is not finite')
     for array, tensor in values.items():
         place = param["tensors"][array]
-        raw = tensor.view(-1).numpy().tobytes() if tensor.numel() else b""
+        raw = C.string_at(tensor.data_ptr(), place["nbytes"])
         blobs[files[place["file"]]["name"]][place["offset"]:place["offset"] + place["nbytes"]] = raw
         place["crc32"] = zlib.crc32(raw)

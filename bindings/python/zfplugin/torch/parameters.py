@@ -142,7 +142,8 @@ class ParameterTable:
         self.versions = [p._version for p in self.params]
         self.addresses = [p.data_ptr() for p in self.params]
         self._seen = self._read() if probe else None
-        self._loaded = dict(zip(self._read_ids, self.digests.of(self._read_ids))) if is_load else None
+        is_known = is_load and self.digests.is_able
+        self._loaded = dict(zip(self._read_ids, self.digests.of(self._read_ids))) if is_known else None
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do, and remembers them."""
