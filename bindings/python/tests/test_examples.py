@@ -17,6 +17,12 @@ warnings.filterwarnings("ignore")
 LOSS_BOUND = 2e-4  # of |loss - AdamW's|, over 24 steps from the same weights: torch rounds in another order
 
 
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
+
 def needs(*packages):
     missing = [p for p in packages if importlib.util.find_spec(p) is None]
     return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
@@ -31,7 +37,6 @@ class Trainers(TorchTest):
     def setUp(self):
         super().setUp()
         logging.getLogger("zfplugin").setLevel(logging.ERROR)
-        import transformers
         transformers.utils.logging.set_verbosity_error()
 
     def synchronous(self, model, lr=2e-3):
@@ -59,6 +64,23 @@ class Trainers(TorchTest):
                 trainer.train()
                 losses.append([x["loss"] for x in trainer.state.log_history if "loss" in x])
         self.assert_alike(*losses)
+
+    @needs("accelerate")
+    def test_hugging_face_trainer_goes_on_from_a_checkpoint_of_adamw(self):
+        """resume_from_checkpoint: model, AdamW's moments, schedule and data order; then our steps are AdamW's."""
+        import hf_trainer
+        with tempfile.TemporaryDirectory() as out:
+            whole = hf_trainer.make_trainer(out, 24, make_optimizer=adamw)
+            whole.args.save_steps, whole.args.save_strategy = 8, transformers.trainer_utils.SaveStrategy.STEPS
+            whole.train()
+            checkpoint = os.path.join(out, "checkpoint-8")
+            resumed = hf_trainer.make_trainer(out, 24, make_optimizer=self.synchronous)
+            resumed.train(resume_from_checkpoint=checkpoint)
+        losses = [[x["loss"] for x in t.state.log_history if "loss" in x] for t in (resumed, whole)]
+        self.assertEqual(len(losses[0]), len(losses[1]))
+        self.assertLess(max(abs(a - b) for a, b in zip(*losses)), LOSS_BOUND)
+        for p, q in zip(resumed.model.parameters(), whole.model.parameters()):
+            self.assertLess((p - q).abs().max().item(), 2e-4)
 
     @needs("accelerate")
     def test_accelerate(self):
