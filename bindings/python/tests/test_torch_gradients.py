@@ -163,6 +163,14 @@ class ChangedAfterBackward(GradientTest):
         with mock.patch.object(gradients, "BUCKET_PARAMS", 1), self.messages():  # all travel in backward
             self.check(step)
 
+    def test_where_contents_lie_flat(self):
+        dense = torch.zeros(6, 8, 10)
+        for tensor in (dense, dense.permute(2, 0, 1), dense.transpose(0, 2), torch.zeros(4, 2).t()):
+            self.assertEqual(gradients.flat_address(tensor), tensor.data_ptr())
+        for tensor in (dense[:, :, ::2], dense[:, 1:], torch.zeros(1).expand(9), torch.zeros(4, 1).expand(4, 3),
+                       torch.zeros(9, dtype=torch.float32)[1:]):
+            self.assertEqual(gradients.flat_address(tensor), 0)
+
     def test_written_in_part_through_data_or_numpy(self):
         """A row, a few elements, one gradient of many; in many small ones, and in large ones that are read in part."""
         def weights(model):

@@ -18,6 +18,18 @@ _TENSOR_WORDS = C.sizeof(_abi.Tensor) // 8
 _DATA = (_abi.Tensor.dl.offset + _abi.DlTensor.data.offset) // 8
 
 
+def flat_address(tensor):
+    """Where its contents lie without a gap, in whatever order of the axes, at a multiple of 8; else 0."""
+    address = tensor.data_ptr()
+    if not tensor.is_contiguous():
+        reach = 1
+        for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+            if size > 1 and stride != reach:
+                return 0
+            reach *= size
+    return address if address % 8 == 0 else 0
+
+
 class Digests:
     """Of tensors by number. descriptors: addresses of their zf_tensor_t; nbytes: of their contents."""
 
@@ -49,8 +61,8 @@ class Digests:
         self.phase = (self.phase + 1) % EVERY
 
     def of(self, ids, addresses=None):
-        """Digests of these numbers in order. addresses: by number, where contiguous contents begin, a multiple of 8; 0 where
-        there is none. Those, and all without addresses, are read whole."""
+        """Digests of these numbers in order. addresses: by number, flat_address() of each. Those of 0, and all without
+        addresses, are read whole."""
         if not self.is_able:
             return [0] * len(ids)
         if self.instance.is_closed:

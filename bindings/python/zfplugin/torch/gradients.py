@@ -26,7 +26,7 @@ import weakref
 import torch
 
 from .. import _abi, errors
-from .digests import Digests
+from .digests import Digests, flat_address
 
 BUCKET_PARAMS = 64          # the plugin's own batch
 BUCKET_NBYTES = 1 << 20
@@ -122,7 +122,7 @@ class GradientFeed:
         self.digest = [0] * n
         self.digests = Digests(self.instance, self._tensor_address, self.nbytes)
         self.is_shipping = self.is_shipping and self.digests.is_able
-        self.digest_at = [0] * n        # where contiguous contents begin; 0: they are not, or not at a multiple of 8
+        self.digest_at = [0] * n        # flat_address() of each
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
         self.burst_gap = _burst_gap() if self.is_timing else 0.0
@@ -271,9 +271,8 @@ class GradientFeed:
         address = grad.data_ptr()
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
-        self.digest_at[i] = 0
+        self.digest_at[i] = flat_address(grad)
         if grad.is_contiguous():
-            self.digest_at[i] = address if address % 8 == 0 else 0
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:

@@ -17,7 +17,7 @@ import torch
 
 from .. import errors, tensors
 from ..instance import Param
-from .digests import Digests
+from .digests import Digests, flat_address
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -93,7 +93,7 @@ class ParameterTable:
         self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
         self.digests = self._seen = self._loaded = None
         self._read_ids = [i for i, p in self.trainable if p.numel()]
-        self._read_at = [p.data_ptr() if p.is_contiguous() and p.data_ptr() % 8 == 0 else 0 for p in self.aliases]
+        self._read_at = [flat_address(alias) for alias in self.aliases]
         self.remember(probe=False)
 
     def _unique_names(self, names):
