@@ -15,6 +15,7 @@
 
 #include "state_rig.h"
 #include "suite.h"
+#include "timeline.h"
 
 static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2";
 static zt_rig_t rig, copy;
@@ -221,29 +222,53 @@ END_TEST
 /* ---- kills
  * ----------------------------------------------------------------------------------------------------------- */
 
-static void save_until_killed(void) {
+/* Writes a byte when it begins and one after every save. */
+static void save_until_killed(int progress) {
     zt_state_open(&rig, config);
     zf_state_args_t there = {.struct_size = sizeof there, .path = path};
     if (zt_state(&rig)->verify(&there, NULL, &rig.err) == ZF_OK && zt_load(&rig, NULL, path, 0, NULL) != ZF_OK)
         _exit(3);
-    for (;;) {
+    while (write(progress, "", 1) == 1) {
         zt_state_steps(&rig, 1);
         if (save(&rig, rig.step % 2 ? ZF_STATE_NO_SYNC : 0))
             _exit(4);
     }
+    _exit(5);
+}
+
+/* Waits for n bytes, then for a part of what a save took; returns about what a save takes, in microseconds. */
+static uint64_t wait_for_saves(int progress, int n, int round, uint64_t save_us) {
+    uint64_t began = zfi_now_ns();
+    char byte;
+    for (int i = 0; i < n; i++)
+        ck_assert_int_eq(read(progress, &byte, 1), 1);
+    if (n > 0)
+        save_us = (zfi_now_ns() - began) / 1000 / (unsigned)n;
+    usleep((useconds_t)(zt_hash((uint64_t)round) % (save_us + 1)));
+    return save_us;
 }
 
 START_TEST(killed_at_any_moment) {
-    uint64_t at = 0;
+    uint64_t at = 0, save_us = 10000;
     snprintf(path, sizeof path, "%s/ckpt", zt_state_dir());
-    for (int round = 0; round < 25 || (at <= 10 && round < 400); round++) { /* slow machines take more rounds */
+    for (int round = 0; round < 60; round++) {
         zf_state_report_t report = {.struct_size = sizeof report};
-        pid_t pid = fork();
-        int status;
+        int ends[2], status;
+        pid_t pid;
+        char byte;
+        ck_assert_int_eq(pipe(ends), 0);
+        pid = fork();
         if (pid == 0)
-            save_until_killed();
-        usleep(round == 0 ? 400000 : 15000 + (useconds_t)(zt_hash((uint64_t)round) % 120000));
+            save_until_killed(ends[1]);
+        close(ends[1]);
+        if (round > 0 && round % 5 == 0) /* while it loads, too */
+            usleep((useconds_t)(zt_hash((uint64_t)round) % save_us));
+        else {
+            ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+            save_us = wait_for_saves(ends[0], round == 0 ? 2 : round % 3, round, save_us);
+        }
         kill(pid, SIGKILL);
+        close(ends[0]);
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
         ck_assert_msg(WIFSIGNALED(status), "the saving process ended with %d", WEXITSTATUS(status));
         zt_state_open_copy(&copy, config, 1);
