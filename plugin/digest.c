@@ -23,8 +23,8 @@ enum {
 };
 
 #define MULTIPLIER 0xC2B2AE3D27D4EB4Fu
-_Static_assert(MULTIPLIER % 3 && MULTIPLIER % 5 && MULTIPLIER % 17 && MULTIPLIER % 257 && MULTIPLIER % 641 &&
-                   MULTIPLIER % 65537 && MULTIPLIER % 6700417,
+_Static_assert(MULTIPLIER % 3 != 0 && MULTIPLIER % 5 != 0 && MULTIPLIER % 17 != 0 && MULTIPLIER % 257 != 0 &&
+                   MULTIPLIER % 641 != 0 && MULTIPLIER % 65537 != 0 && MULTIPLIER % 6700417 != 0,
                "the prime factors of 2^64 - 1");
 
 static const uint64_t start[N_LANES] = {0x243F6A8885A308D3u, 0x13198A2E03707344u, 0xA4093822299F31D0u,
