@@ -72,11 +72,6 @@ def _burst_gap():
     return BURST_GAPS * statistics.median(b - a for a, b in zip(times, times[1:]))
 
 
-def _version(grad):
-    """Inference tensors have none: NaN, so that they are never taken as unchanged."""
-    return math.nan if grad.is_inference() else grad._version
-
-
 def _words(array):
     return memoryview(array).cast("B").cast("Q")
 
@@ -240,7 +235,7 @@ class GradientFeed:
         self._pending_nbytes += self.nbytes[i]
         self.held[i] = grad
         self.held_storage[i] = grad.untyped_storage()
-        self.version[i] = _version(grad)
+        self.version[i] = math.nan if grad.is_inference() else grad._version  # NaN is never taken as unchanged
         self.address[i] = address
         self.fired_at[i] = self.fired[i]
 
@@ -271,11 +266,12 @@ class GradientFeed:
         address = grad.data_ptr()
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
-        self.digest_at[i] = flat_address(grad)
         if grad.is_contiguous():
+            self.digest_at[i] = address if address % 8 == 0 else 0
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:
+            self.digest_at[i] = flat_address(grad)
             self._strides[i][:] = grad.stride()
             words[at + _STRIDES] = C.addressof(self._strides[i])
             reach = 1 + sum((n - 1) * s for n, s in zip(grad.shape, grad.stride()))
@@ -347,7 +343,8 @@ class GradientFeed:
                 todo.append(i)
                 continue
             n_early += 1
-            if grad is before and _version(grad) == version[i] and grad.data_ptr() == address[i]:
+            if (grad is before and not grad.is_inference() and grad._version == version[i]
+                    and grad.data_ptr() == address[i]):
                 if i not in pending:  # else it has not been read yet
                     same.append(i)
                 continue
