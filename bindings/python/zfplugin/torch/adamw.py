@@ -15,12 +15,12 @@ _MEMBERS = {"step", "exp_avg", "exp_avg_sq"}
 
 
 def is_one(saved):
-    """Whether a state_dict()'s "state" is AdamW's."""
-    return bool(saved) and all(isinstance(entry, dict) and set(entry) == _MEMBERS for entry in saved.values())
+    """Whether a state_dict()'s "state", which is not empty, is AdamW's."""
+    return all(isinstance(entry, dict) and set(entry) == _MEMBERS for entry in saved.values())
 
 
 def entries(saved, names):
-    """{name: AdamW's entry} of a state dict whose parameters stand in the order of names; raises for what does not fit."""
+    """{name: AdamW's entry} of a state dict whose parameters stand in the order of names."""
     order = [number for group in saved["param_groups"] for number in group["params"]]
     return {name: saved["state"][number] for number, name in zip(order, names) if number in saved["state"]}
 

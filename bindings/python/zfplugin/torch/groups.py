@@ -65,6 +65,11 @@ def members(groups):
     return [list(group["params"]) for group in groups]
 
 
+def ids(groups):
+    """id() of every parameter in the groups."""
+    return {id(p) for group in groups for p in group["params"]}
+
+
 def hold(groups, before):
     """Whether the groups hold what members() gave before: the same parameters in the same places."""
     return len(groups) == len(before) and all(

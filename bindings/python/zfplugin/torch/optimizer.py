@@ -397,7 +397,7 @@ class ZenFlow(torch.optim.Optimizer):
         table, known = self._table, self._model_names
         now = dict(model.named_parameters(remove_duplicate=False))
         held = {id(p) for p in now.values()}
-        grouped = {id(p) for group in self.param_groups for p in group["params"]}
+        grouped = hyper_groups.ids(self.param_groups)
         lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) in grouped and id(p) not in held]
         if lost:
             self._quiet_ids = None
@@ -416,7 +416,7 @@ class ZenFlow(torch.optim.Optimizer):
         table = self._table
         replaced = self._find_replaced(is_step)
         is_regrouped = not hyper_groups.hold(self.param_groups, self._members)
-        held = {id(p) for group in self.param_groups for p in group["params"]} if is_regrouped else None
+        held = hyper_groups.ids(self.param_groups) if is_regrouped else None
         changed, moved = table.find_changed(held)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
         values, fresh = None, []
