@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Language, warnings and sanitizers of every target. Nothing here names an instruction set: one library runs on every CPU
 # of its architecture, and folders that need more flags (kernels/) say so themselves.
 

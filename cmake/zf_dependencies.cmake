@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Packages, all found by pkg-config, none copied into the tree. Targets:
 #   PkgConfig::INIH      configuration             PkgConfig::JANSSON  index of checkpoints
 #                        (these two are all that the product itself needs)

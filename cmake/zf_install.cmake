@@ -1,7 +1,10 @@
-# Installation: the plugin, its headers, the loader, a pkg-config file and the CMake package "zfplugin":
+# SPDX-License-Identifier: Apache-2.0
+# Installation: the plugin, its headers, the loader, documents and examples, a pkg-config file and the CMake package
+# "zfplugin":
 #   find_package(zfplugin)
 #   target_link_libraries(trainer PRIVATE zfplugin::loader)   # zf_loader.h, zf/*.h, libzf_loader.a
 # zfplugin::zfplugin is the module itself: for $<TARGET_FILE:zfplugin::zfplugin>, to be opened and not linked.
+# Documents and examples lie under CMAKE_INSTALL_DOCDIR as they lie in the source, so that the links between them hold.
 
 include(CMakePackageConfigHelpers)
 
@@ -12,10 +15,18 @@ if(TARGET zfplugin)
     install(TARGETS zfplugin EXPORT zfplugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 if(TARGET zf_loader)
-    install(FILES bindings/c/zf_loader.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(FILES bindings/c/zf_loader.h bindings/c/zf_trainer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     install(TARGETS zf_loader EXPORT zfplugin ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
     set_target_properties(zf_loader PROPERTIES EXPORT_NAME loader)
 endif()
+
+# Documents keep their places, so that links from one to another work.
+foreach(zf_folder IN ITEMS . abi plugin bindings/c)
+    file(GLOB zf_pages "${PROJECT_SOURCE_DIR}/${zf_folder}/*.md")
+    install(FILES ${zf_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${zf_folder})
+endforeach()
+install(DIRECTORY bindings/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/bindings
+        FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.ini")
 
 set(zf_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/zfplugin)
 install(EXPORT zfplugin NAMESPACE zfplugin:: FILE zfpluginTargets.cmake DESTINATION ${zf_package_dir})
@@ -36,3 +47,10 @@ else()
 endif()
 configure_file(cmake/zfplugin.pc.in "${PROJECT_BINARY_DIR}/zfplugin.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/zfplugin.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES abi/README.md abi/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/abi)
+install(FILES plugin/README.md plugin/SCHEDULE.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/plugin)
+install(FILES kernels/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/kernels)
+install(DIRECTORY bindings/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/bindings
+        FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "*.ini")

@@ -1,16 +1,24 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # deps.sh - installs what building and testing libzfplugin needs on Debian and Ubuntu, and only what is missing.
 #
 #   sh conformance/deps.sh            check, and install with apt-get (as root, or through sudo)
-#   sh conformance/deps.sh --check    check only
+#   sh conformance/deps.sh --tests    also what only tests/run.sh uses
+#   sh conformance/deps.sh --check    check only; may follow --tests
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
 # that is required is there; 1 something required is missing, with the packages and the command to install them. oneDNN,
-# clang and python3 are wanted but not required: what needs them is left out.
+# clang, clang-tidy, python3 and its matplotlib (plots and the page of results) are wanted but not required: what needs them is
+# left out.
 set -u
 
 missing_required=
 missing_wanted=
+for_tests=0
+[ "${1:-}" != --tests ] || {
+    for_tests=1
+    shift
+}
 
 has_command() { command -v "$1" >/dev/null 2>&1; }
 has_module() { has_command pkg-config && pkg-config --exists "$1" 2>/dev/null; }
@@ -32,7 +40,14 @@ check() {
     [ -n "$(printf '#include <oneapi/dnnl/dnnl.h>\n' | cc -E -P - 2>/dev/null)" ] || missing_wanted="$missing_wanted libdnnl-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     has_command python3 || missing_wanted="$missing_wanted python3"
+    "${ZF_PYTHON:-python3}" -c 'import matplotlib' 2>/dev/null || missing_wanted="$missing_wanted python3-matplotlib"
+    [ "$for_tests" -eq 0 ] || check_tests
+}
+
+# check_tests: a tool of LLVM may be there under a name with its version only.
+check_tests() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
+    has_command clang-tidy || has_command clang-tidy-14 || missing_wanted="$missing_wanted clang-tidy"
 }
 
 # as_root COMMAND...
@@ -54,20 +69,20 @@ check
     exit
 }
 
-packages="$missing_required$missing_wanted"
 if has_command apt-get; then
-    echo "deps: installing$packages (apt-get)"
+    echo "deps: installing$missing_required$missing_wanted (apt-get)"
     log=$(mktemp) || exit 1
     trap 'rm -f "$log"' EXIT
     # The lists may be absent (fresh image) or partly out of reach; the installation decides.
     as_root apt-get -q update >"$log" 2>&1 || true
-    # shellcheck disable=SC2086 # a list of packages
-    if as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends $packages >>"$log" 2>&1; then
-        echo "deps: installed"
-    else
-        tail -n 15 "$log"
-    fi
+    # What is only wanted comes last and by itself, so that it can keep nothing else from being installed.
+    for packages in "$missing_required" $missing_wanted; do
+        # shellcheck disable=SC2086 # a list of packages
+        [ -z "$packages" ] || as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends \
+            $packages >>"$log" 2>&1 || tail -n 15 "$log"
+    done
     check
+    [ -n "$missing_required$missing_wanted" ] || echo "deps: installed"
 fi
 
 if [ -n "$missing_wanted" ]; then

@@ -1,35 +1,43 @@
-# Planted faults: faults/NAME.so is the plugin built apart from the same sources with one -DZFI_FAULT_NAME. The suite must
-# fail on every one (tests/conformance/faults.sh). No fault code is in the shipped library. Target zf_faults builds all.
-set(zf_fault_names
-    RESET_MOMENTS_AT_RESELECT LEAVING_KEEPS_STALE ENTERING_MISSES_REPLAY HOLE_COUNTED_IN_N SLOTS_SWAPPED
-    LAST_LR_FOR_ALL SKIPPED_REPLAYED WRONG_BIAS_CORRECTION DRAIN_FLUSHES PUBLISH_LOST_ON_DRAIN DEFERRED_DROPPED
-    STALE_BY_TEN DEVICE_MOMENTS_UNROUNDED FLUSH_PREDICTS KEPT_SET_COUNTS_ON PUBLISH_LOST_ON_SAVE
-    SUMS_NOT_RESTARTED)
+# SPDX-License-Identifier: Apache-2.0
+# Planted faults: faults/NAME.so is the plugin with one small wrong change, which the suite must catch
+# (tests/conformance/faults.sh). The change is conformance/faults/NAME.patch, for one source file. It is applied to a copy when
+# the faulty plugin is built, so no fault is in the engine's own lines, and a patch that no longer applies fails the build:
+# then make the change again in a copy of the file and write the patch anew with `diff -u`. Target zf_faults builds all.
+find_program(ZF_PATCH patch)
 
-# Only sources that hold a fault are compiled again; the rest comes from the library of the shipped one.
+# zf_add_fault(NAME): only the changed source is compiled again, the rest comes from the libraries of the shipped plugin.
+function(zf_add_fault name)
+    set(patch "${CMAKE_CURRENT_SOURCE_DIR}/faults/${name}.patch")
+    file(STRINGS "${patch}" target_line REGEX "^--- a/" LIMIT_COUNT 1)
+    string(REGEX REPLACE "^--- a/([^ \t]+).*" "\\1" source "${target_line}")
+    set(copy "${PROJECT_BINARY_DIR}/faults/${name}/${source}")
+    get_filename_component(copy_dir "${copy}" DIRECTORY)
+    file(MAKE_DIRECTORY "${copy_dir}")
+    add_custom_command(OUTPUT "${copy}" DEPENDS "${PROJECT_SOURCE_DIR}/${source}" "${patch}"
+                       COMMAND ${ZF_PATCH} --silent --fuzz=2 --output=${copy} ${PROJECT_SOURCE_DIR}/${source} ${patch}
+                       COMMENT "Planting ${name}" VERBATIM)
+    set(target "zf_fault_${name}")
+    add_library(${target} SHARED "${copy}")
+    get_filename_component(source_dir "${PROJECT_SOURCE_DIR}/${source}" DIRECTORY)
+    target_include_directories(${target} BEFORE PRIVATE "${source_dir}")
+    zfplugin_settings(${target} PRIVATE) # plugin/CMakeLists.txt: compiled and linked as the shipped library
+    target_compile_options(${target} PRIVATE -fno-math-errno)
+    target_link_libraries(${target} PRIVATE zfplugin_objects)
+    zfplugin_link(${target})
+    target_link_options(${target} PRIVATE -Wl,-u,zf_plugin_negotiate) # pulls the rest out of the library
+    set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME "${name}"
+                                               LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/faults")
+    set(zf_fault_targets ${zf_fault_targets} ${target} PARENT_SCOPE)
+endfunction()
+
 if(TARGET zfplugin AND NOT ZF_SANITIZE)
-    get_target_property(zf_fault_sources zfplugin_objects SOURCES)
-    get_target_property(zf_fault_dir zfplugin_objects SOURCE_DIR)
-    set(zf_fault_paths "")
-    foreach(source IN LISTS zf_fault_sources)
-        get_filename_component(source "${source}" ABSOLUTE BASE_DIR "${zf_fault_dir}")
-        file(STRINGS "${source}" zf_fault_lines REGEX "ZFI_FAULT_")
-        if(zf_fault_lines)
-            list(APPEND zf_fault_paths "${source}")
-        endif()
-    endforeach()
-    list(APPEND zf_fault_paths "${zf_fault_dir}/entry.c") # the symbol that pulls in the rest
-    foreach(name IN LISTS zf_fault_names)
-        string(TOLOWER "${name}" file)
-        set(target "zf_fault_${file}")
-        add_library(${target} SHARED ${zf_fault_paths})
-        zfplugin_settings(${target} PRIVATE) # plugin/CMakeLists.txt: compiled and linked as the shipped library
-        target_link_libraries(${target} PRIVATE zfplugin_objects)
-        zfplugin_link(${target})
-        target_compile_definitions(${target} PRIVATE ZFI_FAULT_${name})
-        set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME "${file}"
-                                                   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/faults")
-        list(APPEND zf_fault_targets ${target})
+    if(NOT ZF_PATCH)
+        message(FATAL_ERROR "patch is not installed (Debian package patch): planted faults cannot be built")
+    endif()
+    file(GLOB zf_fault_patches CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/faults/*.patch")
+    foreach(patch IN LISTS zf_fault_patches)
+        get_filename_component(name "${patch}" NAME_WE)
+        zf_add_fault(${name})
     endforeach()
     add_custom_target(zf_faults DEPENDS ${zf_fault_targets})
 endif()

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options, its
- * output and its files (cases/<area>_*.c; report/ makes one page of them), and returns the exit status:
+ * output and its files (cases/<area>_*.c; report_command.c has one page drawn of them), and returns the exit status:
  * 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "exact.h"
 #include "glue_area.h"
 #include "perf_area.h"
-#include "report/command.h"
+#include "report_command.h"
 #include "verdict_area.h"
 
 typedef struct area {

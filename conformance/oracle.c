@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.c - plugin/SCHEDULE.md, "Step t" and "Between steps", point by point. Read them side by side.
  *
  * Where the page leaves a choice, the reading taken stands at the place, marked "Reading:". Compiled with

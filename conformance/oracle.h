@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.h - plugin/SCHEDULE.md as a small program (oracle*.c): one thread, plain loops, nothing asynchronous.
  *
  * Model: a caller declares parameters with their visible values, then delivers gradients and steps, as a host does
@@ -56,6 +57,7 @@ typedef struct zo_config {
     double auto_ratio;
     int is_moments;          /* deferred = moments */
     int is_summed_on_device; /* ... accumulate_on = device, else host */
+    uint64_t block_elems;    /* tests: elements that a block may always have; 0 = the 65,536 of the page */
 } zo_config_t;
 
 typedef struct zo_decl {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_adamw.c - plain AdamW (or another rule), per parameter and whole: what laws 1 and 6 compare with. No schedule.
  */
 #include "oracle_state.h"

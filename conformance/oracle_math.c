@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_math.c - the arithmetic of the oracle: conversions, the update rule, and the sums that decide in their stated
  * order (kernels/kernels.h). Written from that page alone. */
 #include "oracle_state.h"
@@ -73,16 +74,23 @@ void zo_narrow(void *dst, zo_dtype_t dtype, uint64_t i, float x) {
 
 /* ---- "Update rules" ---------------------------------------------------------------------------------------------- */
 
-/* b^n by repeated squaring, low bit first. */
-static double zo_power(double b, uint32_t n) {
-    double result = 1.0;
+/* b^(2^k), by k squarings. */
+static double squared(double b, unsigned k) {
+    double half = k == 0 ? b : squared(b, k - 1);
 
-    for (; n; n >>= 1) {
-        if (n & 1u)
-            result *= b;
-        b *= b;
-    }
-    return result;
+    return k == 0 ? b : half * half;
+}
+
+/* The power of n without its highest bit, times the power of that bit alone. The factors therefore meet from the lowest
+ * bit upwards, by recursion from the highest: this shares no line with the engine's loop over the low bits. */
+double zo_power(double b, uint32_t n) {
+    unsigned k = 0;
+
+    if (n == 0)
+        return 1.0;
+    while (n >> k > 1)
+        k++;
+    return zo_power(b, n - (1u << k)) * squared(b, k);
 }
 
 static int has_bias_correction(zo_rule_t rule) { return rule == ZO_ADAMW || rule == ZO_ADAM; }

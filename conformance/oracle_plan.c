@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_plan.c - SCHEDULE.md, "Parameters, matrices, channels, cohorts" and "Start": what exists before the first
  * step. */
 #include "oracle_state.h"
@@ -78,15 +79,20 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     x->slots = zo_zeros(o->config.update_interval, sizeof *x->slots);
 }
 
+/* Row blocks of a matrix; most is L. */
+static uint64_t n_blocks(uint64_t rows, uint64_t cols, uint64_t most) {
+    uint64_t rows_at_most = most / cols > 1 ? most / cols : 1;
+
+    return rows * cols > most ? (rows + rows_at_most - 1) / rows_at_most : 1;
+}
+
 static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
     const zo_decl_t *d = &o->params[id].decl;
     uint64_t batches = product(d->shape, 0, d->n_batch_axes);
     uint64_t rows = rows_of(d), cols = o->params[id].n_elems / (batches * rows);
-    uint64_t load = rows * cols * zo_dtype_nbytes(d->dtype) * o->n_cohorts;
-    uint64_t nb = load > total ? (load + total - 1) / total : 1;
+    uint64_t least = o->config.block_elems ? o->config.block_elems : 65536;
+    uint64_t nb = n_blocks(rows, cols, total / 1024 > least ? total / 1024 : least);
 
-    if (nb > rows)
-        nb = rows;
     for (uint64_t b = 0; b < batches; b++)
         for (uint64_t i = 0; i < nb; i++) {
             uint64_t begin = i * rows / nb, end = (i + 1) * rows / nb;
@@ -95,41 +101,41 @@ static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
         }
 }
 
-static uint64_t matrix_nbytes(const zo_t *o, const zo_matrix_t *x) {
-    return x->rows * x->cols * zo_dtype_nbytes(o->params[x->param].decl.dtype);
+/* The end of the lot that begins with matrix `first`. */
+static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
+    const zo_decl_t *d = &o->params[o->matrices[first].param].decl;
+    uint64_t n = o->matrices[first].rows * o->matrices[first].cols;
+    uint32_t end = first + 1;
+
+    for (; end < o->n_matrices; end++) {
+        const zo_matrix_t *x = &o->matrices[end];
+        const zo_decl_t *next = &o->params[x->param].decl;
+
+        n += x->rows * x->cols;
+        if (n > total / 1024 || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
+            break;
+    }
+    return end;
 }
 
-typedef struct zo_weight {
-    uint64_t nbytes;
-    uint32_t number;
-} zo_weight_t;
-
-/* Largest first, ties by number. */
-static int compare_weights(const void *left, const void *right) {
-    const zo_weight_t *a = left, *b = right;
-
-    if (a->nbytes != b->nbytes)
-        return a->nbytes > b->nbytes ? -1 : 1;
-    return a->number < b->number ? -1 : 1;
-}
-
-static void deal_cohorts(zo_t *o) {
+static void deal_cohorts(zo_t *o, uint64_t total) {
     uint64_t load[ZO_MAX_SLOTS] = {0};
-    zo_weight_t *order = zo_zeros(o->n_matrices, sizeof *order);
+    uint32_t end;
 
-    for (uint32_t i = 0; i < o->n_matrices; i++)
-        order[i] = (zo_weight_t){.nbytes = matrix_nbytes(o, &o->matrices[i]), .number = i};
-    qsort(order, o->n_matrices, sizeof *order, compare_weights);
-    for (uint32_t i = 0; i < o->n_matrices; i++) {
+    for (uint32_t first = 0; first < o->n_matrices; first = end) {
         uint32_t least = 0;
 
         for (uint32_t j = 1; j < o->n_cohorts; j++)
             if (load[j] < load[least])
                 least = j;
-        o->matrices[order[i].number].cohort = least;
-        load[least] += order[i].nbytes;
+        end = lot_end(o, first, total);
+        for (uint32_t i = first; i < end; i++) {
+            zo_matrix_t *x = &o->matrices[i];
+
+            x->cohort = least;
+            load[least] += x->rows * x->cols * zo_dtype_nbytes(o->params[x->param].decl.dtype);
+        }
     }
-    free(order);
 }
 
 /* ---- "Start" ----------------------------------------------------------------------------------------------------- */
@@ -165,12 +171,12 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
     for (uint32_t id = 0; id < n_decls; id++) {
         zo_start_param(&o->params[id], &decls[id]);
         if (o->params[id].is_trainable)
-            total += o->params[id].n_elems * zo_dtype_nbytes(decls[id].dtype);
+            total += o->params[id].n_elems;
     }
     for (uint32_t id = 0; id < n_decls; id++)
         if (o->params[id].is_trainable)
             cut_param(o, id, total);
-    deal_cohorts(o);
+    deal_cohorts(o, total);
     return o;
 }
 

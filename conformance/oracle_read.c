@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_read.c - what can be read out of the oracle: state per element, the plan, the invariant of the device copy. */
 #include "oracle_state.h"
 

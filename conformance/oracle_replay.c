@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_replay.c - SCHEDULE.md, "Replay of a matrix", "Prediction" and "Moments": the open slots taken into the state,
  * or into a copy of it, and what is then published. */
 #include "oracle_state.h"

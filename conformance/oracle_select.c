@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_select.c - SCHEDULE.md, "Step t", 8, and "When windows close": when a cohort chooses its channels anew, how
  * many, and which. */
 #include "oracle_state.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_state.h - inside the oracle: its state, and what its files share. Nothing else includes this. */
 #ifndef ZF_CONFORMANCE_ORACLE_STATE_H
 #define ZF_CONFORMANCE_ORACLE_STATE_H
@@ -57,6 +58,8 @@ typedef struct zo_scalars {
 } zo_scalars_t;
 
 /* oracle_math.c */
+/* b^n in double: 1 times the powers b^(2^k) of the bits of n, lowest bit first. */
+double zo_power(double b, uint32_t n);
 /* n = applied updates, this one included. */
 zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n);
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle_windows.c - SCHEDULE.md, "When windows close". */
 #include "oracle_state.h"
 

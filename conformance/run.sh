@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run.sh - the conformance suite in one command. From any directory: sh conformance/run.sh [options]
 #
 #   --data DIR   official GLUE files (DIR/SST-2/train.tsv ... and vocab.txt); without: a generated corpus, said so
@@ -6,12 +7,13 @@
 #   --seeds N    seeds of each optimizer
 #   --report FILE.html   one page of all areas with plots: abi, exact, glue and perf (zf-conform --report)
 #   --build-only stop after 2.
-#   others       are passed on to zf-conform glue (zf-conform glue --help)
+#   others       are passed on to zf-conform glue (zf-conform glue --help), but for --plugin and --out
 #
 # 1. conformance/deps.sh installs what is missing.   2. build/release is built, only what is needed.
-# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict.
-# Finished training runs are kept in build/glue and not repeated. Exit status: that of glue (0 conforms, 1 does not, 2 could
-# not run, 3 inconclusive); 1 if abi or exact fails.
+# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict.   5. the plot build/glue/glue.svg.
+# Finished training runs are kept in build/glue and not repeated. Plots and page are drawn by python3 (or ZF_PYTHON) with
+# matplotlib; without it tables and JSON stand and the last lines say what is missing. Exit status: that of glue (0
+# conforms, 1 does not, 2 could not run, 3 inconclusive); 1 if abi or exact fails; drawing has no part in it.
 set -u
 
 caller=$(pwd)
@@ -49,6 +51,10 @@ while [ "$n" -gt 0 ]; do
         n=$((n - 1))
         set -- "$@" "$value"
         [ "$arg" != --report ] || report=$value
+        ;;
+    --plugin | --out)
+        echo "run.sh: $arg is set by this script (build/release and build/glue); zf-conform glue takes another one" >&2
+        exit 2
         ;;
     esac
 done
@@ -115,5 +121,8 @@ preface exact "$conform" exact --plugin "$plugin" --cases 200
 echo "== glue"
 "$conform" glue --plugin "$plugin" --out build/glue "$@"
 rc=$?
+[ "$rc" -eq 2 ] || PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} \
+    "${ZF_PYTHON:-python3}" -m zfplugin.report build/glue/glue.json --plots build/glue --only loss ||
+    echo "run.sh: no plot was drawn; the figures above and build/glue/glue.json stand without it"
 [ "$rc" -ne 0 ] || exit "$status"
 exit "$rc"

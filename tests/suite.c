@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/suite.c - one Check suite from a list of tests (contract in suite.h). */
 #include "suite.h"
 

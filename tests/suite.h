@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/suite.h - the main() of a test program: one Check suite from a list of tests. */
 #ifndef ZT_SUITE_H
 #define ZT_SUITE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf_loader.c - see zf_loader.h.
  *
  * Order of the checks in zf_loader_open(), each with a sentence of its own, since the dynamic linker's words for the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf_loader.h - opens a libzfplugin in a C host: C99, libc and libdl only, no link to the plugin.
  *
  * Model: zf_loader_open() finds the file, opens it, makes sure that the entry really is that file's own, negotiates the
@@ -13,9 +14,10 @@
  *     ... zf->create(), bind_params(), and per step grads_ready(), step(), param_fetch() ...
  *     zf_loader_close(loader);
  *
- * bindings/examples/train_arrays.c is a whole trainer. Statuses are those of zf/types.h and the two below. Every
- * zf_error_t * may be NULL; otherwise its struct_size is set by the caller and the rest is written on failure only.
- * The loader keeps no global state, starts no thread and prints nothing but through zf_host_stderr().
+ * zf_trainer.h needs fewer lines for a trainer of float arrays; bindings/examples/train_arrays.c does without. Statuses
+ * are those of zf/types.h and the two below. Every zf_error_t * may be NULL; otherwise its struct_size is set by the
+ * caller and the rest is written on failure only. The loader keeps no global state, starts no thread and prints nothing
+ * but through zf_host_stderr().
  */
 #ifndef ZF_LOADER_H
 #define ZF_LOADER_H
@@ -77,7 +79,7 @@ zf_dtype_t zf_dtype_float16(void);
 void zf_stream_host_thread(zf_stream_t *out_stream);
 
 /* A host table without extensions that writes messages up to max_level (ZF_LOG_WARN ...) to stderr, one line each.
- * name and version are borrowed; the table must outlive every instance created with it. */
+ * name and version are borrowed until create() has copied them. */
 void zf_host_stderr(const char *name, const char *version, int32_t max_level, zf_host_t *out_host);
 
 #ifdef __cplusplus

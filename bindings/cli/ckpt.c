@@ -1,22 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/ckpt.c - `zf ckpt inspect` and `verify`. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "zf/ext/state.h"
-
-static json_t *read_index(const char *dir) {
-    char path[4096];
-    json_error_t problem;
-    json_t *index;
-    snprintf(path, sizeof path, "%s/%s", dir, ZF_STATE_INDEX);
-    index = json_load_file(path, 0, &problem);
-    if (!index)
-        fprintf(stderr, "zf: %s: %s\n", path, problem.text);
-    return index;
-}
 
 static void print_shape(const json_t *shape) {
     printf("[");
@@ -31,15 +20,26 @@ static const char *text(const json_t *from, const char *name) {
     return value ? value : "?";
 }
 
+static void print_text(const json_t *from, const char *name) { zf_cli_print(stdout, text(from, name)); }
+
 static void print_params(const json_t *params) {
     for (size_t i = 0; i < json_array_size(params); i++) {
         const json_t *param = json_array_get(params, i);
         json_t *tensors = json_object_get(param, "tensors"), *tensor;
         const char *name;
-        printf("  %s ", text(param, "name"));
+        printf("  ");
+        print_text(param, "name");
+        printf(" ");
         print_shape(json_object_get(param, "shape"));
-        printf(" %s, gradient %s:", text(param, "dtype"), text(param, "grad_dtype"));
-        json_object_foreach(tensors, name, tensor) printf(" %s", name);
+        printf(" ");
+        print_text(param, "dtype");
+        printf(", gradient ");
+        print_text(param, "grad_dtype");
+        printf(":");
+        json_object_foreach(tensors, name, tensor) {
+            printf(" ");
+            zf_cli_print(stdout, name);
+        }
         printf("\n");
     }
 }
@@ -50,7 +50,10 @@ static void print_map(json_t *from, const char *what) {
     printf("%s:", what);
     json_object_foreach(from, name, value) {
         char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        printf(" %s=%s", name, json_is_string(value) ? json_string_value(value) : shown ? shown : "?");
+        printf(" ");
+        zf_cli_print(stdout, name);
+        printf("=");
+        zf_cli_print(stdout, json_is_string(value) ? json_string_value(value) : shown ? shown : "?");
         free(shown);
     }
     printf("\n");
@@ -62,7 +65,7 @@ int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
     (void)cli;
     if (argc != 1)
         return 2;
-    index = read_index(argv[0]);
+    index = zf_cli_read_index(argv[0]);
     if (!index)
         return 1;
     if (strcmp(text(index, "format"), "zf.state") != 0) {
@@ -70,16 +73,25 @@ int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
         json_decref(index);
         return 1;
     }
-    printf("%s checkpoint, version %" JSON_INTEGER_FORMAT ", written by %s\n", text(index, "kind"),
-           json_integer_value(json_object_get(index, "version")), text(index, "plugin"));
+    print_text(index, "kind");
+    printf(" checkpoint, version %" JSON_INTEGER_FORMAT ", written by ",
+           json_integer_value(json_object_get(index, "version")));
+    print_text(index, "plugin");
+    printf("\n");
     print_map(json_object_get(index, "clocks"), "clocks");
     print_map(json_object_get(index, "config"), "configuration");
-    if (*text(index, "note"))
-        printf("note: %s\n", text(index, "note"));
+    if (*text(index, "note")) {
+        printf("note: ");
+        print_text(index, "note");
+        printf("\n");
+    }
     files = json_object_get(index, "files");
-    for (size_t i = 0; i < json_array_size(files); i++)
-        printf("file: %s, %" JSON_INTEGER_FORMAT " bytes\n", text(json_array_get(files, i), "name"),
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        printf("file: ");
+        print_text(json_array_get(files, i), "name");
+        printf(", %" JSON_INTEGER_FORMAT " bytes\n",
                json_integer_value(json_object_get(json_array_get(files, i), "nbytes")));
+    }
     printf("%zu parameters:\n", json_array_size(json_object_get(index, "params")));
     print_params(json_object_get(index, "params"));
     json_decref(index);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/cli.h - `zf`, the command line: one table of commands, one file per group of them.
  *
  * A command gets the words behind its name. Exit status: 0 done, 1 it failed (the message says what to do), 2 it was
@@ -5,6 +6,9 @@
  * zf_loader, as any host opens it. */
 #ifndef ZF_CLI_H
 #define ZF_CLI_H
+
+#include <jansson.h>
+#include <stdio.h>
 
 #include "zf_loader.h"
 
@@ -17,6 +21,11 @@ typedef struct zf_cli {
 const void *zf_cli_extension(zf_cli_t *cli, const char *id);
 /* Prints an error of the plugin; returns 1. */
 int zf_cli_fail(const zf_error_t *err);
+/* Prints text that came from a file: control characters, and what else a terminal would obey, as \\xNN (text.c). */
+void zf_cli_print(FILE *to, const char *text);
+/* The index of a checkpoint, unchecked but for being JSON; NULL after a message (index.c). A file that is no plain file
+ * is refused, and nothing waits for one. */
+json_t *zf_cli_read_index(const char *dir);
 
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */

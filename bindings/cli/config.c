@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/config.c - `zf config`: the keys as an INI file with comments, or the check of a file. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/consolidate.c - `zf ckpt consolidate`: the weights that FLUSH would leave, as one safetensors file.
  *
  * Memory: one parameter. The plugin replays what is open (zf.state/1, weights). The file appears under its name when it
- * is whole. */
-#include <jansson.h>
+ * is whole; until then it has a name of its own beside it, which nobody could have prepared. A checkpoint that a
+ * trainer replaces meanwhile is noticed by its index: weights of two steps are never mixed. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -32,16 +35,17 @@ static int write_header(const job_t *job) {
     uint64_t at = 0, n;
     unsigned char length[8];
     char *text;
-    int is_written;
+    int is_written, is_whole = 1;
     for (size_t i = 0; i < json_array_size(job->params); i++) {
         const json_t *param = json_array_get(job->params, i);
         uint64_t end = at + 4 * n_elems(param);
-        json_object_set_new(header, json_string_value(json_object_get(param, "name")),
-                            json_pack("{s:s, s:O, s:[I,I]}", "dtype", "F32", "shape", json_object_get(param, "shape"),
-                                      "data_offsets", (json_int_t)at, (json_int_t)end));
+        is_whole &= !json_object_set_new(header, json_string_value(json_object_get(param, "name")),
+                                         json_pack("{s:s, s:O, s:[I,I]}", "dtype", "F32", "shape",
+                                                   json_object_get(param, "shape"), "data_offsets", (json_int_t)at,
+                                                   (json_int_t)end));
         at = end;
     }
-    text = json_dumps(header, JSON_COMPACT);
+    text = is_whole ? json_dumps(header, JSON_COMPACT) : NULL;
     json_decref(header);
     if (!text)
         return -1;
@@ -90,41 +94,78 @@ static int write_all(const job_t *job) {
     return 0;
 }
 
+/* A file that did not exist, with the mode that fopen would give it. */
+static FILE *open_new(char *path) {
+    mode_t mask = umask(0);
+    int fd = mkstemp(path);
+    FILE *out = NULL;
+    umask(mask);
+    if (fd >= 0 && fchmod(fd, 0666 & ~mask) == 0)
+        out = fdopen(fd, "wb");
+    if (!out && fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    return out;
+}
+
+/* Whether the checkpoint is still the one whose index was read first. */
+static int is_same(const job_t *job, json_t *index) {
+    json_t *now = zf_cli_read_index(job->dir);
+    int same = now && json_equal(index, now);
+    json_decref(now);
+    if (!same)
+        fprintf(stderr, "zf: %s was replaced while it was read: run it again\n", job->dir);
+    return same;
+}
+
+static int write_file(job_t *job, json_t *index, const char *name) {
+    size_t n = strlen(name) + sizeof ".XXXXXX";
+    char *tmp = malloc(n);
+    int is_bad;
+    if (!tmp) {
+        fprintf(stderr, "zf: no memory for a path\n");
+        return -1;
+    }
+    snprintf(tmp, n, "%s.XXXXXX", name);
+    job->out = open_new(tmp);
+    if (!job->out) {
+        perror(name);
+        free(tmp);
+        return -1;
+    }
+    is_bad = write_all(job) || !is_same(job, index);
+    if (fclose(job->out) != 0 || (!is_bad && rename(tmp, name) != 0)) {
+        perror(name);
+        is_bad = 1;
+    }
+    if (is_bad)
+        unlink(tmp);
+    free(tmp);
+    return is_bad ? -1 : 0;
+}
+
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_state_args_t args = {.struct_size = sizeof args};
     job_t job = {0};
-    char path[4096], tmp[4112];
-    json_error_t problem;
     json_t *index;
-    int status = 1;
+    int status;
     if (argc != 2)
         return 2;
     args.path = job.dir = argv[0];
     job.state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!job.state)
         return 1;
-    if (job.state->verify(&args, NULL, &err) < 0) /* also: what the index says may be trusted from here on */
-        return zf_cli_fail(&err);
-    snprintf(path, sizeof path, "%s/%s", argv[0], ZF_STATE_INDEX);
-    snprintf(tmp, sizeof tmp, "%.4090s.tmp", argv[1]);
-    index = json_load_file(path, 0, &problem);
-    job.params = json_object_get(index, "params");
-    job.out = index ? fopen(tmp, "wb") : NULL;
-    if (!job.out) {
-        perror(index ? tmp : path);
-        json_decref(index);
+    index = zf_cli_read_index(argv[0]);
+    if (!index)
         return 1;
-    }
-    if (write_all(&job) == 0)
-        status = 0;
-    if (fclose(job.out) != 0 || (status == 0 && rename(tmp, argv[1]) != 0)) {
-        perror(argv[1]);
-        status = 1;
-    }
-    if (status)
-        remove(tmp);
+    job.params = json_object_get(index, "params");
+    if (job.state->verify(&args, NULL, &err) < 0) /* also: what the index says may be trusted from here on */
+        status = zf_cli_fail(&err);
     else
+        status = write_file(&job, index, argv[1]) ? 1 : 0;
+    if (status == 0)
         printf("%s: %zu weights, float32\n", argv[1], json_array_size(job.params));
     json_decref(index);
     return status;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/main.c - the table of commands (contract in cli.h). */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,9 @@ static int usage(FILE *to) {
 }
 
 int zf_cli_fail(const zf_error_t *err) {
-    fprintf(stderr, "zf: %s\n", err->message);
+    fprintf(stderr, "zf: ");
+    zf_cli_print(stderr, err->message); /* it may name what a file holds */
+    fprintf(stderr, "\n");
     return 1;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mlp.c - see mlp.h. Forward and backward in plain loops, one sample at a time; nothing of the plugin here. */
 #include "mlp.h"
 
@@ -73,7 +74,7 @@ static void affine_backward(const float *w, const float *x, const float *dy, int
 }
 
 /* Loss of one sample; h [N_LAYERS + 1][WIDTH] are the activations, prob [N_CLASSES] the softmax. */
-static double forward(const model_t *model, const float *x, int label, float h[][WIDTH], float *prob) {
+static double forward_sample(const model_t *model, const float *x, int label, float h[][WIDTH], float *prob) {
     const float *p = model->params;
     const size_t *at = model->offset;
     affine(p + at[W_IN], p + at[B_IN], x, WIDTH, N_IN, h[0]);
@@ -93,35 +94,72 @@ static double forward(const model_t *model, const float *x, int label, float h[]
     return -log((double)prob[label]);
 }
 
-/* Adds this sample's share of the mean gradient of its batch. */
-static void backward(model_t *model, const float *x, int label, float h[][WIDTH], const float *prob) {
-    const float *p = model->params;
-    const size_t *at = model->offset;
-    float *g = model->grads, dh[WIDTH], dz[WIDTH], dlogits[N_CLASSES];
-    for (int c = 0; c < N_CLASSES; ++c)
-        dlogits[c] = (prob[c] - (c == label ? 1.0f : 0.0f)) / (float)BATCH;
-    affine_backward(p + at[W_OUT], h[N_LAYERS], dlogits, N_CLASSES, WIDTH, g + at[W_OUT], g + at[B_OUT], dh);
-    for (int l = N_LAYERS; l >= 0; --l) {
-        for (int i = 0; i < WIDTH; ++i)
-            dz[i] = dh[i] * (1.0f - h[l][i] * h[l][i]);
-        if (l == 0)
-            affine_backward(p + at[W_IN], x, dz, WIDTH, N_IN, g + at[W_IN], g + at[B_IN], NULL);
-        else
-            affine_backward(p + at[W_HIDDEN] + (l - 1) * WIDTH * WIDTH, h[l - 1], dz, WIDTH, WIDTH,
-                            g + at[W_HIDDEN] + (l - 1) * WIDTH * WIDTH, g + at[B_HIDDEN] + (l - 1) * WIDTH, dh);
+double forward(model_t *model, uint64_t *state) {
+    double loss = 0.0;
+    memset(model->grads, 0, model->offset[N_TENSORS] * sizeof(float));
+    for (int s = 0; s < BATCH; ++s) {
+        model->label[s] = draw_sample(state, model->x[s]);
+        loss += forward_sample(model, model->x[s], model->label[s], model->h[s], model->prob[s]);
     }
+    return loss / BATCH;
+}
+
+void backward_output(model_t *model) {
+    const size_t *at = model->offset;
+    float *g = model->grads, dlogits[N_CLASSES];
+    for (int s = 0; s < BATCH; ++s) {
+        for (int c = 0; c < N_CLASSES; ++c)
+            dlogits[c] = (model->prob[s][c] - (c == model->label[s] ? 1.0f : 0.0f)) / (float)BATCH;
+        affine_backward(model->params + at[W_OUT], model->h[s][N_LAYERS], dlogits, N_CLASSES, WIDTH, g + at[W_OUT],
+                        g + at[B_OUT], model->dh[s]);
+    }
+}
+
+/* dz = gradient before the tanh of activations h, from that after it. */
+static void tanh_backward(const float *h, const float *dh, float *dz) {
+    for (int i = 0; i < WIDTH; ++i)
+        dz[i] = dh[i] * (1.0f - h[i] * h[i]);
+}
+
+void backward_layer(model_t *model, int l) {
+    size_t w = model->offset[W_HIDDEN] + (size_t)l * WIDTH * WIDTH, b = model->offset[B_HIDDEN] + (size_t)l * WIDTH;
+    float dz[WIDTH];
+    for (int s = 0; s < BATCH; ++s) {
+        tanh_backward(model->h[s][l + 1], model->dh[s], dz);
+        affine_backward(model->params + w, model->h[s][l], dz, WIDTH, WIDTH, model->grads + w, model->grads + b,
+                        model->dh[s]);
+    }
+}
+
+void backward_input(model_t *model) {
+    const size_t *at = model->offset;
+    float dz[WIDTH];
+    for (int s = 0; s < BATCH; ++s) {
+        tanh_backward(model->h[s][0], model->dh[s], dz);
+        affine_backward(model->params + at[W_IN], model->x[s], dz, WIDTH, N_IN, model->grads + at[W_IN],
+                        model->grads + at[B_IN], NULL);
+    }
+}
+
+double learning_rate(int step) {
+    double warm = step / 20.0, down = 1.0 - (double)step / N_STEPS;
+    return 4e-3 * (warm < down ? warm : down);
 }
 
 double run_samples(model_t *model, uint64_t *state, int n, int is_training) {
     float x[N_IN], h[N_LAYERS + 1][WIDTH], prob[N_CLASSES];
     double loss = 0.0;
-    if (is_training)
-        memset(model->grads, 0, model->offset[N_TENSORS] * sizeof(float));
+    if (is_training) {
+        loss = forward(model, state);
+        backward_output(model);
+        for (int l = N_LAYERS - 1; l >= 0; --l)
+            backward_layer(model, l);
+        backward_input(model);
+        return loss;
+    }
     for (int s = 0; s < n; ++s) {
         int label = draw_sample(state, x);
-        loss += forward(model, x, label, h, prob);
-        if (is_training)
-            backward(model, x, label, h, prob);
+        loss += forward_sample(model, x, label, h, prob);
     }
     return loss / n;
 }

@@ -1,4 +1,5 @@
-/* train_arrays.c - a small C trainer with libzfplugin as its optimizer: the example to copy.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_arrays.c - a small C trainer that calls the table of the ABI itself. (train_zf.c does it in a few lines.)
  *
  *     train_arrays [--check] [CONFIG.ini [PLUGIN.so]]         defaults: built-in configuration, ZFPLUGIN_PATH
  *
@@ -9,56 +10,22 @@
  * bits, whatever the configuration (deferred = replay). It also trains once with that AdamW alone and compares the
  * final losses.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adamw.h"
 #include "mlp.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
-enum { N_STEPS = 1000, N_TEST = 2000 };
 #define FENCE_TIMEOUT_NS UINT64_C(60000000000)
 
-typedef struct adamw { /* plain AdamW, for --check */
-    float *w, *m, *v;  /* [total] each */
-    unsigned n;        /* updates so far */
-} adamw_t;
-
-/* ---- plain AdamW, for --check ------------------------------------------------------------------------------------ */
-
-static double power(double b, unsigned n) {
-    double result = 1.0;
-    for (; n > 0; n >>= 1, b *= b)
-        result *= n & 1u ? b : 1.0;
-    return result;
-}
-
-/* One update in float32, scalars in double and rounded once: the plugin's arithmetic, operation by operation. */
-static void adamw_step(adamw_t *opt, const model_t *model, const float *grads, const zf_group_hyper_t *groups) {
-    ++opt->n;
-    for (int t = 0; t < N_TENSORS; ++t) {
-        const zf_group_hyper_t *h = &groups[specs[t].group];
-        float b1 = (float)h->beta1, c1 = (float)(1.0 - h->beta1), b2 = (float)h->beta2, c2 = (float)(1.0 - h->beta2);
-        float inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - power(h->beta2, opt->n))), eps = (float)h->eps;
-        float neg_step = (float)(-h->lr / (1.0 - power(h->beta1, opt->n)));
-        float decay = (float)(1.0 - h->lr * h->weight_decay);
-        for (size_t i = model->offset[t]; i < model->offset[t + 1]; ++i) {
-            float g = grads[i];
-            opt->m[i] = fmaf(b1, opt->m[i], c1 * g);
-            opt->v[i] = fmaf(b2, opt->v[i], (c2 * g) * g);
-            opt->w[i] = fmaf(neg_step, opt->m[i] / fmaf(sqrtf(opt->v[i]), inv_sqrt_bc2, eps), opt->w[i] * decay);
-        }
-    }
-}
-
-static void set_hyper(int step, zf_group_hyper_t groups[N_GROUPS]) { /* 20 steps up, then linearly down */
-    double warm = step / 20.0, down = 1.0 - (double)step / N_STEPS;
+static void set_hyper(int step, zf_group_hyper_t groups[N_GROUPS]) {
     for (int g = 0; g < N_GROUPS; ++g) {
         memset(&groups[g], 0, sizeof groups[g]);
         groups[g].struct_size = sizeof groups[g];
-        groups[g].lr = 4e-3 * (warm < down ? warm : down);
+        groups[g].lr = learning_rate(step);
         groups[g].beta1 = 0.9;
         groups[g].beta2 = 0.999;
         groups[g].eps = 1e-8;
@@ -177,14 +144,14 @@ static int train(model_t *model, session_t *s, adamw_t *plain, double *out_loss)
     zf_group_hyper_t groups[N_GROUPS];
     zf_step_report_t report;
     if (plain != NULL)
-        memcpy(plain->w, model->params, nbytes);
+        memcpy(plain->w, model->params, nbytes); /* a copy: plain->w is not the model's */
     for (int i = 1; i <= N_STEPS; ++i) {
         if (s != NULL && fetch(s))
             return 1;
         double loss = run_samples(model, &data, BATCH, 1);
         set_hyper(i, groups);
         if (plain != NULL)
-            adamw_step(plain, model, model->grads, groups);
+            adamw_step(plain, model, learning_rate(i));
         if (s != NULL && step(s, groups, &report))
             return 1;
         if (s == NULL)
@@ -205,7 +172,7 @@ static int check(model_t *model, const adamw_t *plain, double loss) {
     size_t n_elems = model->offset[N_TENSORS], n_differ = 0;
     for (size_t i = 0; i < n_elems; ++i)
         n_differ += memcmp(&model->params[i], &plain->w[i], sizeof(float)) != 0;
-    model_t alone = {{0}, NULL, NULL};
+    static model_t alone;
     init_model(&alone);
     adamw_t opt = {allocate(n_elems), allocate(n_elems), allocate(n_elems), 0};
     double alone_loss = 0.0;
@@ -220,7 +187,7 @@ int main(int argc, char **argv) {
     int is_check = argc > 1 && strcmp(argv[1], "--check") == 0;
     const char *config_path = argc > 1 + is_check ? argv[1 + is_check] : NULL;
     const char *plugin_path = argc > 2 + is_check ? argv[2 + is_check] : NULL;
-    model_t model = {{0}, NULL, NULL};
+    static model_t model;
     session_t session;
     memset(&session, 0, sizeof session);
     init_model(&model);

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # build_wheel.sh - one wheel with libzfplugin.so inside: zfplugin-VERSION-py3-none-linux_x86_64.whl
 #
 #   sh bindings/python/build_wheel.sh [DIRECTORY]      default: bindings/python/dist

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes zfplugin/_abi.py from abi/layout/v0.1.txt: constants, structs and function prototypes for ctypes.
 
     python3 generate_abi.py            write it
@@ -19,7 +20,8 @@ SCALARS = {
     "uint8_t": "C.c_uint8", "uint16_t": "C.c_uint16", "uint32_t": "C.c_uint32", "uint64_t": "C.c_uint64",
     "int32_t": "C.c_int32", "int64_t": "C.c_int64", "double": "C.c_double", "zf_status_t": "C.c_int32",
 }
-HEAD = '''"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.1.txt: change that, not this.
+HEAD = '''# SPDX-License-Identifier: Apache-2.0
+"""The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.1.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
 compares them with what ctypes made. Pointers are plain addresses (c_void_p), strings that the plugin returns c_char_p.
@@ -93,8 +95,8 @@ def parse(lines):
             yield tuple(struct)
             struct = None
         words = line.split()
-        if not words or words[0] in ("#", "symbol"):
-            continue
+        if not words or words[0] in ("#", "symbol", "header", "macro", "typedef", "opaque", "function"):
+            continue  # ctypes needs none of these: SCALARS says what is behind zf_status_t
         if words[0] in ("const", "string"):
             yield words[0], words[1], words[2]
         elif words[0] == "struct":

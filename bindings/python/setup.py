@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts libzfplugin.so into the package; everything else is in pyproject.toml.
 
 The library comes from $ZFPLUGIN_LIBRARY if that is set, else CMake builds it from this repository (a C compiler, CMake and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
  * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--only grads|replay|step|stall]

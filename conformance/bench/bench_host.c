@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_host.c - zf-bench-host: the host's replay against the limits of the machine, measured in the same run.
  *
  * usage: zf-bench-host [--json FILE] [--isa NAME] [--repeat N] [--elems MILLIONS] [--rule NAME] [--moments NAME]

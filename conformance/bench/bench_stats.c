@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_stats.c - zf-bench-stats: the pass over the gradient (sum of squares, non-finite count, channel sums) against
  * the read bandwidth of the machine, measured in the same run.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hooks.h - the sections of zf-bench-hooks: each prints one table and writes one JSON member. */
 #ifndef ZF_BENCH_HOOKS_H
 #define ZF_BENCH_HOOKS_H

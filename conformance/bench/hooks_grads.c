@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_grads.c - what grads_ready costs the calling thread per small tensor.
  *
  * A repetition visits every row once, so that a busy moment of the machine meets all of them: the host writes its

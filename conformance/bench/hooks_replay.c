@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_replay.c - replay of many small tensors against one large one.
  *
  * Two instances with the same number of elements; a repetition makes one window of each, in turn. After every step the

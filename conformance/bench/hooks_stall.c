@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_stall.c - what a training loop waits for the plugin: by the host's own clock, and as the plugin counts it.
  *
  * The host is synthetic: N_LAYERS layers of four matrices; forward takes a third of the compute time of a step,

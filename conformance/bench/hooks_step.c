@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_step.c - the step and param_fetch hooks on the calling thread against the number of tensors.
  *
  * A repetition visits every number of tensors once. The gradients of a step are handed over and taken before the clock

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # host.sh - builds (if needed) and runs the benchmarks of the host's side: kernels, and what hooks cost.
 #
 # usage: conformance/bench/host.sh [--json FILE] [--repeat N] [--isa NAME] [--full]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.optim.AdamW(fused=True) beside the plugin's replay, per window of S updates of the same number of parameters.
 
 usage: peer_adamw.py PATH_OF_zf-bench-host

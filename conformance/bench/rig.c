@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rig.c - see rig.h. */
 #define _GNU_SOURCE
 #include "rig.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rig.h - an instance of the plugin with n equal tensors, for benchmarks: everything through the ABI and zf_loader.
  *
  * A rig owns its parameters and gradients (one allocation each, tensors one after the other), the instance and, where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* samples.h - repetitions of one measurement, their quartiles, and the clocks they are taken with.
  *
  * Every figure of zf-bench-hooks is the median over all repetitions of one run; the quartiles beside it say how steady

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c - see streams.h. Compiled for several instruction sets in one file (target_clones): a benchmark may. */
 #include "streams.h"
 

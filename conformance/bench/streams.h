@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* streams.h - what the machine can do at best with the streams of a replay, for the limit column of the benchmarks. */
 #ifndef ZF_BENCH_STREAMS_H
 #define ZF_BENCH_STREAMS_H

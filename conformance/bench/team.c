@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.c - see team.h. The caller owns work and arg; the two barriers publish them to the threads and their results
  * back. */
 #define _GNU_SOURCE

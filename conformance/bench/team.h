@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.h - a team of threads, each pinned to one CPU of the process's affinity mask, that run the same function at the
  * same time and are timed from the common start to the last end. */
 #ifndef ZF_BENCH_TEAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_args.c - right arguments for every slot, and what a refusal must look like (abi_args.h). */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "abi_args.h"

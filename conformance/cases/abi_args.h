@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_args.h - one call of one slot with right arguments, to be spoilt in one place and then required to fail cleanly.
  */
 #ifndef ZFC_ABI_ARGS_H

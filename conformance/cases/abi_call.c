@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_call.c - slots through libffi (abi_call.h). */
 #define _POSIX_C_SOURCE 200809L /* strtok_r */
 #include "abi_call.h"

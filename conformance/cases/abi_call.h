@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_call.h - calling any slot of any table through libffi, from the one table of signatures. */
 #ifndef ZFC_ABI_CALL_H
 #define ZFC_ABI_CALL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_elf.c - proof 3 (abi_elf.h).
  *
  * Model: the file is mapped; the dynamic section gives names, flags and string table (addresses are turned into file

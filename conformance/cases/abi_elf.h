@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_elf.h - proof 3: what the dynamic linker sees of the file. Reads 64-bit ELF itself; runs no code of the plugin.
  */
 #ifndef ZFC_ABI_ELF_H

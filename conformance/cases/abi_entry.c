@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_entry.c - proof 5 at the entry: negotiation, the tables, describe(), and hosts that offer little. */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_golden.c - files of abi/ inside the program (abi_golden.h). ZFC_ABI_DIR is the folder abi/ at build time. */
 #include "abi_golden.h"
 
@@ -16,15 +17,3 @@ EMBED(zfc_embedded_exports, ZFC_ABI_DIR "/exports.txt")
 
 const char *abi_golden_layout(void) { return zfc_embedded_layout; }
 const char *abi_golden_exports(void) { return zfc_embedded_exports; }
-
-const char *const abi_header_files[] = {"zf/bootstrap.h",
-                                        "zf/types.h",
-                                        "zf/host.h",
-                                        "zf/plugin.h",
-                                        "zf/ext/config.h",
-                                        "zf/ext/cpu.h",
-                                        "zf/ext/state.h",
-                                        "zf/ext/stats.h",
-                                        "zf/ext/draft/digest.h",
-                                        "zf/ext/draft/inspect.h",
-                                        NULL};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_golden.h - files of abi/ that are built into the program, so that it needs nothing but the plugin. */
 #ifndef ZFC_ABI_GOLDEN_H
 #define ZFC_ABI_GOLDEN_H

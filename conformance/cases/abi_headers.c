@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_headers.c - proof 2 (abi_headers.h). One compiler run per mode: with -fsyntax-only each header is a translation
  * unit of its own, so a missing include in one of them is seen. */
 #define _GNU_SOURCE /* posix_spawnp, environ */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_headers.h - proof 2: every public header compiles by itself, in every language mode, with the compilers at hand.
  */
 #ifndef ZFC_ABI_HEADERS_H

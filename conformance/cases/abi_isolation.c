@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_isolation.c - proof 7: the plugin beside copies of itself, other instances, libraries of the same names and other
  * languages, and what it leaves of the process. */
 #define _GNU_SOURCE /* dl_iterate_phdr, RTLD_GLOBAL, memfd */

@@ -1,9 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_layout.c - proof 1 (abi_layout.h).
- *
- * Text form, one fact per line:   struct zf_fence_t output 32        then its members in order, indented:
- *                                   0 4 uint32_t struct_size         offset, size, type, name
- *                                 const ZF_OK 0                      string ZF_EXT_CPU zf.cpu/1
- * It is the layout of LP64 machines; the golden file is compared there only. */
+. The layout is of LP64 machines; the golden file is compared there only. */
 #define _GNU_SOURCE /* open_memstream */
 #include "abi_layout.h"
 
@@ -12,37 +9,8 @@
 
 #include "abi_golden.h"
 #include "abi_table.h"
+#include "abi_text.h"
 #include "zf/types.h"
-
-void abi_layout_dump(FILE *out) {
-    size_t n;
-    const abi_entry_t *entries = abi_table(&n);
-    fprintf(out, "# Layout of ABI %u.%u on LP64 machines. Written by `zf-conform abi --print-layout`.\n",
-            ZF_ABI_MAJOR(ZF_ABI_0_1), ZF_ABI_MINOR(ZF_ABI_0_1));
-    fprintf(out, "symbol %s int32_t (zf_bootstrap_t *)\n", ZF_PLUGIN_NEGOTIATE_SYMBOL);
-    for (size_t i = 0; i < n; i++) {
-        const abi_entry_t *e = &entries[i];
-        switch (e->kind) {
-        case ABI_CONST:
-            fprintf(out, "const %s %lld\n", e->name, (long long)e->number);
-            break;
-        case ABI_STRING:
-            fprintf(out, "string %s %s\n", e->name, e->text);
-            break;
-        case ABI_STRUCT:
-            fprintf(out, "struct %s %s %zu\n", e->owner, e->name, e->size);
-            break;
-        case ABI_MEMBER:
-            fprintf(out, "  %zu %zu %s %s\n", e->offset, e->size, e->type, e->name);
-            break;
-        case ABI_SLOT:
-            fprintf(out, "  %zu %zu %s (*%s)%s\n", e->offset, e->size, e->type, e->name, e->params);
-            break;
-        case ABI_END:
-            break;
-        }
-    }
-}
 
 /* ---- comparison -------------------------------------------------------------------------------------------------- */
 
@@ -165,46 +133,6 @@ static void check_struct(abi_report_t *report, const abi_entry_t *e) {
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_PASS, NULL);
 }
 
-static int is_in_table(abi_entry_kind_t kind, const char *name) {
-    size_t n;
-    const abi_entry_t *entries = abi_table(&n);
-    for (size_t i = 0; i < n; i++)
-        if (entries[i].kind == kind && strcmp(kind == ABI_STRUCT ? entries[i].owner : entries[i].name, name) == 0)
-            return 1;
-    return 0;
-}
-
-/* A line of a header that opens a struct or defines a constant names something that the table has. */
-static void check_header_line(abi_report_t *report, const char *file, const char *line) {
-    char name[128], value[128];
-    if (sscanf(line, "typedef struct %127[A-Za-z0-9_] %1[{]", name, value) == 2) {
-        strncat(name, "_t", sizeof name - strlen(name) - 1);
-        if (!is_in_table(ABI_STRUCT, name))
-            fail(report, "%s: %s is not in the table of signatures", file, name);
-    } else if (sscanf(line, "#define %127[A-Z0-9_a-z]%127s", name, value) == 2) {
-        if (!strchr(" \t", line[8 + strlen(name)]))
-            return; /* a macro with parameters */
-        if (!is_in_table(ABI_CONST, name) && !is_in_table(ABI_STRING, name))
-            fail(report, "%s: %s is not in the table of signatures", file, name);
-    }
-}
-
-static void check_headers_are_in_table(abi_report_t *report, const char *dir) {
-    for (size_t i = 0; abi_header_files[i]; i++) {
-        char path[1024], line[512];
-        FILE *f;
-        snprintf(path, sizeof path, "%s/%s", dir, abi_header_files[i]);
-        f = fopen(path, "r");
-        if (!f) {
-            abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, path);
-            continue;
-        }
-        while (fgets(line, sizeof line, f))
-            check_header_line(report, abi_header_files[i], line);
-        fclose(f);
-    }
-}
-
 void abi_layout_check(abi_report_t *report, const char *headers_dir) {
     char *now = NULL;
     size_t nbytes = 0, n;
@@ -224,6 +152,6 @@ void abi_layout_check(abi_report_t *report, const char *headers_dir) {
     else
         abi_report_add(report, ABI_RULE_LAYOUT, ABI_SKIP, "the golden layout is of 64-bit machines");
     if (headers_dir)
-        check_headers_are_in_table(report, headers_dir);
+        abi_text_check(report, headers_dir);
     free(now);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_layout.h - proof 1: the headers' layout as text, compared with a golden file (abi/layout/). */
 #ifndef ZFC_ABI_LAYOUT_H
 #define ZFC_ABI_LAYOUT_H

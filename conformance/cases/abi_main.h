@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_main.h - zf-conform abi. */
 #ifndef ZFC_ABI_MAIN_H
 #define ZFC_ABI_MAIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_probe.c - probes in child processes (abi_probe.h). Protocol: lines "T text" (tried next), "P rule", "F rule
  * text", "S rule text"; each is one write of less than PIPE_BUF bytes. */
 #define _GNU_SOURCE /* memfd_create */

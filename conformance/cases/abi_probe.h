@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_probe.h - one probe: a function that runs in a child process of its own, so that a crash or a hang of the plugin
  * is a finding and not the end. The child sends its findings through a pipe; its stdout and stderr are caught: a plugin
  * that prints breaks rule QUIET. */

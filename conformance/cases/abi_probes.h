@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_probes.h - the probes of proofs 5 and 7, each a set of calls made in child processes. */
 #ifndef ZFC_ABI_PROBES_H
 #define ZFC_ABI_PROBES_H
@@ -6,7 +7,13 @@
 
 void abi_entry_probes(abi_report_t *report, const abi_env_t *env); /* negotiation, tables, describe, host tables */
 void abi_slot_probes(abi_report_t *report, const abi_env_t *env);  /* NULLs, sizes, states: from the signature table */
-void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.def, NaN gradients */
+void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.def */
+void abi_training_probes(abi_report_t *report, const abi_env_t *env);  /* reports, poll, NaN gradients, allocations */
+void abi_host_probes(abi_report_t *report, const abi_env_t *env);      /* what hosts got wrong */
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
+
+/* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns
+ * the exit status. */
+int abi_count_allocations(const char *plugin, int fd);
 
 #endif

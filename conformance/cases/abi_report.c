@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_report.c - collecting and printing findings (abi_report.h). */
 #include "abi_report.h"
 
-#include "report/checks.h"
+#include "checks.h"
+#include "json_file.h"
 
 #include <string.h>
 
@@ -86,7 +88,7 @@ void abi_report_print(const abi_report_t *report, FILE *out, int is_tap) {
     fflush(out);
 }
 
-static void put_rule(FILE *file, const abi_report_t *report, int i) {
+static void add_rule(json_t *document, const abi_report_t *report, int i) {
     static const char *const words[] = {"PASS", "FAIL", "skipped"};
     const abi_finding_t *f = &report->rules[i];
     const char *details[ABI_MAX_DETAILS];
@@ -94,34 +96,29 @@ static void put_rule(FILE *file, const abi_report_t *report, int i) {
     snprintf(group, sizeof group, "proof %d", rules[i].proof);
     for (unsigned k = 0; k < f->n_details; k++)
         details[k] = f->details[k];
-    zr_checks_put(file,
-                  &(zr_check_t){.group = group,
-                                .name = rules[i].name,
-                                .verdict = words[abi_report_verdict(report, (abi_rule_t)i)],
-                                .text = rules[i].text,
-                                .count = (double)(f->n_pass + f->n_fail + f->n_skip),
-                                .details = details,
-                                .n_details = f->n_details},
-                  i == 0);
+    zc_checks_add(document, &(zc_check_t){.group = group,
+                                          .name = rules[i].name,
+                                          .verdict = words[abi_report_verdict(report, (abi_rule_t)i)],
+                                          .text = rules[i].text,
+                                          .count = (double)(f->n_pass + f->n_fail + f->n_skip),
+                                          .details = details,
+                                          .n_details = f->n_details});
 }
 
-int abi_report_write_json(const abi_report_t *report, const char *path) {
-    FILE *file = fopen(path, "w");
+int abi_report_write_json(const abi_report_t *report, const char *path, glue_error_t *err) {
     unsigned n[3] = {0, 0, 0}, n_checks = 0;
     char summary[160];
-    if (!file)
-        return -1;
+    json_t *document;
     for (int i = 0; i < ABI_N_RULES; i++) {
         n[abi_report_verdict(report, (abi_rule_t)i)]++;
         n_checks += report->rules[i].n_pass + report->rules[i].n_fail;
     }
     snprintf(summary, sizeof summary, "%u rules hold, %u broken, %u skipped; %u checks", n[ABI_PASS], n[ABI_FAIL],
              n[ABI_SKIP], n_checks);
-    zr_checks_begin(file, "abi", abi_report_exit_status(report), summary, "checks");
+    document = zc_checks_new("abi", abi_report_exit_status(report), summary, "checks");
     for (int i = 0; i < ABI_N_RULES; i++)
-        put_rule(file, report, i);
-    zr_checks_end(file);
-    return fclose(file) == 0 ? 0 : -1;
+        add_rule(document, report, i);
+    return zj_write(document, path, err);
 }
 
 int abi_report_exit_status(const abi_report_t *report) {

@@ -1,9 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_report.h - the rules of the ABI that a plugin can keep or break, and what was found about each.
  *
  * One rule collects many checks. A probe (abi_probe.h) that runs in a child process sends its findings to the parent,
  * which owns the report; nothing here is shared between threads. */
 #ifndef ZFC_ABI_REPORT_H
 #define ZFC_ABI_REPORT_H
+
+#include "glue/error.h"
 
 #include <stdio.h>
 
@@ -12,7 +15,7 @@
     X(LAYOUT, 1, "layout", "structs, members, slots and constants equal the golden layout")                            \
     X(HEADERS, 2, "headers", "public headers compile alone in C99, C11, C17 and C++17, pedantic and padded")           \
     X(EXPORTS, 3, "exports", "dynamic symbols equal abi/exports.txt")                                                  \
-    X(NEEDED, 3, "needed", "needs no library but libc, libm and libinih")                                              \
+    X(NEEDED, 3, "needed", "needs no library but libc, libm, libinih and libjansson")                                  \
     X(IMPORTS, 3, "imports", "imports nothing that touches the process: exit, signals, locale, stdout ...")            \
     X(SONAME, 3, "soname", "SONAME is libzfplugin.so.1")                                                               \
     X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \
@@ -38,6 +41,9 @@
     X(TENSORS, 5, "tensors", "wrong tensors, names and storage are refused")                                           \
     X(NUMBERS, 5, "numbers", "hyper-parameters out of range are refused")                                              \
     X(NONFINITE, 5, "nonfinite", "a NaN gradient skips the step and is named")                                         \
+    X(REPORT, 5, "report", "the step report says what happened: numbers, gradients, norm")                             \
+    X(POLL, 5, "poll", "poll says ZF_IN_PROGRESS while steps are under way, ZF_OK when they have ended")               \
+    X(NO_ALLOC, 5, "no-alloc", "hooks allocate nothing after the first step")                                          \
     X(STATUS, 5, "status", "the error record's status, scope and origin are in order")                                 \
     X(MESSAGE, 5, "message", "each refusal says what is wrong, with names")                                            \
     X(OUTPUTS, 5, "outputs", "outputs are untouched when a call fails")                                                \
@@ -45,6 +51,8 @@
     X(USABLE, 5, "usable", "training goes on after refused calls")                                                     \
     X(HOST_THREAD, 5, "host-thread", "the host is called inside hooks only, on the calling thread")                    \
     X(HOST_ARGS, 5, "host-args", "what the host is called with is in order")                                           \
+    X(HOST_COPY, 5, "host-copy", "the host's table and strings may go when create has returned")                       \
+    X(CANCEL, 5, "cancel", "a thread that is cancelled in a hook leaves it as it should")                              \
     X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                  \
     X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
     X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \
@@ -91,8 +99,8 @@ abi_verdict_t abi_report_verdict(const abi_report_t *report, abi_rule_t rule);
 /* A table for people, or TAP version 13, one line per rule. */
 void abi_report_print(const abi_report_t *report, FILE *out, int is_tap);
 
-/* The same as JSON (report/checks.h). 0, or -1 with errno. */
-int abi_report_write_json(const abi_report_t *report, const char *path);
+/* The same as JSON (checks.h). */
+int abi_report_write_json(const abi_report_t *report, const char *path, glue_error_t *err);
 
 /* 0 every rule holds that could be tried, 1 one is broken. */
 int abi_report_exit_status(const abi_report_t *report);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_rig.c - a small trainer around the plugin under test (abi_rig.h). */
 #define _GNU_SOURCE /* dladdr */
 #include "abi_rig.h"

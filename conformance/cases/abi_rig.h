@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_rig.h - a small trainer around the plugin under test: what a probe needs to bring an instance into any state.
  *
  * Four parameters: "a.weight" float32 [6, 5], "b.weight" bfloat16 [4, 8], "c.bias" float32 [5], "d.frozen" float32 [3].

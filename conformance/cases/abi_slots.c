@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_slots.c - proof 5, what the signature table alone can ask: NULL for every pointer, every size of every struct,
  * every element size, every hook in every state. One child process for each slot and kind of question. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_store.c - see abi_store.h. */
 #include "abi_store.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_store.h - a host's store of checkpoint blobs in memory, for calls of zf.state/1. */
 #ifndef ZFC_ABI_STORE_H
 #define ZFC_ABI_STORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_table.c - the public headers as data (abi_table.h). The file is read twice: first every line is checked by the
  * compiler against the headers (a type or signature that differs does not compile), then it becomes the table. What the
  * compiler cannot see, a member that is in a header and not here, leaves a gap that the layout proof finds. */
@@ -22,6 +23,11 @@
     _Static_assert(_Generic(&((S *)0)->m, pointer : 1, default : 0), #S "." #m " has another type");
 #define ZF_CONST(name)
 #define ZF_STRING(name)
+#define ZF_MACRO(name, params)
+#define ZF_TYPEDEF(T)
+#define ZF_OPAQUE(T) _Static_assert(sizeof(T *) == sizeof(void *), #T);
+#define ZF_FUNCTION(T, ret, params)                                                                                    \
+    _Static_assert(_Generic((T)0, ret(*) params : 1, default : 0), #T " has another type");
 #define ZF_STRUCT(S, kind)
 #define ZF_MEMBER(S, type, m) IS_TYPE(S, m, type *)
 #define ZF_ARRAY(S, type, n, m) IS_TYPE(S, m, type(*)[n])
@@ -30,6 +36,10 @@
 #include "abi_signatures.def"
 #undef ZF_CONST
 #undef ZF_STRING
+#undef ZF_MACRO
+#undef ZF_TYPEDEF
+#undef ZF_OPAQUE
+#undef ZF_FUNCTION
 #undef ZF_STRUCT
 #undef ZF_MEMBER
 #undef ZF_ARRAY
@@ -38,9 +48,29 @@
 
 /* ---- second reading: data ---------------------------------------------------------------------------------------- */
 
+#define STRING(...) #__VA_ARGS__
+#define EXPANSION(...) STRING(__VA_ARGS__)
+/* The scalar behind a typedef. An enum passes for its integer here; the text of the headers tells (abi_text.c). */
+#define SCALAR(T)                                                                                                      \
+    _Generic((T *)0, int8_t *                                                                                          \
+             : "int8_t", uint8_t *                                                                                     \
+             : "uint8_t", int16_t *                                                                                    \
+             : "int16_t", uint16_t *                                                                                   \
+             : "uint16_t", int32_t *                                                                                   \
+             : "int32_t", uint32_t *                                                                                   \
+             : "uint32_t", int64_t *                                                                                   \
+             : "int64_t", uint64_t *                                                                                   \
+             : "uint64_t", float *                                                                                     \
+             : "float", double *                                                                                       \
+             : "double", default                                                                                       \
+             : "no-scalar")
 #define SIZE(S, m) offsetof(S, m), sizeof(((S *)0)->m)
 #define ZF_CONST(name) {ABI_CONST, "", #name, "", "", "", 0, 0, (int64_t)(name), ""},
 #define ZF_STRING(name) {ABI_STRING, "", #name, "", "", "", 0, 0, 0, name},
+#define ZF_MACRO(name, params) {ABI_MACRO, "", #name, "", #params, "", 0, 0, 0, EXPANSION(name params)},
+#define ZF_TYPEDEF(T) {ABI_TYPEDEF, "", #T, SCALAR(T), "", "", 0, sizeof(T), 0, ""},
+#define ZF_OPAQUE(T) {ABI_OPAQUE, "", #T, "", "", "", 0, 0, 0, ""},
+#define ZF_FUNCTION(T, ret, params) {ABI_FUNCTION, "", #T, #ret, #params, "", 0, 0, 0, ""},
 #define ZF_STRUCT(S, kind) {ABI_STRUCT, #S, #kind, "", "", "", 0, sizeof(S), 0, ""},
 #define ZF_MEMBER(S, type, m) {ABI_MEMBER, #S, #m, #type, "", "", SIZE(S, m), 0, ""},
 #define ZF_ARRAY(S, type, n, m) {ABI_MEMBER, #S, #m, #type "[" #n "]", "", "", SIZE(S, m), 0, ""},

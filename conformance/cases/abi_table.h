@@ -1,22 +1,35 @@
-/* abi_table.h - the public headers as data: one entry per struct, member, slot and constant of abi_signatures.def. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_table.h - the public headers as data: one entry per type, struct, member, slot, constant and macro of
+ * abi_signatures.def. */
 #ifndef ZFC_ABI_TABLE_H
 #define ZFC_ABI_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { ABI_CONST, ABI_STRING, ABI_STRUCT, ABI_MEMBER, ABI_SLOT, ABI_END } abi_entry_kind_t;
+typedef enum {
+    ABI_CONST,
+    ABI_STRING,
+    ABI_MACRO,
+    ABI_TYPEDEF,
+    ABI_OPAQUE,
+    ABI_FUNCTION,
+    ABI_STRUCT,
+    ABI_MEMBER,
+    ABI_SLOT,
+    ABI_END
+} abi_entry_kind_t;
 
 typedef struct abi_entry {
     abi_entry_kind_t kind;
     const char *owner;  /* struct, or "" */
-    const char *name;   /* member, slot or constant; the kind of a struct */
-    const char *type;   /* of a member; return type of a slot */
-    const char *params; /* parameter types of a slot, with parentheses */
+    const char *name;   /* member, slot, constant, macro or type; the kind of a struct */
+    const char *type;   /* of a member; the scalar behind a typedef; return type of a slot or function */
+    const char *params; /* of a slot, function (types) or macro (names), with parentheses */
     const char *roles;
-    size_t offset, size; /* END: size is the struct's */
+    size_t offset, size; /* END: size is the struct's; TYPEDEF: its own */
     int64_t number;      /* of a constant */
-    const char *text;    /* of a string constant */
+    const char *text;    /* of a string constant; what a macro expands to */
 } abi_entry_t;
 
 /* All entries, in the order of the headers. */

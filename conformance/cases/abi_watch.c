@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_watch.c - a look at the process (abi_watch.h), through /proc and the C library's questions. */
 #define _GNU_SOURCE
 #include "abi_watch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* abi_watch.h - a look at the process: what a plugin must leave as it was. */
 #ifndef ZFC_ABI_WATCH_H
 #define ZFC_ABI_WATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ablation.h - the area "ablation" of zf-conform: what each idea is worth, so that the defaults follow from figures.
  *
  * Model: one factor at a time around the plugin's defaults, and the pairs that matter (what a longer window costs
@@ -79,9 +80,8 @@ za_verdict_t za_judge(const za_ablation_t *a, const zg_result_t *results, size_t
 
 /* ---- output (ablation_report.c) ---------------------------------------------------------------------------------- */
 
-/* Table and what follows for each factor, on standard output; JSON, Markdown and one SVG per rate into the campaign's
- * folder (ablation.json, ablation.md, ablation-RATE.svg); the Markdown also between the markers "ablation" of the
- * --readme. */
+/* Table and what follows for each factor, on standard output; JSON and Markdown into the campaign's folder
+ * (ablation.json, ablation.md); the Markdown also between the markers "ablation" of the --readme. */
 int za_report(const za_ablation_t *ablation, const zg_result_t *results, glue_error_t *err);
 
 int za_ablation_main(int argc, char **argv);

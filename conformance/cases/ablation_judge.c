@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ablation_judge.c - figures of an arm over its seeds, and what they say against the default (ablation.h). Pure. */
 #include "ablation.h"
 
-#include "glue_json.h"
+#include "json_file.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -45,8 +46,8 @@ static double least_stall(const za_ablation_t *a, const zg_result_t *results, si
     double least = NAN;
 
     for (size_t seed = 1; seed <= a->n_seeds; seed++)
-        least = fmin(
-            least, zg_json_number(run_of(a, results, rate, arm, seed)->json, "report.counters.stall_us_per_step", NAN));
+        least =
+            fmin(least, zj_number(run_of(a, results, rate, arm, seed)->json, "report.counters.stall_us_per_step", NAN));
     return least;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ablation_levels.c - the factors and their levels (ablation.h). The first level of a factor need not be the default:
  * whichever the plugin's defaults are, the level that equals them shares the default's runs. */
 #include "ablation.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ablation_main.c - which levels this plugin takes, their runs, and the order of it all (ablation.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "ablation.h"
@@ -144,11 +145,9 @@ int za_ablation_main(int argc, char **argv) {
 
     if (zg_options_parse(argc, argv, &a.options, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
-    if (a.options.wants_help) {
-        (void)puts("zf-conform ablation - what each factor is worth, one at a time around the plugin's defaults");
-        zg_options_print_help(argv[0]);
-        return CONFORMS;
-    }
+    if (a.options.wants_help)
+        return zg_options_help(
+            argv[0], "zf-conform ablation - what each factor is worth, one at a time around the plugin's defaults");
     if (prepare(&a, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
     say_plan(&a);

@@ -1,18 +1,18 @@
-/* ablation_report.c - tables, JSON and plots of the area "ablation" (ablation.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ablation_report.c - tables and JSON of the area "ablation" (ablation.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "ablation.h"
 
 #include "glue_markers.h"
 #include "glue_report.h"
-#include "report/plot.h"
-#include "report/text.h"
+#include "json_file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PANEL_WIDTH = 640, PANEL_HEIGHT = 300, GAP = 16, HEAD = 74, MAX_LINES = ZR_N_COLOURS, CELL = 64 };
+enum { CELL = 64 };
 
 typedef struct view {
     const za_ablation_t *a;
@@ -160,57 +160,44 @@ static char *make_markdown(const view_t *v) {
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static void put_rate(FILE *file, const view_t *v, size_t rate, size_t arm) {
+static json_t *rate_json(const view_t *v, size_t rate, size_t arm) {
     za_figures_t f = za_figures(v->a, v->results, rate, arm);
+    json_t *out = json_pack("{s:s, s:b}", "lr", v->a->rates[rate], "has_failed", f.has_failed), *figures;
 
-    (void)fprintf(file, "\n    {\"lr\": \"%s\", \"has_failed\": %s", v->a->rates[rate],
-                  f.has_failed ? "true" : "false");
-    if (!f.has_failed) {
-        (void)fputs(", ", file);
-        zg_put_number(file, "last_quarter_loss", f.quarter_loss, ", ");
-        zg_put_number(file, "to_adamw", f.quarter.mean, ", ");
-        zg_put_number(file, "to_adamw_low", f.quarter.low, ", ");
-        zg_put_number(file, "to_adamw_high", f.quarter.high, ", ");
-        zg_put_number(file, "all_steps_to_adamw", f.curve.mean, ", ");
-        zg_put_number(file, "to_default", f.to_default.mean, ",\n     ");
-        zg_put_number(file, "dev_metric", f.dev_metric, ", ");
-        zg_put_number(file, "dev_to_adamw", f.to_dev, ", ");
-        zg_put_number(file, "link_bytes_per_parameter_and_step", f.link, ", ");
-        zg_put_number(file, "host_bytes_per_parameter", f.host, ", ");
-        zg_put_number(file, "stall_us_per_step", f.stall_us, ",\n     ");
-        zg_put_curve(file, &v->a->campaign, v->results, za_arm(v->a, rate, arm));
-    }
-    (void)fputs("}", file);
+    if (f.has_failed)
+        return out;
+    figures = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "last_quarter_loss", zj_real(f.quarter_loss),
+        "to_adamw", zj_real(f.quarter.mean), "to_adamw_low", zj_real(f.quarter.low), "to_adamw_high",
+        zj_real(f.quarter.high), "all_steps_to_adamw", zj_real(f.curve.mean), "to_default", zj_real(f.to_default.mean),
+        "dev_metric", zj_real(f.dev_metric), "dev_to_adamw", zj_real(f.to_dev), "link_bytes_per_parameter_and_step",
+        zj_real(f.link), "host_bytes_per_parameter", zj_real(f.host), "stall_us_per_step", zj_real(f.stall_us));
+    (void)json_object_update(out, figures);
+    json_decref(figures);
+    zg_add_curve(out, &v->a->campaign, v->results, za_arm(v->a, rate, arm));
+    return out;
 }
 
-static void put_arm(FILE *file, const view_t *v, size_t arm) {
+static json_t *arm_json(const view_t *v, size_t arm) {
     const zg_arm_t *x = &v->a->arms[arm];
+    json_t *rates = json_array();
 
-    (void)fprintf(file, "   {\"title\": \"%s\", \"set\": [", x->title);
-    for (size_t i = 0; i < x->n_sets; i++) {
-        (void)fputs(i > 0 ? ", " : "", file);
-        zr_put_json(file, x->sets[i]);
-    }
-    (void)fputs("], \"rates\": [", file);
-    for (size_t rate = 0; rate < v->a->n_rates; rate++) {
-        (void)fputs(rate > 0 ? "," : "", file);
-        put_rate(file, v, rate, arm);
-    }
-    (void)fprintf(file, "]}%s\n", arm + 1 < v->a->n_arms ? "," : "");
+    for (size_t rate = 0; rate < v->a->n_rates; rate++)
+        (void)json_array_append_new(rates, rate_json(v, rate, arm));
+    return json_pack("{s:s, s:o, s:o}", "title", x->title, "set", zj_strings(x->sets, x->n_sets), "rates", rates);
 }
 
-static void put_level(FILE *file, const view_t *v, size_t i) {
+static json_t *level_json(const view_t *v, size_t i) {
     const za_choice_t *choice = &v->a->choices[i];
+    json_t *out = json_pack("{s:s, s:s}", "factor", choice->level->factor, "level", choice->level->title);
 
-    (void)fprintf(file, "   {\"factor\": \"%s\", \"level\": \"%s\", ", choice->level->factor, choice->level->title);
     if (choice->refusal[0] != '\0') {
-        (void)fputs("\"not_run\": ", file);
-        zr_put_json(file, choice->refusal);
+        (void)json_object_set_new(out, "not_run", zj_string(choice->refusal));
     } else {
-        (void)fprintf(file, "\"arm\": %zu, \"against_default\": ", choice->arm);
-        zr_put_json(file, za_judge(v->a, v->results, choice->arm).text);
+        (void)json_object_set_new(out, "arm", json_integer((json_int_t)choice->arm));
+        (void)json_object_set_new(out, "against_default", zj_string(za_judge(v->a, v->results, choice->arm).text));
     }
-    (void)fprintf(file, "}%s\n", i + 1 < v->a->n_choices ? "," : "");
+    return out;
 }
 
 static int has_failures(const view_t *v) {
@@ -220,143 +207,42 @@ static int has_failures(const view_t *v) {
     return 0;
 }
 
-static void put_json(FILE *file, const view_t *v) {
-    (void)fprintf(file, "{\n  \"area\": \"ablation\",\n  \"exit_status\": %d,\n  \"is_quick\": %s,\n", has_failures(v),
-                  v->a->options.is_quick ? "true" : "false");
-    zg_put_source(file, &v->a->campaign, v->results, v->a->probes[ZA_DEFAULT].version);
-    (void)fprintf(file, "  \"seeds\": %zu,\n  \"default\": ", v->a->n_seeds);
-    zr_put_json(file, v->a->probes[ZA_DEFAULT].values);
-    (void)fputs(",\n  \"levels\": [\n", file);
-    for (size_t i = 0; i < v->a->n_choices; i++)
-        put_level(file, v, i);
-    (void)fputs("  ],\n  \"arms\": [\n", file);
-    for (size_t arm = 0; arm < v->a->n_arms; arm++)
-        put_arm(file, v, arm);
-    (void)fputs("  ]\n}\n", file);
-}
-
-/* ---- plots ------------------------------------------------------------------------------------------------------- */
-
-/* Smoothed loss relative to AdamW's in percent; NULL where there is none. Release with free. */
-static double *relative_curve(const view_t *v, size_t rate, size_t arm) {
-    const zg_campaign_t *c = &v->a->campaign;
-    double *y = calloc(2 * c->n_steps, sizeof *y), *base = y != NULL ? y + c->n_steps : NULL;
-
-    if (y == NULL || za_figures(v->a, v->results, rate, arm).has_failed ||
-        zg_smooth_curve(c, v->results, za_arm(v->a, rate, arm), y) != 0 ||
-        zg_smooth_curve(c, v->results, za_arm(v->a, rate, ZA_ADAMW), base) != 0) {
-        free(y);
-        return NULL;
-    }
-    for (size_t i = 0; i < c->n_steps; i++)
-        y[i] = 100.0 * (y[i] / base[i] - 1.0);
-    return y;
-}
-
-/* The panel of the factor that begins at choice i. Returns the next factor's first. */
-static size_t put_panel(FILE *file, const view_t *v, size_t rate, size_t i, size_t place) {
-    const char *factor = v->a->choices[i].level->factor;
-    zr_line_t lines[MAX_LINES];
-    double *curves[MAX_LINES];
-    zr_plot_t plot = {.title = factor,
-                      .x_label = "optimizer step",
-                      .y_label = "loss relative to AdamW's, %",
-                      .lines = lines,
-                      .width = PANEL_WIDTH,
-                      .height = PANEL_HEIGHT,
-                      .x = (double)(place % 2) * (PANEL_WIDTH + GAP),
-                      .y = HEAD + (double)(place / 2) * (PANEL_HEIGHT + GAP),
-                      .y_most = 40.0,
-                      .y_least = -40.0,
-                      .has_zero = 1,
-                      .has_legend = 1};
-
-    for (; i < v->a->n_choices && strcmp(v->a->choices[i].level->factor, factor) == 0; i++) {
-        const za_choice_t *choice = &v->a->choices[i];
-
-        if (choice->refusal[0] != '\0' || plot.n_lines == MAX_LINES ||
-            (curves[plot.n_lines] = relative_curve(v, rate, choice->arm)) == NULL)
-            continue;
-        lines[plot.n_lines] = (zr_line_t){.title = choice->level->title,
-                                          .y = curves[plot.n_lines],
-                                          .n = v->a->campaign.n_steps,
-                                          .is_dashed = choice->arm != ZA_DEFAULT && plot.n_lines >= 4};
-        plot.n_lines++;
-    }
-    zr_plot_lines(file, &plot);
-    for (size_t k = 0; k < plot.n_lines; k++)
-        free(curves[k]);
-    return i;
-}
-
-static size_t count_factors(const za_ablation_t *a) {
-    size_t n = 0;
+static json_t *ablation_json(const view_t *v) {
+    const za_ablation_t *a = v->a;
+    json_t *out = zg_source_json("ablation", has_failures(v), &a->campaign, v->results, a->probes[ZA_DEFAULT].version);
+    json_t *levels = json_array(), *arms = json_array();
 
     for (size_t i = 0; i < a->n_choices; i++)
-        n += (size_t)is_first_of_factor(a, i);
-    return n;
-}
-
-static void put_svg(FILE *file, const view_t *v, size_t rate) {
-    const zg_campaign_t *c = &v->a->campaign;
-    size_t n_rows = (count_factors(v->a) + 1) / 2, place = 0;
-    char text[256];
-
-    zr_svg_begin(file, 2 * PANEL_WIDTH + GAP, HEAD + (double)n_rows * (PANEL_HEIGHT + GAP));
-    (void)snprintf(text, sizeof text, "Ablation: training loss relative to AdamW's, peak rate %s", v->a->rates[rate]);
-    zr_put_text(file, 10, 28, "font-size=\"18\" font-weight=\"bold\"", text);
-    (void)snprintf(text, sizeof text,
-                   "%s, %s, %.0f parameters, %zu rows per step, mean over %zu seeds, smoothed; cut at 40 %%%s",
-                   c->task->name, c->data_dir != NULL ? "official files" : "SYNTHETIC corpus",
-                   zg_result_of(c, v->results, 0, 1)->n_params, c->batch, v->a->n_seeds,
-                   v->a->options.is_quick ? "; QUICK: decides nothing" : "");
-    zr_put_text(file, 10, 50, "class=\"quiet\"", text);
-    for (size_t i = 0; i < v->a->n_choices;)
-        i = put_panel(file, v, rate, i, place++);
-    (void)fputs("</svg>\n", file);
+        (void)json_array_append_new(levels, level_json(v, i));
+    for (size_t arm = 0; arm < a->n_arms; arm++)
+        (void)json_array_append_new(arms, arm_json(v, arm));
+    (void)json_object_set_new(out, "is_quick", json_boolean(a->options.is_quick));
+    (void)json_object_set_new(out, "seeds", json_integer((json_int_t)a->n_seeds));
+    (void)json_object_set_new(out, "default", zj_string(a->probes[ZA_DEFAULT].values));
+    (void)json_object_set_new(out, "levels", levels);
+    (void)json_object_set_new(out, "arms", arms);
+    return out;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static FILE *open_out(const view_t *v, const char *name, char path[ZG_MAX_PATH + 64], glue_error_t *err) {
-    FILE *file;
+static int write_markdown(const char *markdown, const char *path, glue_error_t *err) {
+    FILE *file = fopen(path, "w");
+    int has_failed = file == NULL || fputs(markdown, file) < 0;
 
-    (void)snprintf(path, ZG_MAX_PATH + 64, "%s/%s", v->a->campaign.out_dir, name);
-    file = fopen(path, "w");
-    if (file == NULL)
-        (void)glue_fail(err, "%s: cannot write: %s", path, strerror(errno));
-    return file;
-}
-
-static int close_out(FILE *file, const char *path, glue_error_t *err) {
-    int has_failed = ferror(file) != 0;
-
-    if (fclose(file) != 0 || has_failed)
+    if ((file != NULL && fclose(file) != 0) || has_failed)
         return glue_fail(err, "%s: cannot write: %s", path, strerror(errno));
-    (void)printf("%s\n", path);
     return 0;
 }
 
 static int write_files(const view_t *v, const char *markdown, glue_error_t *err) {
-    char path[ZG_MAX_PATH + 64], name[64];
-    FILE *file = open_out(v, "ablation.json", path, err);
+    char json_path[ZG_MAX_PATH + 64], text_path[ZG_MAX_PATH + 64];
 
-    if (file == NULL)
+    (void)snprintf(json_path, sizeof json_path, "%s/ablation.json", v->a->campaign.out_dir);
+    (void)snprintf(text_path, sizeof text_path, "%s/ablation.md", v->a->campaign.out_dir);
+    if (zj_write(ablation_json(v), json_path, err) != 0 || write_markdown(markdown, text_path, err) != 0)
         return -1;
-    put_json(file, v);
-    if (close_out(file, path, err) != 0 || (file = open_out(v, "ablation.md", path, err)) == NULL)
-        return -1;
-    (void)fputs(markdown, file);
-    if (close_out(file, path, err) != 0)
-        return -1;
-    for (size_t rate = 0; rate < v->a->n_rates; rate++) {
-        (void)snprintf(name, sizeof name, "ablation-%.16s.svg", v->a->rates[rate]);
-        if ((file = open_out(v, name, path, err)) == NULL)
-            return -1;
-        put_svg(file, v, rate);
-        if (close_out(file, path, err) != 0)
-            return -1;
-    }
+    (void)printf("%s\n%s\n", json_path, text_path);
     return 0;
 }
 

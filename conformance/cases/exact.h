@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact.h - the conformance area "exact": the plugin against the oracle, bit for bit.
  *
  * Model: a run is a list of random cases, each a function of (seed, law, number). Children run them in batches, one
@@ -10,21 +11,23 @@
 #include "exact_result.h"
 
 enum { ZX_MAX_ISAS = 3 };
+#define ZX_ALL_CASES UINT32_MAX
 
 typedef struct zx_options {
     const char *plugin; /* path, or NULL: as zf_loader finds it */
     uint64_t seed;
     uint32_t n_cases;
-    int law;          /* 0 = all */
-    int64_t only;     /* one case, or -1 */
+    uint32_t law;     /* 0 = all */
+    uint32_t only;    /* one case, or ZX_ALL_CASES */
     uint32_t n_times; /* each case is run */
     uint32_t threads; /* 0 = drawn per case */
+    const char *isa;  /* what was asked for; isas follows from it */
     const char *isas[ZX_MAX_ISAS];
     uint32_t n_isas;
     uint32_t n_jobs;
     uint32_t deadline_s; /* per case */
     uint32_t max_failures;
-    int is_tap, is_quiet;
+    int is_tap, is_quiet, wants_help;
     const char *json;  /* file for the results, or NULL */
     uint32_t resume;   /* with child: up to this save dry, then loaded from `state` (law 3) */
     const char *state; /* directory of the checkpoint */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_array.c - strided tensors with guards. */
 #include "exact_array.h"
 

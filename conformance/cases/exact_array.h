@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_array.h - a strided tensor in memory of its own, as a host might hold it: any axis order, gaps between rows, an
  * odd offset, and guard bytes before, between and behind its elements that nobody may touch.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_batch.c - children that run the cases, n_jobs at a time.
  *
  * Model: the cases stand in one list, ordered by instruction set. A job is a child with a piece of the list; its lines
@@ -58,14 +59,15 @@ static double now(void) {
 
 static void make_list(zx_pool_t *pool) {
     const zx_options_t *o = pool->options;
-    uint64_t first = o->only >= 0 ? (uint64_t)o->only : 0, n = o->only >= 0 ? 1 : o->n_cases;
+    int is_one = o->only != ZX_ALL_CASES;
+    uint64_t first = is_one ? o->only : 0, n = is_one ? 1 : o->n_cases;
 
     pool->items = zx_alloc((n * o->n_times + 1) * sizeof *pool->items);
     for (uint32_t isa = 0; isa < o->n_isas; isa++)
         for (uint64_t i = first; i < first + n; i++)
             for (uint32_t j = 0; j < o->n_times && zx_isa_of(o, i) == o->isas[isa]; j++)
                 pool->items[pool->n_items++] =
-                    (zx_item_t){.law = o->law ? o->law : zx_law_of(i), .index = i, .isa = o->isas[isa]};
+                    (zx_item_t){.law = o->law ? (int)o->law : zx_law_of(i), .index = i, .isa = o->isas[isa]};
 }
 
 /* ---- children ---------------------------------------------------------------------------------------------------- */

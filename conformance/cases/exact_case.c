@@ -1,7 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_case.c - draws one case.
  *
  * Small tensors for the most part: a schedule's mistakes show on ten elements as on ten million. Some reach over 64
- * rows and 4096 elements (the blocks of the sums), one case in twelve over 100,000 (several chunks and workers). */
+ * rows and 4096 elements (the blocks of the sums), one case in twelve over 100,000 (several chunks and workers). Most
+ * cases cut smaller blocks than users get, and one in eight has a crowd: a large tensor with many tiny neighbours,
+ * which share lots. */
 #include "exact_case.h"
 
 #include <math.h>
@@ -11,6 +14,7 @@
 
 #include "zf_loader.h"
 
+typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
 
 int zx_is_trainable(const zx_param_t *p) {
@@ -177,8 +181,9 @@ static void write_config(zx_case_t *c) {
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
 
-static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big) {
+static void draw_shape(zx_case_t *c, zo_decl_t *d, zx_size_t size) {
     zx_rng_t *r = &c->rng;
+    int is_big = size == ZX_BIG || size == ZX_MEDIUM;
     static const uint32_t ndims[] = {0, 1, 1, 2, 2, 2, 2, 2, 3, 3, 4};
     uint64_t n = 1, cap = zx_chance(r, 20) ? 20000 : 600;
 
@@ -186,7 +191,9 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big) {
     for (uint32_t i = 0; i < d->ndim; i++) {
         uint32_t limit = zx_chance(r, 30) ? 150 : 9;
 
-        d->shape[i] = is_big ? zx_between(r, 250, 600) : zx_between(r, 1, limit);
+        d->shape[i] = size == ZX_BIG      ? zx_between(r, 250, 600)
+                      : size == ZX_MEDIUM ? zx_between(r, 48, 140)
+                                          : zx_between(r, 1, limit);
         if (!is_big && n * (uint64_t)d->shape[i] > cap)
             d->shape[i] = 1;
         n *= (uint64_t)d->shape[i];
@@ -197,6 +204,19 @@ static void draw_shape(zx_case_t *c, zo_decl_t *d, int is_big) {
     if (d->ndim == 4 && zx_chance(r, 50))
         d->n_batch_axes = 0; /* a convolution */
     d->channels_are_rows = zx_chance(r, 25);
+}
+
+/* One of a crowd: a scalar or a vector, of its neighbour's types for the most part. */
+static void draw_tiny(zx_case_t *c, zo_decl_t *d) {
+    const zo_decl_t *before = &c->params[c->n_params - 1].decl;
+
+    d->ndim = zx_chance(&c->rng, 25) ? 0 : 1;
+    d->shape[0] = d->ndim ? zx_between(&c->rng, 1, 6) : 0;
+    d->n_batch_axes = 0;
+    if (zx_chance(&c->rng, 85)) {
+        d->dtype = before->dtype;
+        d->grad_dtype = before->grad_dtype;
+    }
 }
 
 static void draw_flags(zx_case_t *c, zx_param_t *p, int is_first) {
@@ -244,20 +264,22 @@ static void tie(zx_case_t *c, zx_param_t *p) {
     p->initial = q->initial;
 }
 
-static void draw_param(zx_case_t *c, int is_big) {
+static void draw_param(zx_case_t *c, zx_size_t size) {
     zx_rng_t *r = &c->rng;
     uint32_t number = c->n_params;
     zx_param_t *p = &c->params[number];
 
     snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
     p->tied_to = 0;
-    if (number > 0 && !is_big && zx_chance(r, 6))
+    if (number > 0 && size != ZX_BIG && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {
-        draw_shape(c, &p->decl, is_big);
+        draw_shape(c, &p->decl, size);
         draw_flags(c, p, number == 0);
         p->decl.dtype = (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
         p->decl.grad_dtype = zx_chance(r, 60) ? p->decl.dtype : (zo_dtype_t)zx_below(r, ZO_N_DTYPES);
+        if (size == ZX_TINY)
+            draw_tiny(c, &p->decl);
         p->decl.group = zx_below(r, c->n_groups);
         p->decl.is_stateless = (p->flags & ZF_PARAM_FROZEN) != 0;
         p->array = zx_alloc(sizeof *p->array);
@@ -315,9 +337,27 @@ static void draw_groups(zx_case_t *c) {
                                   .weight_decay = decay[zx_below(r, 5)]};
 }
 
+/* What a block may always have: as users get it, which cuts the big ones only, or less. */
+static uint64_t draw_block_elems(zx_case_t *c, int is_big) {
+    if (zx_chance(&c->rng, 35))
+        return 0;
+    return (uint64_t)zx_log_uniform(&c->rng, is_big ? 500.0 : 1.0, is_big ? 65536.0 : 2000.0);
+}
+
+static void draw_params(zx_case_t *c, int is_big) {
+    int is_crowd = !is_big && zx_chance(&c->rng, 12);
+    uint32_t n = is_big ? 2 : (is_crowd || zx_chance(&c->rng, 15) ? ZX_MAX_PARAMS : zx_between(&c->rng, 1, 6));
+
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0)
+            draw_param(c, is_big ? ZX_BIG : (is_crowd ? ZX_MEDIUM : ZX_SMALL));
+        else
+            draw_param(c, is_crowd ? ZX_TINY : ZX_SMALL);
+}
+
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue) {
     int is_big;
-    uint32_t n_params, steps;
+    uint32_t steps;
 
     memset(c, 0, sizeof *c);
     c->seed = seed;
@@ -332,9 +372,8 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
         c->threads = threads;
     write_config(c);
     draw_groups(c);
-    n_params = is_big ? 2 : (zx_chance(&c->rng, 15) ? ZX_MAX_PARAMS : zx_between(&c->rng, 1, 6));
-    for (uint32_t i = 0; i < n_params; i++)
-        draw_param(c, is_big && i == 0);
+    c->config.block_elems = draw_block_elems(c, is_big);
+    draw_params(c, is_big);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
 }

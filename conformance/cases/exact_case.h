@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_case.h - one random case: parameters, configuration, host manners. A function of (seed, law, index) alone. */
 #ifndef ZF_CONFORMANCE_EXACT_CASE_H
 #define ZF_CONFORMANCE_EXACT_CASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_child.c - a child of the run: its cases one by one, results as lines on stdout.
  *
  *   hello QUEUE INSPECT FILE      the plugin was loaded; 1 where it has zf.cpu/1, zf.inspect/0
@@ -5,7 +6,6 @@
  *   done LAW CASE BROKEN N1 .. N6 BROKEN = 0 or the broken law; values compared under laws 1 to 6
  *   | text                        lines of a failure, before its `done`
  * After a failure the child ends: the plugin may be in any state. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 
 #include "exact.h"
 #include "exact_run.h"
+#include "exact_store.h"
 #include "zf_loader.h"
 
 static void print_config(const char *text) {
@@ -56,6 +57,8 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
     printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
            c->index, isa ? isa : "best", zx_rule_name(c->config.rule), zx_mode_name(c->mode),
            c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
+    if (c->config.block_elems)
+        printf("|   blocks of at most %" PRIu64 " elements, or total / 1024\n", c->config.block_elems);
     print_config(c->config_text);
     for (uint32_t i = 0; i < c->n_params; i++)
         print_param(&c->params[i]);
@@ -77,18 +80,6 @@ static void make_state_path(const zx_options_t *options, char *out, size_t nbyte
         snprintf(out, nbytes, "%s/zf-conform-state-%ld", tmp && *tmp ? tmp : "/tmp", (long)getpid());
 }
 
-static void remove_state(const char *path) {
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-
-    while (dir && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(path);
-}
-
 static int run_case(const zx_options_t *options, const zf_loader_t *loader, int law, uint64_t index, int has_queue) {
     char state_path[4096];
     zx_resume_t resume = {options->plugin, state_path, options->resume, options->threads};
@@ -104,7 +95,7 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     zx_run_case(c, result, loader, &resume);
     is_bad = zx_is_bad(result);
     if (!options->state)
-        remove_state(state_path);
+        zx_store_remove(state_path);
     if (is_bad && !result->is_told)
         print_failure(options, c, result);
     printf("done %d %" PRIu64 " %d", law, index, is_bad ? result->law : 0);

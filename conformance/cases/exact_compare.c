@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_compare.c - the plugin's values against the oracle's, and against the plain optimizer's. */
 #include <stdlib.h>
 #include <string.h>

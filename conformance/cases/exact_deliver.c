@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_deliver.c - gradients on their way to the plugin: written, delivered, overwritten as soon as they may be.
  *
  * Model: a buffer is in one of three places: on its parameter's free list (the host may write it, on the queue in

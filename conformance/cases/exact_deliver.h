@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_deliver.h - work in stream order, and the memory of gradients. */
 #ifndef ZF_CONFORMANCE_EXACT_DELIVER_H
 #define ZF_CONFORMANCE_EXACT_DELIVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_gradients.c - how a step's gradients arrive: parts, running totals, deliveries that replace others, in any
  * order, in one call or many; holes; Inf and NaN, also in deliveries that are void by the time of the step. */
 #include <math.h>

@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_host.c - life of the instance, steps, looking at parameters. Deliveries are in exact_deliver.c. */
 #include "exact_host.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +23,17 @@ int zx_is_call_bad(zx_host_t *h, const char *call, zf_status_t status, const zf_
 
 /* ---- create, bind, destroy --------------------------------------------------------------------------------------- */
 
+/* How small blocks are cut (SCHEDULE.md, "Parameters, matrices, channels, cohorts"). */
+static void set_block_elems(const zx_case_t *c) {
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)c->config.block_elems);
+    if (c->config.block_elems)
+        setenv("ZF_TEST_BLOCK_ELEMS", text, 1);
+    else
+        unsetenv("ZF_TEST_BLOCK_ELEMS");
+}
+
 static int create(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_create_args_t args = {.struct_size = sizeof args,
@@ -32,6 +45,7 @@ static int create(zx_host_t *h) {
                              .rule = (uint32_t)h->c->config.rule,
                              .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
 
+    set_block_elems(h->c);
     return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
 

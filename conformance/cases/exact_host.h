@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_host.h - a host that trains through the ABI as a case says: creates and binds, hands gradients over on its
  * stream, steps, looks at visible values, and misbehaves wherever the contract lets it (memory is overwritten the
  * moment its done fence allows).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_result.c - the first difference of a case. */
 #include "exact_result.h"
 

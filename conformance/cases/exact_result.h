@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_result.h - what a case found: how many values were compared under each law, and the first that differed.
  * Written by the host's thread and by the queue's; one mutex guards it. */
 #ifndef ZF_CONFORMANCE_EXACT_RESULT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_rng.c - splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 #include "exact_rng.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_rng.h - random numbers of the exact cases: one 64-bit state (splitmix64), the same on every machine. */
 #ifndef ZF_CONFORMANCE_EXACT_RNG_H
 #define ZF_CONFORMANCE_EXACT_RNG_H

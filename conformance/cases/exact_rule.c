@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_rule.c - update rules that only the host knows (ZF_RULE_CALLBACK), with no, one and two moments.
  *
  * Model: one function per element, which the oracle calls as it is; the callback is a loop over it, so any cut of the

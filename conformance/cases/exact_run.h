@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.h - runs one case: oracle and plugin side by side. */
 #ifndef ZF_CONFORMANCE_EXACT_RUN_H
 #define ZF_CONFORMANCE_EXACT_RUN_H

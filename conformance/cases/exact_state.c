@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_state.c - see exact_state.h. */
 #include "exact_state.h"
 
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "exact_store.h"
 #include "zf/ext/state.h"
 
 enum { MOST_SAVES = 3 };
@@ -114,23 +116,31 @@ static const zf_state_ext_t *extension(const zx_run_t *run) {
     return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
 }
 
+/* Where save number n_saves lies. */
+static void draw_store(const zx_run_t *run, zx_store_t *out) {
+    zx_store_draw(out, run->c->seed, run->c->index, run->n_saves, run->state_path);
+}
+
 static int save(zx_run_t *run, int is_compact) {
     zf_error_t err = {.struct_size = sizeof err};
-    zf_state_args_t args = {.struct_size = sizeof args,
-                            .flags = ZF_STATE_NO_SYNC | (is_compact ? ZF_STATE_COMPACT : 0),
-                            .path = run->state_path};
+    zx_store_t store;
+    zf_status_t st;
 
-    return zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &err), &err) ? -1
-                                                                                                                 : 0;
+    draw_store(run, &store);
+    st = zx_store_save(&store, extension(run), run->host.instance, is_compact ? ZF_STATE_COMPACT : 0, &err);
+    return zx_is_call_bad(&run->host, "save", st, &err) ? -1 : 0;
 }
 
 static int load(zx_run_t *run, int is_compact) {
     zf_error_t err = {.struct_size = sizeof err};
-    zf_state_args_t args = {.struct_size = sizeof args, .path = run->state_path};
+    zx_store_t store;
+    zf_status_t st;
     zf_state_report_t report = {.struct_size = sizeof report};
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
 
-    if (zx_is_call_bad(&run->host, "load", extension(run)->load(run->host.instance, &args, &report, &err), &err))
+    draw_store(run, &store);
+    st = zx_store_load(&store, extension(run), run->host.instance, &report, &err);
+    if (zx_is_call_bad(&run->host, "load", st, &err))
         return -1;
     if (report.is_exact != !is_compact || report.step != zo_n_steps(run->oracle)) {
         zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,

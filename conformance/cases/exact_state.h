@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exact_state.h - laws 3 and 4: a run that is saved and goes on elsewhere: in a new process, in a new instance of the
  * same one, or in the instance that saved it. Law 4, with one rank: always in a new process, which computes with
  * another instruction set and another number of workers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Areas "glue", "curves" and "ablation" of zf-conform: accuracy parity through the reference host. Included by
 # conformance/CMakeLists.txt. zf-host is run as a program, so it is built with zf-conform.
 target_sources(zf-conform PRIVATE
@@ -14,5 +15,5 @@ target_sources(zf-conform PRIVATE
     cases/glue_probe.c
     cases/glue_report.c
     cases/glue_run.c)
-target_link_libraries(zf-conform PRIVATE zf_glue zf_host zf_report m)
+target_link_libraries(zf-conform PRIVATE zf_glue zf_host zf_json m)
 add_dependencies(zf-conform zf-host)

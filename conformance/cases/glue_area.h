@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_area.h - the areas "glue" and "curves" of zf-conform: accuracy parity through the reference host. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_AREA_H
 #define ZF_CONFORMANCE_CASES_GLUE_AREA_H

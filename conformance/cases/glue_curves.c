@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_curves.c - the area "curves": training loss of the plugin's modes beside AdamW's, from scratch.
  *
  * A short fine-tune hides a slow optimizer, so this looks at the loss itself: its mean over the last quarter of the
@@ -9,6 +10,7 @@
 #include "glue_markers.h"
 #include "glue_options.h"
 #include "glue_report.h"
+#include "json_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +23,6 @@ typedef struct mode {
     const char *name, *title;
     const char *sets[MAX_OWN_SETS];
     double bar; /* last quarter relative to AdamW's; 0 = none */
-    int is_dashed;
 } mode_t;
 
 #define INTERVAL(s) "zenflow.update_interval=" s
@@ -31,16 +32,10 @@ static const mode_t modes[] = {
     {.name = "replay-4-lag1", .title = "replay, S = 4, lag 1", .sets = {INTERVAL("4"), LAG("1")}, .bar = 1.05},
     {.name = "replay-8-lag1", .title = "replay, S = 8, lag 1", .sets = {INTERVAL("8"), LAG("1")}, .bar = 1.10},
     {.name = "replay-16-lag1", .title = "replay, S = 16, lag 1", .sets = {INTERVAL("16"), LAG("1")}},
-    {.name = "replay-4-lag0", .title = "replay, S = 4, lag 0", .sets = {INTERVAL("4"), LAG("0")}, .is_dashed = 1},
-    {.name = "replay-8-lag0", .title = "replay, S = 8, lag 0", .sets = {INTERVAL("8"), LAG("0")}, .is_dashed = 1},
-    {.name = "mean-4-lag1",
-     .title = "mean, S = 4, lag 1",
-     .sets = {INTERVAL("4"), LAG("1"), "zenflow.deferred=mean"},
-     .is_dashed = 1},
-    {.name = "mean-8-lag1",
-     .title = "mean, S = 8, lag 1",
-     .sets = {INTERVAL("8"), LAG("1"), "zenflow.deferred=mean"},
-     .is_dashed = 1},
+    {.name = "replay-4-lag0", .title = "replay, S = 4, lag 0", .sets = {INTERVAL("4"), LAG("0")}},
+    {.name = "replay-8-lag0", .title = "replay, S = 8, lag 0", .sets = {INTERVAL("8"), LAG("0")}},
+    {.name = "mean-4-lag1", .title = "mean, S = 4, lag 1", .sets = {INTERVAL("4"), LAG("1"), "zenflow.deferred=mean"}},
+    {.name = "mean-8-lag1", .title = "mean, S = 8, lag 1", .sets = {INTERVAL("8"), LAG("1"), "zenflow.deferred=mean"}},
 };
 
 enum { N_MODES = sizeof modes / sizeof modes[0] };
@@ -175,42 +170,36 @@ static int find_status(const curves_t *v, const zg_result_t *results) {
     return CONFORMS;
 }
 
-static int write_json(const curves_t *v, const zg_result_t *results, const char *path, glue_error_t *err) {
-    FILE *file = fopen(path, "w");
+static json_t *arm_json(const curves_t *v, const zg_result_t *results, size_t arm) {
+    json_t *out = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", v->arms[arm].name, "title", v->arms[arm].title,
+        "last_quarter_loss", zj_real(mean_of(v, results, arm, offsetof(zg_result_t, last_quarter))), "to_adamw",
+        zj_real(ratio_of(v, results, arm)), "bar", zj_real(modes[arm].bar > 0.0 ? modes[arm].bar : NAN), "dev_metric",
+        zj_real(mean_of(v, results, arm, offsetof(zg_result_t, metric))), "dev_loss",
+        zj_real(mean_of(v, results, arm, offsetof(zg_result_t, dev_loss))));
 
-    if (file == NULL)
-        return glue_fail(err, "%s: cannot write", path);
-    (void)fprintf(file, "{\n  \"area\": \"curves\",\n  \"exit_status\": %d,\n", find_status(v, results));
-    zg_put_source(file, &v->campaign, results, v->probe.version);
-    (void)fprintf(file, "  \"seeds\": %zu,\n  \"arms\": [\n", v->arms[0].n_seeds);
-    for (size_t arm = 0; arm < N_MODES; arm++) {
-        (void)fprintf(file, "    {\"name\": \"%s\", \"title\": \"%s\", ", v->arms[arm].name, v->arms[arm].title);
-        zg_put_number(file, "last_quarter_loss", mean_of(v, results, arm, offsetof(zg_result_t, last_quarter)), ", ");
-        zg_put_number(file, "to_adamw", ratio_of(v, results, arm), ", ");
-        zg_put_number(file, "bar", modes[arm].bar > 0.0 ? modes[arm].bar : NAN, ", ");
-        zg_put_number(file, "dev_metric", mean_of(v, results, arm, offsetof(zg_result_t, metric)), ", ");
-        zg_put_number(file, "dev_loss", mean_of(v, results, arm, offsetof(zg_result_t, dev_loss)), ",\n     ");
-        zg_put_curve(file, &v->campaign, results, arm);
-        (void)fprintf(file, "}%s\n", arm + 1 < N_MODES ? "," : "");
-    }
-    (void)fputs("  ]\n}\n", file);
-    return fclose(file) == 0 ? 0 : glue_fail(err, "%s: cannot write", path);
+    zg_add_curve(out, &v->campaign, results, arm);
+    return out;
+}
+
+static int write_json(const curves_t *v, const zg_result_t *results, const char *path, glue_error_t *err) {
+    json_t *out = zg_source_json("curves", find_status(v, results), &v->campaign, results, v->probe.version);
+    json_t *arms = json_array();
+
+    for (size_t arm = 0; arm < N_MODES; arm++)
+        (void)json_array_append_new(arms, arm_json(v, results, arm));
+    (void)json_object_set_new(out, "seeds", json_integer((json_int_t)v->arms[0].n_seeds));
+    (void)json_object_set_new(out, "arms", arms);
+    return zj_write(out, path, err);
 }
 
 static int write_all(const curves_t *v, const zg_result_t *results, glue_error_t *err) {
-    char json_path[ZG_MAX_PATH + 64], plot_path[ZG_MAX_PATH + 64];
-    int is_dashed[N_MODES];
+    char json_path[ZG_MAX_PATH + 64];
 
-    for (size_t i = 0; i < N_MODES; i++)
-        is_dashed[i] = modes[i].is_dashed;
     (void)snprintf(json_path, sizeof json_path, "%s/curves-%.16s.json", v->campaign.out_dir, v->campaign.lr);
-    (void)snprintf(plot_path, sizeof plot_path, "%s/curves-%.16s.svg", v->campaign.out_dir, v->campaign.lr);
-    if (write_json(v, results, json_path, err) != 0 ||
-        zg_write_plot(&v->campaign, results, is_dashed, plot_path, err) != 0)
+    if (write_json(v, results, json_path, err) != 0)
         return -1;
-    (void)printf("%s\n%s\n", json_path, plot_path);
-    if (v->options.svg != NULL && zg_write_plot(&v->campaign, results, is_dashed, v->options.svg, err) != 0)
-        return -1;
+    (void)printf("%s\n", json_path);
     return v->options.readme != NULL ? write_readme(v, results, err) : 0;
 }
 
@@ -239,11 +228,8 @@ int zg_curves_main(int argc, char **argv) {
 
     if (zg_options_parse(argc, argv, &v.options, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
-    if (v.options.wants_help) {
-        (void)puts("zf-conform curves - training loss of the plugin's modes beside AdamW's");
-        zg_options_print_help(argv[0]);
-        return CONFORMS;
-    }
+    if (v.options.wants_help)
+        return zg_options_help(argv[0], "zf-conform curves - training loss of the plugin's modes beside AdamW's");
     if (prepare(&v, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
     status = zg_exit_status(zg_campaign_run(&v.campaign, &results, &err));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_file.c - reads a file into memory (glue_file.h). */
 #include "glue_file.h"
 

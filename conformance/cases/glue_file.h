@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_file.h - small text files, whole. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_FILE_H
 #define ZF_CONFORMANCE_CASES_GLUE_FILE_H

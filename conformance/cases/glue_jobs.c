@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_jobs.c - starts child processes, waits for them, shows how far it is (glue_jobs.h). */
 #define _GNU_SOURCE /* wait4 */
 #include "glue_jobs.h"
@@ -46,7 +47,6 @@ static void become(const zg_job_t *job, char **environment) {
 
 /* The environment with one thread of matrix products. Release with free. */
 static char **make_environment(void) {
-    extern char **environ;
     static char one[] = "OPENBLAS_NUM_THREADS=1";
     size_t n = 0, used = 0;
     char **list;

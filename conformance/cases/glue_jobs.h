@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_jobs.h - child processes, a few at a time, and the progress that a user sees meanwhile. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_JOBS_H
 #define ZF_CONFORMANCE_CASES_GLUE_JOBS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_judge.c - figures and verdicts of one plugin arm against AdamW, arm 0 (glue_judge.h). */
 #include "glue_judge.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_judge.h - from finished runs to figures and verdicts. Pure: no output, no files.
  *
  * Three questions are asked of each plugin arm:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_main.c - the area "glue": does training through the plugin reach what plain AdamW reaches? (glue_area.h)
  *
  * Three arms train the reference host from the same weights on the same rows: the host's own AdamW, the plugin in its
@@ -21,7 +22,7 @@ typedef struct glue {
     zg_arm_t arms[ZG_N_ARMS];
     zg_probe_t probes[ZG_N_ARMS];
     zg_judgement_t judgements[ZG_N_ARMS];
-    char host_path[ZG_MAX_PATH], json_path[ZG_MAX_PATH + 32], plot_path[ZG_MAX_PATH + 32];
+    char host_path[ZG_MAX_PATH], json_path[ZG_MAX_PATH + 32];
 } glue_t;
 
 static int complain(const glue_error_t *err, int status) {
@@ -68,7 +69,6 @@ static int prepare(glue_t *g, glue_error_t *err) {
                      err) != 0)
             return -1;
     (void)snprintf(g->json_path, sizeof g->json_path, "%s/glue.json", g->campaign.out_dir);
-    (void)snprintf(g->plot_path, sizeof g->plot_path, "%s/glue.svg", g->campaign.out_dir);
     return zg_campaign_prepare(&g->campaign, err);
 }
 
@@ -103,10 +103,9 @@ static int report(glue_t *g, const zg_result_t *results, double start, glue_erro
     r.exit_status = find_exit_status(g->judgements, r.has_learned);
     r.seconds = now_seconds() - start;
     zg_print_glue(&r);
-    if (zg_write_glue_json(&r, g->json_path, err) != 0 ||
-        zg_write_plot(&g->campaign, results, NULL, g->plot_path, err) != 0)
+    if (zg_write_glue_json(&r, g->json_path, err) != 0)
         return COULD_NOT_RUN;
-    (void)printf("%s\n%s\n", g->json_path, g->plot_path);
+    (void)printf("%s\n", g->json_path);
     return r.exit_status;
 }
 
@@ -119,11 +118,9 @@ int zg_glue_main(int argc, char **argv) {
 
     if (zg_options_parse(argc, argv, &g.options, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
-    if (g.options.wants_help) {
-        (void)puts("zf-conform glue - accuracy parity with AdamW on a GLUE task, paired over seeds");
-        zg_options_print_help(argv[0]);
-        return CONFORMS;
-    }
+    if (g.options.wants_help)
+        return zg_options_help(argv[0],
+                               "zf-conform glue - accuracy parity with AdamW on a GLUE task, paired over seeds");
     if (prepare(&g, &err) != 0)
         return complain(&err, COULD_NOT_RUN);
     if (g.options.data == NULL)

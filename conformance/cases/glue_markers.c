@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_markers.c - replaces a marked part of a file, by a rename (glue_markers.h). */
 #include "glue_markers.h"
 

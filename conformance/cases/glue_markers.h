@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_markers.h - text that a command writes into a document, between two comment lines that name it:
  * "<!-- NAME:begin -->" and "<!-- NAME:end -->". What stands outside is not touched. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_MARKERS_H

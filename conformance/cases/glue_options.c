@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_options.c - one table row per option (glue_options.h). */
 #include "glue_options.h"
 
@@ -7,54 +8,51 @@
 
 #define AT(member) offsetof(zg_options_t, member)
 
-static const glue_option_t options[] = {
-    GLUE_OPTION("plugin", GLUE_TEXT, AT(plugin), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"),
-    GLUE_OPTION("task", GLUE_TASK, AT(task), "NAME", "GLUE task, default sst2"),
-    GLUE_OPTION("data", GLUE_TEXT, AT(data), "DIR",
-                "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"),
-    GLUE_OPTION("model", GLUE_TEXT, AT(model), "DIR",
-                "fine-tune this BERT encoder (config.json, model.safetensors, vocab.txt); without: from scratch"),
-    GLUE_OPTION("seeds", GLUE_COUNT, AT(n_seeds), "N",
-                "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12; ablation: 4, --quick 2)"),
-    GLUE_OPTION("sync-seeds", GLUE_COUNT, AT(n_sync_seeds), "N", "seeds of the synchronous mode (4, --full 8)",
-                .areas = "glue"),
-    GLUE_OPTION("config", GLUE_TEXT, AT(config), "FILE", "the plugin's INI file"),
-    GLUE_OPTION("set", GLUE_OVERRIDE, AT(sets), "S.KEY=VALUE", "override a key of the INI file; may be repeated"),
-    GLUE_OPTION("margin", GLUE_POSITIVE, AT(margin), "X",
-                "how much worse is still as good, points (default: the task's, 1.0)", .areas = "glue"),
-    GLUE_OPTION("full", GLUE_SWITCH, AT(is_full), NULL, "more seeds and longer runs", .areas = "glue curves"),
-    GLUE_OPTION("quick", GLUE_SWITCH, AT(is_quick), NULL,
-                "2 seeds, 300 steps, one rate: shows that it works, decides nothing", .areas = "ablation"),
-    GLUE_OPTION("steps", GLUE_COUNT, AT(n_steps), "N",
-                "optimizer steps of a run, default 2000, --model the task's; --full doubles it; --quick 300"),
-    GLUE_OPTION("batch", GLUE_COUNT, AT(batch), "N", "rows of a step, default 32"),
-    GLUE_OPTION("lr", GLUE_POSITIVE_TEXT, AT(lr), "X",
-                "peak learning rate, default 1e-3, --model 1e-4 (ablation: this and its half)"),
-    GLUE_OPTION("warmup", GLUE_POSITIVE_TEXT, AT(warmup), "X",
-                "share of the steps in which the rate rises, default 0.1"),
-    GLUE_OPTION("dropout", GLUE_POSITIVE_TEXT, AT(dropout), "X", "probability, default none"),
-    GLUE_OPTION("max-tokens", GLUE_POSITIVE_TEXT, AT(max_tokens), "N",
-                "cut longer texts, default 128, --model the task's"),
-    GLUE_OPTION("dtype", GLUE_CHOICE_TEXT, AT(dtype), "TYPE", "parameters and gradients: fp32 (default) or bf16",
-                .choices = "fp32 bf16"),
-    GLUE_OPTION(
-        "products", GLUE_CHOICE_TEXT, AT(products), "TYPE",
+static const zc_option_t options[] = {
+    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"),
+    ZC_OPTION("task", ZC_PARSED, AT(task), "NAME", "GLUE task, default sst2", .parse = glue_task_parse),
+    ZC_OPTION("data", ZC_TEXT, AT(data), "DIR",
+              "official GLUE files (DIR/SST-2/train.tsv ... vocab.txt); without: generated"),
+    ZC_OPTION("model", ZC_TEXT, AT(model), "DIR",
+              "fine-tune this BERT encoder (config.json, model.safetensors, vocab.txt); without: from scratch"),
+    ZC_OPTION("seeds", ZC_COUNT, AT(n_seeds), "N",
+              "seeds 1..N (glue: 16, --full 32; curves: 5, --full 12; ablation: 4, --quick 2)"),
+    ZC_OPTION("sync-seeds", ZC_COUNT, AT(n_sync_seeds), "N", "seeds of the synchronous mode (4, --full 8)",
+              .areas = "glue"),
+    ZC_OPTION("config", ZC_TEXT, AT(config), "FILE", "the plugin's INI file"),
+    ZC_OPTION("set", ZC_OVERRIDE, AT(sets), "S.KEY=VALUE", "override a key of the INI file; may be repeated"),
+    ZC_OPTION("margin", ZC_POSITIVE, AT(margin), "X",
+              "how much worse is still as good, points (default: the task's, 1.0)", .areas = "glue"),
+    ZC_OPTION("full", ZC_SWITCH, AT(is_full), NULL, "more seeds and longer runs", .areas = "glue curves"),
+    ZC_OPTION("quick", ZC_SWITCH, AT(is_quick), NULL,
+              "2 seeds, 300 steps, one rate: shows that it works, decides nothing", .areas = "ablation"),
+    ZC_OPTION("steps", ZC_COUNT, AT(n_steps), "N",
+              "optimizer steps of a run, default 2000, --model the task's; --full doubles it; --quick 300"),
+    ZC_OPTION("batch", ZC_COUNT, AT(batch), "N", "rows of a step, default 32"),
+    ZC_OPTION("lr", ZC_POSITIVE_TEXT, AT(lr), "X",
+              "peak learning rate, default 1e-3, --model 1e-4 (ablation: this and its half)"),
+    ZC_OPTION("warmup", ZC_POSITIVE_TEXT, AT(warmup), "X", "share of the steps in which the rate rises, default 0.1"),
+    ZC_OPTION("dropout", ZC_POSITIVE_TEXT, AT(dropout), "X", "probability, default none"),
+    ZC_OPTION("max-tokens", ZC_POSITIVE_TEXT, AT(max_tokens), "N", "cut longer texts, default 128, --model the task's"),
+    ZC_OPTION("dtype", ZC_CHOICE_TEXT, AT(dtype), "TYPE", "parameters and gradients: fp32 (default) or bf16",
+              .choices = "fp32 bf16"),
+    ZC_OPTION(
+        "products", ZC_CHOICE_TEXT, AT(products), "TYPE",
         "zf-host's matrix products of fp32 (default) or of operands rounded to bf16, where the processor has such",
         .choices = "fp32 bf16"),
-    GLUE_OPTION("jobs", GLUE_COUNT, AT(n_jobs), "N", "runs at the same time, default 2"),
-    GLUE_OPTION("out", GLUE_TEXT, AT(out), "DIR", "results, plot and kept runs, default zf-conform-glue"),
-    GLUE_OPTION("host", GLUE_TEXT, AT(host), "FILE", "zf-host (default: beside this program)"),
-    GLUE_OPTION("readme", GLUE_TEXT, AT(readme), "FILE", "write the table between the markers of this file",
-                .areas = "curves ablation"),
-    GLUE_OPTION("svg", GLUE_TEXT, AT(svg), "FILE", "write the plot here too", .areas = "curves"),
-    GLUE_OPTION("help", GLUE_SWITCH, AT(wants_help), NULL, "this text"),
+    ZC_OPTION("jobs", ZC_COUNT, AT(n_jobs), "N", "runs at the same time, default 2"),
+    ZC_OPTION("out", ZC_TEXT, AT(out), "DIR", "results and kept runs, default zf-conform-glue"),
+    ZC_OPTION("host", ZC_TEXT, AT(host), "FILE", "zf-host (default: beside this program)"),
+    ZC_OPTION("readme", ZC_TEXT, AT(readme), "FILE", "write the table between the markers of this file",
+              .areas = "curves ablation"),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
 
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
 int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err) {
     *out = (zg_options_t){.task = glue_task_find("sst2"), .plugin = getenv("ZFPLUGIN_PATH")};
-    if (glue_options_parse(options, N_OPTIONS, argv[0], argc, argv, out, err) != 0)
+    if (zc_options_parse(options, N_OPTIONS, argv[0], argc, argv, out, err) != 0)
         return -1;
     if (out->wants_help)
         return 0;
@@ -63,9 +61,8 @@ int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err
     return 0;
 }
 
-void zg_options_print_help(const char *area) {
-    glue_options_print(stdout, options, N_OPTIONS, area);
-    (void)puts("exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive");
+int zg_options_help(const char *area, const char *what) {
+    return zc_options_help(what, options, N_OPTIONS, area, "0 conforms, 1 does not, 2 could not run, 3 inconclusive");
 }
 
 static size_t default_steps(const zg_options_t *o) {

@@ -1,14 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_options.h - the command line of "glue", "curves" and "ablation". */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 #define ZF_CONFORMANCE_CASES_GLUE_OPTIONS_H
 
-#include "glue/options.h"
 #include "glue_run.h"
+#include "option_table.h"
 
 typedef struct zg_options {
-    const char *plugin, *config, *host, *data, *model, *out, *readme, *svg;
+    const char *plugin, *config, *host, *data, *model, *out, *readme;
     const glue_task_t *task;
-    glue_overrides_t sets;
+    zc_overrides_t sets;
     size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;              /* 0 = the area's default */
     const char *lr, *dtype, *products, *max_tokens, *warmup, *dropout; /* NULL = the default */
     double margin;                                                     /* points; 0 = the task's */
@@ -18,7 +19,8 @@ typedef struct zg_options {
 /* argv[0] is the area's name. argv is borrowed for the life of *out. plugin: --plugin, else
  * ZFPLUGIN_PATH. */
 int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err);
-void zg_options_print_help(const char *area);
+/* Prints the help, "zf-conform AREA - what it is" and its options; returns 0. */
+int zg_options_help(const char *area, const char *what);
 
 /* A campaign with everything that the options say; arms and defaults of 0 are the caller's. host_path, of ZG_MAX_PATH
  * bytes, lives as long as the campaign. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_probe.c - creates an instance in a child process and sends its effective configuration back (glue_probe.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "glue_probe.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_probe.h - what a plugin makes of a configuration, asked before hours of training are spent on it. */
 #ifndef ZF_CONFORMANCE_CASES_GLUE_PROBE_H
 #define ZF_CONFORMANCE_CASES_GLUE_PROBE_H

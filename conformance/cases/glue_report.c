@@ -1,12 +1,11 @@
-/* glue_report.c - the table, the JSON file and the plot of the area "glue" (glue_report.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* glue_report.c - the table and the JSON file of the area "glue" (glue_report.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "glue_report.h"
 
 #include "glue_file.h"
-#include "report/plot.h"
-#include "report/text.h"
+#include "json_file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,128 +177,62 @@ void zg_print_glue(const zg_report_t *r) {
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-void zg_put_number(FILE *file, const char *name, double value, const char *end) {
-    if (isfinite(value))
-        (void)fprintf(file, "\"%s\": %.9g%s", name, value, end);
-    else
-        (void)fprintf(file, "\"%s\": null%s", name, end);
+json_t *zg_source_json(const char *area, int exit_status, const zg_campaign_t *c, const zg_result_t *results,
+                       const char *plugin_version) {
+    json_t *rows = json_pack("{s:I, s:I, s:I, s:I}", "train", (json_int_t)c->n_train, "dev", (json_int_t)c->n_dev,
+                             "second_dev", (json_int_t)c->n_second_dev, "skipped", (json_int_t)c->n_skipped);
+    json_t *hashes =
+        json_pack("{s:s, s:s, s:s}", "train", c->train_hash, "dev", c->dev_hash, "vocabulary", c->vocab_hash);
+
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:o, s:s, s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:f}", "area", area,
+                     "exit_status", exit_status, "task", c->task->name, "metric", glue_metric_name(c->task->metric),
+                     "is_synthetic", c->data_dir == NULL, "rows", rows, "encoder_sha256", c->model_hash[1],
+                     "config_sha256", c->config_hash, "sha256", hashes, "plugin", zj_string(plugin_version), "dtype",
+                     c->dtype, "products", c->products, "parameters",
+                     (json_int_t)zg_result_of(c, results, 0, 1)->n_params, "steps", (json_int_t)c->n_steps, "batch",
+                     (json_int_t)c->batch, "lr", strtod(c->lr, NULL));
 }
 
-void zg_put_source(FILE *file, const zg_campaign_t *c, const zg_result_t *results, const char *plugin_version) {
-    (void)fprintf(file, "  \"task\": \"%s\",\n  \"metric\": \"%s\",\n  \"is_synthetic\": %s,\n", c->task->name,
-                  glue_metric_name(c->task->metric), c->data_dir == NULL ? "true" : "false");
-    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu, \"second_dev\": %zu, \"skipped\": %zu},\n",
-                  c->n_train, c->n_dev, c->n_second_dev, c->n_skipped);
-    (void)fprintf(file, "  \"encoder_sha256\": \"%s\",\n  \"config_sha256\": \"%s\",\n", c->model_hash[1],
-                  c->config_hash);
-    (void)fprintf(file, "  \"sha256\": {\"train\": \"%s\", \"dev\": \"%s\", \"vocabulary\": \"%s\"},\n", c->train_hash,
-                  c->dev_hash, c->vocab_hash);
-    (void)fprintf(file, "  \"plugin\": \"%s\",\n  \"dtype\": \"%s\",\n  \"products\": \"%s\",\n", plugin_version,
-                  c->dtype, c->products);
-    (void)fprintf(file, "  \"parameters\": %.0f,\n  \"steps\": %zu,\n  \"batch\": %zu,\n  \"lr\": %s,\n",
-                  zg_result_of(c, results, 0, 1)->n_params, c->n_steps, c->batch, c->lr);
-}
-
-static void put_list(FILE *file, const zg_report_t *r, size_t arm, size_t member, const char *name) {
+/* One member of every seed's result. */
+static json_t *seeds_json(const zg_report_t *r, size_t arm, size_t member) {
     const zg_campaign_t *c = r->campaign;
+    json_t *list = json_array();
 
-    (void)fprintf(file, "\"%s\": [", name);
     for (size_t seed = 1; seed <= c->arms[arm].n_seeds; seed++) {
         const char *result = (const char *)zg_result_of(c, r->results, arm, seed);
 
-        (void)fprintf(file, "%s%.9g", seed > 1 ? ", " : "", *(const double *)(const void *)(result + member));
+        (void)json_array_append_new(list, zj_real(*(const double *)(const void *)(result + member)));
     }
-    (void)fputs("]", file);
+    return list;
 }
 
-static void put_judgement(FILE *file, const zg_judgement_t *j) {
-    (void)fprintf(file, ",\n    \"verdict\": \"%s\", ", glue_verdict_name(j->verdict.kind));
-    zg_put_number(file, "mean_difference", j->verdict.mean_difference, ", ");
-    zg_put_number(file, "lower", j->verdict.lower, ", ");
-    zg_put_number(file, "upper", j->verdict.upper, ", ");
-    (void)fprintf(file, "\"seeds_needed\": %zu,\n    ", j->verdict.n_seeds_needed);
-    (void)fprintf(file, "\"start\": {\"conforms\": %s, \"steps\": %zu, \"equal_steps\": %zu, ",
-                  j->start.conforms ? "true" : "false", j->start.n_steps, j->start.n_equal_steps);
-    zg_put_number(file, "largest_difference", j->start.largest_difference, "},\n    ");
-    zg_put_number(file, "last_quarter_ratio", j->last_quarter_ratio, ",\n    \"link_bytes_per_step\": {");
-    zg_put_number(file, "down", j->link.down, ", ");
-    zg_put_number(file, "down_formula", j->link.down_formula, ", ");
-    zg_put_number(file, "publish", j->link.publish, ", ");
-    zg_put_number(file, "publish_formula", j->link.publish_formula, ", ");
-    zg_put_number(file, "publish_warm_up", j->link.warm_up, ", ");
-    zg_put_number(file, "enter", j->link.enter, "},\n    \"host_bytes_per_parameter\": {");
-    zg_put_number(file, "formula", j->memory.formula, ", ");
-    zg_put_number(file, "planned", j->memory.planned, ", ");
-    zg_put_number(file, "mapped", j->memory.mapped, ", ");
-    zg_put_number(file, "from_outside", j->memory.outside, "},\n    ");
-    zg_put_number(file, "device_bytes_per_parameter", j->memory.device, ", ");
-    zg_put_number(file, "stall_us_per_step", j->stall_us, ", ");
-    zg_put_number(file, "step_us", j->step_us, "");
+static json_t *link_json(const zg_link_t *l) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "down", zj_real(l->down), "down_formula",
+                     zj_real(l->down_formula), "publish", zj_real(l->publish), "publish_formula",
+                     zj_real(l->publish_formula), "publish_warm_up", zj_real(l->warm_up), "enter", zj_real(l->enter));
 }
 
-static void put_curve(FILE *file, const zg_report_t *r, size_t arm) {
-    const zg_campaign_t *c = r->campaign;
-    size_t n_seeds = c->arms[arm].n_seeds;
-
-    (void)fputs(",\n    \"mean_losses\": [", file);
-    for (size_t i = 0; i < c->n_steps; i++) {
-        double sum = 0.0;
-
-        for (size_t seed = 1; seed <= n_seeds; seed++)
-            sum += zg_result_of(c, r->results, arm, seed)->losses[i];
-        (void)fprintf(file, "%s%.6g", i == 0 ? "" : i % 20 == 0 ? ",\n      " : ", ", sum / (double)n_seeds);
-    }
-    (void)fputs("]", file);
+static json_t *memory_json(const zg_memory_t *m) {
+    return json_pack("{s:o, s:o, s:o, s:o}", "formula", zj_real(m->formula), "planned", zj_real(m->planned), "mapped",
+                     zj_real(m->mapped), "from_outside", zj_real(m->outside));
 }
 
-static void put_arm(FILE *file, const zg_report_t *r, size_t arm) {
-    const zg_arm_t *a = &r->campaign->arms[arm];
+static json_t *judgement_json(const zg_judgement_t *j) {
+    json_t *start = json_pack("{s:b, s:I, s:I, s:o}", "conforms", j->start.conforms, "steps",
+                              (json_int_t)j->start.n_steps, "equal_steps", (json_int_t)j->start.n_equal_steps,
+                              "largest_difference", zj_real(j->start.largest_difference));
 
-    (void)fprintf(file, "   {\"name\": \"%s\", \"title\": \"%s\", \"set\": [", a->name, a->title);
-    for (size_t i = 0; i < a->n_sets; i++) {
-        (void)fputs(i > 0 ? ", " : "", file);
-        zr_put_json(file, a->sets[i]);
-    }
-    (void)fputs("],\n    ", file);
-    put_list(file, r, arm, offsetof(zg_result_t, metric), "metric");
-    if (isfinite(zg_result_of(r->campaign, r->results, arm, 1)->second)) {
-        (void)fputs(",\n    ", file);
-        put_list(file, r, arm, offsetof(zg_result_t, second), "second_metric");
-    }
-    (void)fputs(",\n    ", file);
-    put_list(file, r, arm, offsetof(zg_result_t, last_quarter), "last_quarter_loss");
-    (void)fputs(",\n    ", file);
-    put_list(file, r, arm, offsetof(zg_result_t, dev_loss), "dev_loss");
-    if (arm != ZG_ADAMW)
-        put_judgement(file, &r->judgements[arm]);
-    put_curve(file, r, arm);
-    (void)fprintf(file, "}%s\n", arm + 1 < r->campaign->n_arms ? "," : "");
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "verdict", glue_verdict_name(j->verdict.kind),
+        "mean_difference", zj_real(j->verdict.mean_difference), "lower", zj_real(j->verdict.lower), "upper",
+        zj_real(j->verdict.upper), "seeds_needed", (json_int_t)j->verdict.n_seeds_needed, "start", start,
+        "last_quarter_ratio", zj_real(j->last_quarter_ratio), "link_bytes_per_step", link_json(&j->link),
+        "host_bytes_per_parameter", memory_json(&j->memory), "device_bytes_per_parameter", zj_real(j->memory.device),
+        "stall_us_per_step", zj_real(j->stall_us), "step_us", zj_real(j->step_us));
 }
 
-int zg_write_glue_json(const zg_report_t *r, const char *path, glue_error_t *err) {
-    FILE *file = fopen(path, "w");
-    int has_failed;
-
-    if (file == NULL)
-        return glue_fail(err, "%s: cannot write: %s", path, strerror(errno));
-    (void)fputs("{\n  \"area\": \"glue\",\n", file);
-    zg_put_source(file, r->campaign, r->results, r->plugin_version);
-    (void)fprintf(file, "  \"verdict\": \"%s\",\n  \"exit_status\": %d,\n  ", verdict_word(r->exit_status),
-                  r->exit_status);
-    (void)fprintf(file, "\"adamw_has_learned\": %s,\n  ", r->has_learned ? "true" : "false");
-    zg_put_number(file, "margin", r->margin, ",\n  \"arms\": [\n");
-    for (size_t arm = 0; arm < r->campaign->n_arms; arm++)
-        put_arm(file, r, arm);
-    (void)fputs("  ]\n}\n", file);
-    has_failed = ferror(file) != 0;
-    if (fclose(file) != 0 || has_failed)
-        return glue_fail(err, "%s: cannot write: %s", path, strerror(errno));
-    return 0;
-}
-
-/* ---- the plot ---------------------------------------------------------------------------------------------------- */
-
-static void mean_curve(const zg_campaign_t *c, const zg_result_t *results, size_t arm, double *out) {
+/* Mean training loss over the arm's seeds. out: [n_steps] */
+static void mean_losses(const zg_campaign_t *c, const zg_result_t *results, size_t arm, double *out) {
     for (size_t i = 0; i < c->n_steps; i++) {
         out[i] = 0.0;
         for (size_t seed = 1; seed <= c->arms[arm].n_seeds; seed++)
@@ -307,60 +240,72 @@ static void mean_curve(const zg_campaign_t *c, const zg_result_t *results, size_
     }
 }
 
-int zg_smooth_curve(const zg_campaign_t *c, const zg_result_t *results, size_t arm, double *out) {
-    double *mean = calloc(c->n_steps, sizeof *mean);
+static json_t *losses_json(const zg_report_t *r, size_t arm) {
+    size_t n = r->campaign->n_steps;
+    double *losses = calloc(n, sizeof *losses);
+    json_t *list = NULL;
+
+    if (losses != NULL) {
+        mean_losses(r->campaign, r->results, arm, losses);
+        list = zj_reals(losses, n, 6);
+    }
+    free(losses);
+    return list;
+}
+
+static json_t *arm_json(const zg_report_t *r, size_t arm) {
+    const zg_arm_t *a = &r->campaign->arms[arm];
+    json_t *out = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", a->name, "title", a->title, "set",
+                            zj_strings(a->sets, a->n_sets), "metric", seeds_json(r, arm, offsetof(zg_result_t, metric)),
+                            "last_quarter_loss", seeds_json(r, arm, offsetof(zg_result_t, last_quarter)), "dev_loss",
+                            seeds_json(r, arm, offsetof(zg_result_t, dev_loss)), "mean_losses", losses_json(r, arm));
+    json_t *judgement = arm != ZG_ADAMW ? judgement_json(&r->judgements[arm]) : NULL;
+
+    if (isfinite(zg_result_of(r->campaign, r->results, arm, 1)->second))
+        (void)json_object_set_new(out, "second_metric", seeds_json(r, arm, offsetof(zg_result_t, second)));
+    if (judgement != NULL)
+        (void)json_object_update(out, judgement);
+    json_decref(judgement);
+    return out;
+}
+
+int zg_write_glue_json(const zg_report_t *r, const char *path, glue_error_t *err) {
+    json_t *out = zg_source_json("glue", r->exit_status, r->campaign, r->results, r->plugin_version);
+    json_t *arms = json_array();
+
+    for (size_t arm = 0; arm < r->campaign->n_arms; arm++)
+        (void)json_array_append_new(arms, arm_json(r, arm));
+    (void)json_object_set_new(out, "verdict", json_string(verdict_word(r->exit_status)));
+    (void)json_object_set_new(out, "adamw_has_learned", json_boolean(r->has_learned));
+    (void)json_object_set_new(out, "margin", zj_real(r->margin));
+    (void)json_object_set_new(out, "arms", arms);
+    return zj_write(out, path, err);
+}
+
+/* Centred running mean over 2 * half + 1 values, fewer at the ends. out: [n], not y */
+static void smooth(const double *y, size_t n, size_t half, double *out) {
+    for (size_t i = 0; i < n; i++) {
+        size_t first = i > half ? i - half : 0, last = i + half < n ? i + half : n - 1;
+        double sum = 0.0;
+
+        for (size_t j = first; j <= last; j++)
+            sum += y[j];
+        out[i] = sum / (double)(last - first + 1);
+    }
+}
+
+void zg_add_curve(json_t *object, const zg_campaign_t *c, const zg_result_t *results, size_t arm) {
+    size_t every = c->n_steps / CURVE_POINTS > 0 ? c->n_steps / CURVE_POINTS : 1, n = 0;
+    double *mean = calloc(2 * c->n_steps, sizeof *mean), *curve;
 
     if (mean == NULL)
-        return -1;
-    mean_curve(c, results, arm, mean);
-    zr_smooth(mean, c->n_steps, c->n_steps / 80, out);
+        return;
+    curve = mean + c->n_steps;
+    mean_losses(c, results, arm, mean);
+    smooth(mean, c->n_steps, c->n_steps / 80, curve);
+    for (size_t i = every - 1; i < c->n_steps; i += every)
+        mean[n++] = curve[i];
+    (void)json_object_set_new(object, "curve_every", json_integer((json_int_t)every));
+    (void)json_object_set_new(object, "curve", zj_reals(mean, n, 5));
     free(mean);
-    return 0;
-}
-
-void zg_put_curve(FILE *file, const zg_campaign_t *c, const zg_result_t *results, size_t arm) {
-    size_t every = c->n_steps / CURVE_POINTS > 0 ? c->n_steps / CURVE_POINTS : 1;
-    double *curve = calloc(c->n_steps, sizeof *curve);
-
-    (void)fprintf(file, "\"curve_every\": %zu, \"curve\": [", every);
-    if (curve != NULL && zg_smooth_curve(c, results, arm, curve) == 0)
-        for (size_t i = every - 1; i < c->n_steps; i += every)
-            (void)fprintf(file, isfinite(curve[i]) ? "%s%.5g" : "%snull", i >= every ? "," : "", curve[i]);
-    (void)fputs("]", file);
-    free(curve);
-}
-
-int zg_write_plot(const zg_campaign_t *c, const zg_result_t *results, const int *is_dashed, const char *path,
-                  glue_error_t *err) {
-    size_t n = c->n_steps, half = n / 80;
-    double *curves = calloc(n * c->n_arms, sizeof *curves);
-    zr_line_t *lines = calloc(c->n_arms, sizeof *lines);
-    char subtitle[200], y_label[120];
-    zr_plot_t plot = {.title = "Training loss: host AdamW and the plugin",
-                      .subtitle = subtitle,
-                      .x_label = "optimizer step",
-                      .y_label = y_label,
-                      .lines = lines,
-                      .n_lines = c->n_arms};
-    int st = -1;
-
-    (void)snprintf(subtitle, sizeof subtitle, "%s, %s, %.0f parameters, %zu rows per step, peak rate %s", c->task->name,
-                   source_name(c), zg_result_of(c, results, 0, 1)->n_params, c->batch, c->lr);
-    (void)snprintf(y_label, sizeof y_label, "%s (seed mean, %zu-step running mean)",
-                   c->task->n_labels == 0 ? "squared error per row" : "cross entropy, nats per row", 2 * half + 1);
-    if (curves == NULL || lines == NULL) {
-        (void)glue_fail(err, "out of memory");
-    } else {
-        for (size_t arm = 0; arm < c->n_arms; arm++) {
-            (void)zg_smooth_curve(c, results, arm, curves + arm * n);
-            lines[arm] = (zr_line_t){.title = c->arms[arm].title,
-                                     .y = curves + arm * n,
-                                     .n = n,
-                                     .is_dashed = is_dashed != NULL && is_dashed[arm]};
-        }
-        st = zr_plot_write(&plot, path, err);
-    }
-    free(lines);
-    free(curves);
-    return st;
 }

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_run.c - what a run is, where it is kept, and how a finished one is read (glue_run.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "glue_run.h"
 
 #include "glue_file.h"
 #include "glue_jobs.h"
-#include "glue_json.h"
 #include "host/run.h"
+#include "json_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -259,15 +260,15 @@ static double mean_of(const double *x, size_t n) {
 static int take_result(const zg_campaign_t *c, json_t *json, zg_result_t *out) {
     size_t n = c->n_steps, quarter = n / 4 > 0 ? n / 4 : 1;
     zg_result_t r = {.json = json,
-                     .metric = zg_json_number(json, "report.metric.value", NAN),
-                     .second = zg_json_number(json, "report.second.value", NAN),
-                     .dev_loss = zg_json_number(json, "report.scores.loss", NAN),
-                     .seconds = zg_json_number(json, "report.seconds", NAN),
-                     .n_params = zg_json_number(json, "report.model.parameters", NAN),
-                     .peak_rss_nbytes = zg_json_number(json, "peak_rss_bytes", NAN),
+                     .metric = zj_number(json, "report.metric.value", NAN),
+                     .second = zj_number(json, "report.second.value", NAN),
+                     .dev_loss = zj_number(json, "report.scores.loss", NAN),
+                     .seconds = zj_number(json, "report.seconds", NAN),
+                     .n_params = zj_number(json, "report.model.parameters", NAN),
+                     .peak_rss_nbytes = zj_number(json, "peak_rss_bytes", NAN),
                      .losses = calloc(n, sizeof(double))};
 
-    if (r.losses == NULL || zg_json_numbers(json, "report.losses", r.losses, n) != n || isnan(r.metric)) {
+    if (r.losses == NULL || zj_numbers(json, "report.losses", r.losses, n) != n || isnan(r.metric)) {
         free(r.losses);
         json_decref(json);
         return -1;
@@ -278,7 +279,7 @@ static int take_result(const zg_campaign_t *c, json_t *json, zg_result_t *out) {
 }
 
 static int load_kept(const zg_campaign_t *c, const char *path, zg_result_t *out) {
-    return take_result(c, zg_json_read(path), out);
+    return take_result(c, zj_read(path), out);
 }
 
 /* Wraps what zf-host wrote and moves it to its name at once. */
@@ -465,6 +466,6 @@ double zg_mean_counter(const zg_campaign_t *c, const zg_result_t *results, size_
 
     (void)snprintf(path, sizeof path, "report.counters.%s", name);
     for (size_t seed = 1; seed <= c->arms[arm].n_seeds; seed++)
-        sum += zg_json_number(zg_result_of(c, results, arm, seed)->json, path, NAN);
+        sum += zj_number(zg_result_of(c, results, arm, seed)->json, path, NAN);
     return c->arms[arm].n_seeds > 0 ? sum / (double)c->arms[arm].n_seeds : NAN;
 }

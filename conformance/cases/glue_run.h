@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glue_run.h - training runs of the reference host: which, how many at a time, and what is kept of them.
  *
  * Model: a campaign is a set of arms (an optimizer with its configuration) times seeds 1..n. Everything else - task,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_area.h - the area "perf" of zf-conform: what a plugin moves and occupies, against the formulas of its design.
  *
  * Bytes decide, time never does: the stall and the step time are printed beside them. Each configuration is measured

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_child.c - one configuration measured: bind, warm up, then count a whole number of windows (perf_area.h).
  *
  * Memory is read three ways: what bind_params planned, what the plugin says it has mapped, and what the kernel says
@@ -200,7 +201,7 @@ static int run_steps(rig_t *r, unsigned n) {
 }
 
 /* Of zf_count_alloc.so: by the thread that calls the hooks, by any other. NULL where it is not preloaded. */
-static const unsigned long *allocation_counters(void) { return dlsym(RTLD_DEFAULT, "zfc_perf_allocations"); }
+static const unsigned long *allocation_counters(void) { return dlsym(RTLD_DEFAULT, "zfc_allocations"); }
 
 static void count_allocations(unsigned long out[2]) {
     const unsigned long *counters = allocation_counters();
@@ -223,44 +224,52 @@ static int take_sample(rig_t *r, sample_t *out) {
     return 0;
 }
 
-static void print_memory(const rig_t *r, const sample_t *before, const sample_t *last) {
+static json_t *memory_of(const rig_t *r, const sample_t *before, const sample_t *last) {
     const zf_layout_t *l = &r->layout;
+    const zf_stats_t *s = &last->stats;
     double m = (double)l->n_elems;
 
-    (void)printf("\"n_elems\": %.0f, \"selected_share\": %.6f, ", m, (double)l->n_selected_elems / m);
-    (void)printf("\"state\": %.6f, \"slots\": %.6f, \"publish\": %.6f, \"planned\": %.6f, ",
-                 (double)l->host_state_nbytes / m, (double)l->host_slots_nbytes / m, (double)l->host_publish_nbytes / m,
-                 (double)l->host_nbytes / m);
-    (void)printf("\"mapped\": %.6f, \"device_planned\": %.6f, \"device_mapped\": %.6f, ",
-                 (double)last->stats.host_measured_nbytes / m, (double)last->stats.device_planned_nbytes / m,
-                 (double)last->stats.device_measured_nbytes / m);
-    (void)printf("\"outside\": %.6f, \"slots_mean\": %.3f, \"slots_peak\": %.3f, ",
-                 (last->rss_nbytes - before->rss_nbytes) / m, (double)l->slots_mean_milli / 1000.0,
-                 (double)l->slots_peak_milli / 1000.0);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n_elems", m, "selected_share",
+                     (double)l->n_selected_elems / m, "state", (double)l->host_state_nbytes / m, "slots",
+                     (double)l->host_slots_nbytes / m, "publish", (double)l->host_publish_nbytes / m, "planned",
+                     (double)l->host_nbytes / m, "mapped", (double)s->host_measured_nbytes / m, "device_planned",
+                     (double)s->device_planned_nbytes / m, "device_mapped", (double)s->device_measured_nbytes / m,
+                     "outside", (last->rss_nbytes - before->rss_nbytes) / m, "slots_mean",
+                     (double)l->slots_mean_milli / 1000.0, "slots_peak", (double)l->slots_peak_milli / 1000.0);
 }
 
-static void print_counts(const rig_t *r, const sample_t *a, const sample_t *b) {
+/* Between two samples; -1 where nothing counts. */
+static double allocations(const sample_t *a, const sample_t *b, int i) {
+    return allocation_counters() == NULL ? -1.0 : (double)(b->started_allocations[i] - a->ended_allocations[i]);
+}
+
+static json_t *counts_of(const rig_t *r, const sample_t *a, const sample_t *b) {
     double n = (double)(b->stats.steps - a->stats.steps), m = (double)r->layout.n_elems;
     uint64_t stall = b->stats.stall_replay_ns + b->stats.stall_select_ns + b->stats.stall_pool_ns -
                      a->stats.stall_replay_ns - a->stats.stall_select_ns - a->stats.stall_pool_ns;
 
 #define PER_STEP(member) ((double)(b->stats.member - a->stats.member) / n / m)
-    (void)printf("\"steps\": %.0f, \"down\": %.9f, \"records\": %.9f, \"up\": %.9f, \"enter\": %.9f, ", n,
-                 PER_STEP(down_grad_nbytes), PER_STEP(down_record_nbytes), PER_STEP(up_publish_nbytes),
-                 PER_STEP(up_enter_nbytes));
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", n, "down",
+                     PER_STEP(down_grad_nbytes), "records", PER_STEP(down_record_nbytes), "up",
+                     PER_STEP(up_publish_nbytes), "enter", PER_STEP(up_enter_nbytes), "stall_us",
+                     (double)stall / n * 1e-3, "step_us", (b->seconds - a->seconds) / n * 1e6, "hook_allocations",
+                     allocations(a, b, 0), "worker_allocations", allocations(a, b, 1), "growth",
+                     b->mapped_nbytes - a->mapped_nbytes);
 #undef PER_STEP
-    (void)printf("\"stall_us\": %.3f, \"step_us\": %.1f, ", (double)stall / n * 1e-3,
-                 (b->seconds - a->seconds) / n * 1e6);
-    for (int i = 0; i < 2; i++)
-        (void)printf("\"%s\": %.0f, ", i == 0 ? "hook_allocations" : "worker_allocations",
-                     allocation_counters() == NULL ? -1.0
-                                                   : (double)(b->started_allocations[i] - a->ended_allocations[i]));
-    (void)printf("\"growth\": %.0f", b->mapped_nbytes - a->mapped_nbytes);
+}
+
+/* One line on standard output; takes the object over. */
+static int print_line(json_t *object) {
+    int st = object != NULL ? json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) : -1;
+
+    json_decref(object);
+    return puts("") < 0 || st != 0 ? -1 : 0;
 }
 
 static int measure(rig_t *r, const zp_setting_t *s) {
     sample_t before = {.rss_nbytes = read_status("RssAnon:")}, first, last;
     unsigned n = s->interval * N_WINDOWS > 32 ? s->interval * N_WINDOWS : 32;
+    json_t *figures, *counts;
 
     if (create(r, s) != 0 || bind_all(r) != 0)
         return -1;
@@ -268,11 +277,11 @@ static int measure(rig_t *r, const zp_setting_t *s) {
         return -1;
     if (run_steps(r, n) != 0 || take_sample(r, &last) != 0)
         return -1;
-    (void)fputs("{", stdout);
-    print_memory(r, &before, &last);
-    print_counts(r, &first, &last);
-    (void)puts("}");
-    return 0;
+    figures = memory_of(r, &before, &last);
+    counts = counts_of(r, &first, &last);
+    (void)json_object_update(figures, counts);
+    json_decref(counts);
+    return print_line(figures);
 }
 
 static int take_timeline(rig_t *r, const zp_setting_t *s) {
@@ -286,9 +295,11 @@ static int take_timeline(rig_t *r, const zp_setting_t *s) {
     st = run_steps(r, N_TIMELINE);
     zp_timeline_stop(r->timeline);
     if (st == 0) {
-        (void)printf("{\"interval\": %u, \"gradient\": \"%s\", ", s->interval, s->gradient_size == 2 ? "bf16" : "fp32");
-        zp_timeline_print(r->timeline, stdout);
-        (void)puts("}");
+        json_t *seen = zp_timeline_json(r->timeline);
+
+        (void)json_object_set_new(seen, "interval", json_integer(s->interval));
+        (void)json_object_set_new(seen, "gradient", json_string(s->gradient_size == 2 ? "bf16" : "fp32"));
+        st = print_line(seen);
     }
     zp_timeline_free(r->timeline);
     r->timeline = NULL;

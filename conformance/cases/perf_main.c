@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_main.c - the area "perf": options, one child process per setting, the formulas, tables and JSON (perf_area.h).
  *
  * The formulas, per parameter, with bfloat16 parameters, gradients of g bytes, windows of S steps, k = share of
@@ -11,17 +12,19 @@
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
-#include "glue_json.h"
+#include "json_file.h"
+#include "option_table.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONFORMS = 0, DOES_NOT = 1, COULD_NOT_RUN = 2, MAX_SETS = 64, MAX_ROWS = 16, MAX_PATH = 4096, MAX_ARGS = 160 };
+enum { CONFORMS = 0, DOES_NOT = 1, COULD_NOT_RUN = 2, MAX_ROWS = 16, MAX_PATH = 4096, MAX_ARGS = 160 };
 
 /* A published piece may cross the link on either side of the counted steps; planned memory is rounded up for alignment.
  */
@@ -33,10 +36,9 @@ enum { CONFORMS = 0, DOES_NOT = 1, COULD_NOT_RUN = 2, MAX_SETS = 64, MAX_ROWS = 
 
 typedef struct options {
     const char *plugin, *config, *out;
-    const char *sets[MAX_SETS];
-    size_t n_sets;
+    zc_overrides_t sets;
     const char *millions;
-    unsigned child_interval, child_gradient_size; /* hidden: measure this one here */
+    uint32_t child_interval, child_gradient_size; /* measure this one here */
     int is_child_timeline;
     int wants_help;
 } options_t;
@@ -46,12 +48,11 @@ typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, N_MODES } z
 typedef struct row {
     unsigned interval, gradient_size;
     zp_mode_t mode;
-    char text[2048]; /* the child's JSON, and what it holds */
-    json_t *json;
+    json_t *json; /* what the child measured */
     char faults[256];
 } row_t;
 
-static double number(const row_t *r, const char *name) { return zg_json_number(r->json, name, NAN); }
+static double number(const row_t *r, const char *name) { return zj_number(r->json, name, NAN); }
 static double down_formula(const row_t *r) {
     return r->mode == MOMENTS_DEVICE ? 2.0 * r->gradient_size / r->interval : r->gradient_size;
 }
@@ -67,63 +68,41 @@ static double device_formula(const row_t *r) {
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
-static void print_help(void) {
-    (void)puts("zf-conform perf - bytes moved and occupied, against the formulas; time is shown, never judged\n"
-               "  --plugin FILE       libzfplugin.so (default: ZFPLUGIN_PATH)\n"
-               "  --config FILE       its INI file\n"
-               "  --set S.KEY=VALUE   override a key; may be repeated (update_interval, deferred and accumulate_on are "
-               "this area's own)\n"
-               "  --millions X        about so many million parameters, default 5\n"
-               "  --out FILE          JSON too, with a timeline of what every thread does over a few steps\n"
-               "exit status: 0 conforms, 1 does not, 2 could not run");
-}
+#define AT(member) offsetof(options_t, member)
 
-static int usage_error(const char *argument) {
-    (void)fprintf(stderr, "zf-conform perf: found \"%.60s\"; an option with its value is needed, --help lists them\n",
-                  argument);
-    return -1;
-}
+static const zc_option_t table[] = {
+    ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"),
+    ZC_OPTION("config", ZC_TEXT, AT(config), "FILE", "its INI file"),
+    ZC_OPTION("set", ZC_OVERRIDE, AT(sets), "S.KEY=VALUE",
+              "override a key; may be repeated (update_interval, deferred and accumulate_on are this area's own)"),
+    ZC_OPTION("millions", ZC_POSITIVE_TEXT, AT(millions), "X", "about so many million parameters, default 5",
+              .least = 1, .most = 100000),
+    ZC_OPTION("out", ZC_TEXT, AT(out), "FILE", "JSON too, with a timeline of what every thread does over a few steps"),
+    ZC_OPTION("child-interval", ZC_U32, AT(child_interval), "S", NULL, .least = 1, .most = 64),
+    ZC_OPTION("child-gradient", ZC_U32, AT(child_gradient_size), "BYTES", NULL, .least = 2, .most = 4),
+    ZC_OPTION("child-timeline", ZC_SWITCH, AT(is_child_timeline), NULL, NULL),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
+};
 
-/* Takes one option and its value. */
-static int take_option(options_t *o, const char *name, const char *value) {
-    if (strcmp(name, "--plugin") == 0)
-        o->plugin = value;
-    else if (strcmp(name, "--config") == 0)
-        o->config = value;
-    else if (strcmp(name, "--out") == 0)
-        o->out = value;
-    else if (strcmp(name, "--millions") == 0 && strtod(value, NULL) >= 1.0)
-        o->millions = value;
-    else if (strcmp(name, "--set") == 0 && o->n_sets < MAX_SETS)
-        o->sets[o->n_sets++] = value;
-    else if (strcmp(name, "--child-interval") == 0)
-        o->child_interval = (unsigned)strtoul(value, NULL, 10);
-    else if (strcmp(name, "--child-gradient") == 0)
-        o->child_gradient_size = (unsigned)strtoul(value, NULL, 10);
-    else if (strcmp(name, "--child-timeline") == 0)
-        o->is_child_timeline = strcmp(value, "1") == 0;
-    else
-        return usage_error(name);
-    return 0;
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static int print_help(void) {
+    return zc_options_help(
+        "zf-conform perf - bytes moved and occupied, against the formulas; time is shown, never judged", table,
+        N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run");
 }
 
 static int parse(int argc, char **argv, options_t *o) {
+    glue_error_t err = {""};
+
     *o = (options_t){.plugin = getenv("ZFPLUGIN_PATH"), .millions = "5"};
-    for (int i = 1; i < argc; i += 2) {
-        if (strcmp(argv[i], "--help") == 0) {
-            o->wants_help = 1;
-            return 0;
-        }
-        if (i + 1 == argc)
-            return usage_error(argv[i]);
-        if (take_option(o, argv[i], argv[i + 1]) != 0)
-            return -1;
-    }
-    if (o->plugin == NULL || o->plugin[0] == '\0') {
-        (void)fputs("zf-conform perf: --plugin FILE is needed (or ZFPLUGIN_PATH)\n", stderr);
-        return -1;
-    }
-    return 0;
+    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, o, &err) == 0 && !o->wants_help &&
+        (o->plugin == NULL || o->plugin[0] == '\0'))
+        (void)glue_fail(&err, "--plugin FILE is needed (or ZFPLUGIN_PATH): the libzfplugin.so to judge");
+    else if (err.text[0] == '\0')
+        return 0;
+    (void)fprintf(stderr, "zf-conform perf: %s\n", err.text);
+    return -1;
 }
 
 /* ---- children ---------------------------------------------------------------------------------------------------- */
@@ -160,17 +139,15 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
     arguments[n++] = interval;
     arguments[n++] = "--child-gradient";
     arguments[n++] = gradient;
-    if (wants_timeline) {
+    if (wants_timeline)
         arguments[n++] = "--child-timeline";
-        arguments[n++] = "1";
-    }
     if (o->config != NULL) {
         arguments[n++] = "--config";
         arguments[n++] = o->config;
     }
-    for (size_t i = 0; i < o->n_sets; i++) {
+    for (size_t i = 0; i < o->sets.n; i++) {
         arguments[n++] = "--set";
-        arguments[n++] = o->sets[i];
+        arguments[n++] = o->sets.list[i];
     }
     if (row->mode != AS_CONFIGURED) {
         arguments[n++] = "--set";
@@ -212,8 +189,8 @@ static int run_setting(const options_t *o, const row_t *row, int wants_timeline,
 static int run_child_here(const options_t *o) {
     zp_setting_t s = {.plugin = o->plugin,
                       .config = o->config,
-                      .sets = o->sets,
-                      .n_sets = o->n_sets,
+                      .sets = o->sets.list,
+                      .n_sets = o->sets.n,
                       .interval = o->child_interval,
                       .gradient_size = o->child_gradient_size,
                       .millions = strtod(o->millions, NULL),
@@ -317,41 +294,42 @@ static int print_verdict(const row_t *rows, size_t n) {
     return status;
 }
 
-/* What the threads do over a few steps, bfloat16 gradients, S = 4; NULL where it could not be taken. Release with free.
- */
-static char *take_timeline(const options_t *o) {
+/* What the threads do over a few steps, bfloat16 gradients, S = 4; NULL where it could not be taken. */
+static json_t *take_timeline(const options_t *o) {
     enum { MOST_NBYTES = 4 << 20 };
     const row_t row = {.interval = 4, .gradient_size = 2};
     char *text = malloc(MOST_NBYTES);
+    json_t *timeline = NULL;
 
-    if (text != NULL && run_setting(o, &row, 1, text, MOST_NBYTES) == 0 && text[0] == '{')
-        return text;
-    (void)fputs("zf-conform perf: no timeline could be taken\n", stderr);
+    if (text != NULL && run_setting(o, &row, 1, text, MOST_NBYTES) == 0)
+        timeline = zj_parse(text);
+    if (timeline == NULL)
+        (void)fputs("zf-conform perf: no timeline could be taken\n", stderr);
     free(text);
-    return NULL;
+    return timeline;
 }
 
-static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_status, const char *timeline) {
-    FILE *file = fopen(o->out, "w");
+static json_t *json_of(const row_t *r) {
+    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:s, s:O}", "gradient", name_of(r), "interval", (int)r->interval,
+                     "down_formula", zj_real(down_formula(r)), "up_formula", zj_real(up_formula(r)), "host_formula",
+                     zj_real(host_formula(r)), "device_formula", zj_real(device_formula(r)), "faults", r->faults,
+                     "measured", r->json);
+}
 
-    if (file == NULL) {
-        (void)fprintf(stderr, "zf-conform perf: %s: cannot write: %s\n", o->out, strerror(errno));
-        return -1;
-    }
-    (void)fprintf(file, "{\"area\": \"perf\", \"exit_status\": %d, \"unit\": \"bytes per parameter\", \"rows\": [\n",
-                  exit_status);
-    for (size_t i = 0; i < n; i++) {
-        const row_t *r = &rows[i];
+static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_status) {
+    json_t *document = json_pack("{s:s, s:i, s:s, s:[]}", "area", "perf", "exit_status", exit_status, "unit",
+                                 "bytes per parameter", "rows"),
+           *timeline = take_timeline(o);
+    glue_error_t err;
 
-        (void)fprintf(
-            file,
-            "  {\"gradient\": \"%s\", \"interval\": %u, \"down_formula\": %.6g, \"up_formula\": %.6g, "
-            "\"host_formula\": %.6g, \"device_formula\": %.6g, \"faults\": \"%s\",\n   \"measured\": %.*s}%s\n",
-            name_of(r), r->interval, down_formula(r), up_formula(r), host_formula(r), device_formula(r), r->faults,
-            (int)strcspn(r->text, "\n"), r->text, i + 1 < n ? "," : "");
-    }
-    (void)fprintf(file, "]%s%s}\n", timeline != NULL ? ",\n \"timeline\": " : "", timeline != NULL ? timeline : "");
-    return fclose(file) == 0 ? 0 : -1;
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(json_object_get(document, "rows"), json_of(&rows[i]));
+    if (timeline != NULL)
+        (void)json_object_set_new(document, "timeline", timeline);
+    if (zj_write(document, o->out, &err) == 0)
+        return 0;
+    (void)fprintf(stderr, "zf-conform perf: %s\n", err.text);
+    return -1;
 }
 
 /* The settings: replay with four windows, then moments with the two longer ones. */
@@ -370,15 +348,16 @@ static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
     *out_n = list_rows(rows);
     for (size_t i = 0; i < *out_n; i++) {
         row_t *r = &rows[i];
+        char text[2048];
         int status;
 
-        status = run_setting(o, r, 0, r->text, sizeof r->text);
+        status = run_setting(o, r, 0, text, sizeof text);
         if (status != 0) {
             (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", name_of(r),
                           r->interval, status);
             return status > 128 ? DOES_NOT : COULD_NOT_RUN;
         }
-        r->json = zg_json_parse(r->text);
+        r->json = zj_parse(text);
         judge(r);
     }
     return 0;
@@ -392,10 +371,8 @@ int zp_perf_main(int argc, char **argv) {
 
     if (parse(argc, argv, &o) != 0)
         return COULD_NOT_RUN;
-    if (o.wants_help) {
-        print_help();
-        return CONFORMS;
-    }
+    if (o.wants_help)
+        return print_help();
     if (o.child_interval > 0)
         return run_child_here(&o);
     status = run_all(&o, rows, &n);
@@ -406,12 +383,8 @@ int zp_perf_main(int argc, char **argv) {
     print_link(rows, n);
     print_memory(rows, n);
     status = print_verdict(rows, n);
-    if (o.out != NULL) {
-        char *timeline = take_timeline(&o);
-
-        has_failed = write_json(&o, rows, n, status, timeline) != 0;
-        free(timeline);
-    }
+    if (o.out != NULL)
+        has_failed = write_json(&o, rows, n, status) != 0;
     for (size_t i = 0; i < n; i++)
         json_decref(rows[i].json);
     return has_failed ? COULD_NOT_RUN : status;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_model.c - made-up tensors and gradients (perf_model.h). */
 #include "perf_model.h"
 

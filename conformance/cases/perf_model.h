@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_model.h - tensors of a small transformer's shapes with made-up gradients: something for a plugin to move. */
 #ifndef ZF_CONFORMANCE_CASES_PERF_MODEL_H
 #define ZF_CONFORMANCE_CASES_PERF_MODEL_H

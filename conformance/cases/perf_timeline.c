@@ -1,8 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_timeline.c - the sampler of the timeline (perf_timeline.h). */
 #define _GNU_SOURCE /* gettid by syscall */
 #include "perf_timeline.h"
 
+#include "json_file.h"
+
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -166,59 +170,50 @@ void zp_timeline_free(zp_timeline_t *t) {
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static void print_marks(const zp_timeline_t *t, FILE *file) {
+static void append(json_t *list, double value) { (void)json_array_append_new(list, json_integer(llround(value))); }
+
+static json_t *hooks_of(const zp_timeline_t *t) {
     static const char *const names[ZP_N_MARKS] = {"gradients are made", "grads_ready", "step",
                                                   "waiting for parameters"};
+    json_t *hooks = json_array();
 
-    (void)fputs("\"hooks\": [", file);
     for (int i = 0; i < ZP_N_MARKS; i++) {
         const spans_t *s = &t->marks[i];
+        json_t *spans = json_array();
 
-        (void)fprintf(file, "%s\n    {\"name\": \"%s\", \"from_to_us\": [", i > 0 ? "," : "", names[i]);
-        for (size_t j = 0; j < s->n; j++)
-            (void)fprintf(file, "%s%.0f, %.0f", j > 0 ? ", " : "", s->from_us[j], s->to_us[j]);
-        (void)fputs("]}", file);
-    }
-    (void)fputs("],\n   ", file);
-}
-
-/* Thread names are the kernel's: at most 15 bytes; only harmless ones are kept as they are. */
-static void print_name(const char *name, FILE *file) {
-    for (; *name != '\0'; name++)
-        (void)fputc(*name == '"' || *name == '\\' || *name < 0x20 || *name > 0x7e ? '?' : *name, file);
-}
-
-static void print_threads(const zp_timeline_t *t, FILE *file) {
-    (void)fputs("\"threads\": [", file);
-    for (size_t i = 0; i < t->n_threads; i++) {
-        (void)fprintf(file, "%s\n    {\"name\": \"", i > 0 ? "," : "");
-        print_name(t->names[i], file);
-        (void)fputs("\", \"busy_us\": [", file);
-        for (size_t j = 1; j < t->n_samples; j++)
-            (void)fprintf(file, "%s%.0f", j > 1 ? "," : "", t->samples[j].busy_us[i] - t->samples[j - 1].busy_us[i]);
-        (void)fputs("]}", file);
-    }
-    (void)fputs("],\n   ", file);
-}
-
-void zp_timeline_print(const zp_timeline_t *t, FILE *file) {
-    (void)fputs("\"steps_us\": [", file);
-    for (size_t i = 0; i < t->n_steps; i++)
-        (void)fprintf(file, "%s%.0f", i > 0 ? ", " : "", t->steps_us[i]);
-    (void)fputs("],\n   ", file);
-    print_marks(t, file);
-    print_threads(t, file);
-    (void)fputs("\"at_us\": [", file);
-    for (size_t j = 0; j < t->n_samples; j++)
-        (void)fprintf(file, "%s%.0f", j > 0 ? "," : "", t->samples[j].at_us);
-    for (int is_up = 0; is_up < 2; is_up++) {
-        (void)fprintf(file, "],\n   \"%s_bytes\": [", is_up ? "up" : "down");
-        for (size_t j = 1; j < t->n_samples; j++) {
-            const sample_t *a = &t->samples[j - 1], *b = &t->samples[j];
-
-            (void)fprintf(file, "%s%.0f", j > 1 ? "," : "",
-                          is_up ? (double)(b->up - a->up) : (double)(b->down - a->down));
+        for (size_t j = 0; j < s->n; j++) {
+            append(spans, s->from_us[j]);
+            append(spans, s->to_us[j]);
         }
+        (void)json_array_append_new(hooks, json_pack("{s:s, s:o}", "name", names[i], "from_to_us", spans));
     }
-    (void)fputs("]", file);
+    return hooks;
+}
+
+static json_t *threads_of(const zp_timeline_t *t) {
+    json_t *threads = json_array();
+
+    for (size_t i = 0; i < t->n_threads; i++) {
+        json_t *busy = json_array();
+
+        for (size_t j = 1; j < t->n_samples; j++)
+            append(busy, t->samples[j].busy_us[i] - t->samples[j - 1].busy_us[i]);
+        (void)json_array_append_new(threads, json_pack("{s:o, s:o}", "name", zj_string(t->names[i]), "busy_us", busy));
+    }
+    return threads;
+}
+
+json_t *zp_timeline_json(const zp_timeline_t *t) {
+    json_t *steps = json_array(), *at = json_array(), *down = json_array(), *up = json_array();
+
+    for (size_t i = 0; i < t->n_steps; i++)
+        append(steps, t->steps_us[i]);
+    for (size_t j = 0; j < t->n_samples; j++)
+        append(at, t->samples[j].at_us);
+    for (size_t j = 1; j < t->n_samples; j++) {
+        append(down, (double)(t->samples[j].down - t->samples[j - 1].down));
+        append(up, (double)(t->samples[j].up - t->samples[j - 1].up));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "steps_us", steps, "hooks", hooks_of(t), "threads",
+                     threads_of(t), "at_us", at, "down_bytes", down, "up_bytes", up);
 }

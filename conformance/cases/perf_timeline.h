@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* perf_timeline.h - what every thread of this process does over a few steps, measured from outside the plugin.
  *
  * Model: a sampler thread wakes every PERIOD_US and reads the CPU clock of each thread of the process (named by the
@@ -12,7 +13,7 @@
 
 #include "zf/ext/stats.h"
 
-#include <stdio.h>
+#include <jansson.h>
 
 typedef enum zp_mark { ZP_MARK_BACKWARD, ZP_MARK_GRADS_READY, ZP_MARK_STEP, ZP_MARK_FETCH, ZP_N_MARKS } zp_mark_t;
 
@@ -28,8 +29,8 @@ void zp_timeline_end_step(zp_timeline_t *timeline);
 
 /* Ends the sampler. */
 void zp_timeline_stop(zp_timeline_t *timeline);
-/* The members of a JSON object, without its braces. */
-void zp_timeline_print(const zp_timeline_t *timeline, FILE *file);
+/* What was seen, as a JSON object; NULL where memory runs out. */
+json_t *zp_timeline_json(const zp_timeline_t *timeline);
 void zp_timeline_free(zp_timeline_t *timeline);
 
 #endif

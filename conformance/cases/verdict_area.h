@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict_area.h - the area "verdict" of zf-conform: judges scores that another host has made. */
 #ifndef ZF_CONFORMANCE_CASES_VERDICT_AREA_H
 #define ZF_CONFORMANCE_CASES_VERDICT_AREA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict_main.c - the area "verdict" of zf-conform: the paired non-inferiority test of glue/verdict.h over scores that
  * another program has made (the PyTorch host does), so that every host is judged by the same code.
  *
@@ -5,7 +6,10 @@
 #include "verdict_area.h"
 
 #include "glue/verdict.h"
+#include "json_file.h"
+#include "option_table.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +21,28 @@ typedef struct scores {
     double baseline[MOST_SEEDS], plugin[MOST_SEEDS];
 } scores_t;
 
-static const char usage[] = "zf-conform verdict [--margin POINTS] [--json] FILE\n"
-                            "  FILE     lines \"SEED BASELINE PLUGIN\" in points of 100; - reads standard input\n"
-                            "  --margin how much worse the plugin may be (default 1.0)\n"
-                            "  --json   the verdict as one JSON object\n"
-                            "exit status: 0 pass, 1 fail, 2 could not run, 3 inconclusive\n";
+typedef struct options {
+    const char *path;
+    double margin;
+    int as_json, wants_help;
+} options_t;
+
+#define AT(member) offsetof(options_t, member)
+
+static const zc_option_t table[] = {
+    ZC_OPTION("FILE", ZC_OPERAND, AT(path), NULL,
+              "lines \"SEED BASELINE PLUGIN\" in points of 100; - reads standard input"),
+    ZC_OPTION("margin", ZC_POSITIVE, AT(margin), "POINTS", "how much worse the plugin may be, default 1.0"),
+    ZC_OPTION("json", ZC_SWITCH, AT(as_json), NULL, "the verdict as one JSON object"),
+    ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
+};
+
+enum { N_OPTIONS = sizeof table / sizeof table[0] };
+
+static int print_help(void) {
+    return zc_options_help("zf-conform verdict - scores of another host, judged by the test that glue uses", table,
+                           N_OPTIONS, NULL, "0 pass, 1 fail, 2 could not run, 3 inconclusive");
+}
 
 static int read_scores(FILE *file, const char *name, scores_t *out) {
     char line[256];
@@ -46,22 +67,13 @@ static int read_scores(FILE *file, const char *name, scores_t *out) {
     return ferror(file) ? -1 : 0;
 }
 
-static void print_number(const char *name, double x) {
-    if (x - x == 0.0)
-        printf(", \"%s\": %.6g", name, x);
-    else
-        printf(", \"%s\": null", name);
-}
-
-static void print_json(const glue_verdict_t *v, const char *sentence) {
-    printf("{\"verdict\": \"%s\", \"n_seeds\": %zu, \"n_seeds_needed\": %zu", glue_verdict_name(v->kind), v->n_seeds,
-           v->n_seeds_needed);
-    print_number("mean_difference", v->mean_difference);
-    print_number("standard_deviation", v->standard_deviation);
-    print_number("lower", v->lower);
-    print_number("upper", v->upper);
-    print_number("margin", v->margin);
-    printf(", \"sentence\": \"%s\"}\n", sentence);
+static int print_json(const glue_verdict_t *v, const char *sentence, int exit_status) {
+    return zj_put(json_pack("{s:s, s:i, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:s}", "area", "verdict", "exit_status",
+                            exit_status, "verdict", glue_verdict_name(v->kind), "n_seeds", (int)v->n_seeds,
+                            "n_seeds_needed", (int)v->n_seeds_needed, "mean_difference", zj_real(v->mean_difference),
+                            "standard_deviation", zj_real(v->standard_deviation), "lower", zj_real(v->lower), "upper",
+                            zj_real(v->upper), "margin", v->margin, "sentence", sentence),
+                  stdout);
 }
 
 static int judge(const scores_t *scores, double margin, int as_json) {
@@ -74,51 +86,40 @@ static int judge(const scores_t *scores, double margin, int as_json) {
         return 2;
     }
     (void)glue_verdict_print(&verdict, sentence, sizeof sentence);
-    if (as_json)
-        print_json(&verdict, sentence);
-    else
+    if (!as_json)
         printf("%s\n", sentence);
+    else if (print_json(&verdict, sentence, status[verdict.kind]) != 0)
+        return 2;
     return status[verdict.kind];
 }
 
-int zv_verdict_main(int argc, char **argv) {
+static int judge_file(const options_t *o) {
     static scores_t scores;
-    const char *path = NULL;
-    double margin = 1.0;
-    int as_json = 0, st;
-    FILE *file;
-    for (int i = 1; i < argc; i++) {
-        char *end;
-        if (strcmp(argv[i], "--help") == 0) {
-            fputs(usage, stdout);
-            return 0;
-        } else if (strcmp(argv[i], "--json") == 0) {
-            as_json = 1;
-        } else if (strcmp(argv[i], "--margin") == 0 && i + 1 < argc) {
-            margin = strtod(argv[++i], &end);
-            if (*end != '\0' || end == argv[i] || !(margin > 0.0)) {
-                fprintf(stderr, "verdict: --margin %s; a number above 0 is needed\n", argv[i]);
-                return 2;
-            }
-        } else if (!path && (argv[i][0] != '-' || argv[i][1] == '\0')) {
-            path = argv[i];
-        } else {
-            fprintf(stderr, "verdict: unexpected %s\n%s", argv[i], usage);
-            return 2;
-        }
-    }
-    if (!path) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    FILE *file = strcmp(o->path, "-") == 0 ? stdin : fopen(o->path, "r");
+    int st;
+
     if (!file) {
-        perror(path);
+        fprintf(stderr, "zf-conform verdict: %s: cannot open: %s\n", o->path, strerror(errno));
         return 2;
     }
     scores.n = 0;
-    st = read_scores(file, path, &scores);
+    st = read_scores(file, o->path, &scores);
     if (file != stdin)
         fclose(file);
-    return st ? 2 : judge(&scores, margin, as_json);
+    return st ? 2 : judge(&scores, o->margin, o->as_json);
+}
+
+int zv_verdict_main(int argc, char **argv) {
+    options_t o = {.margin = 1.0};
+    glue_error_t err = {""};
+
+    if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) == 0) {
+        if (o.wants_help)
+            return print_help();
+        if (o.path)
+            return judge_file(&o);
+        glue_fail(&err, "FILE is needed, with lines SEED BASELINE PLUGIN; - reads standard input");
+    }
+    fprintf(stderr, "zf-conform verdict: %s\n", err.text);
+    return 2;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c - the TSV loader of data.h: slurp the file, cut it in place, check every line.
  *
  * One pass: each line is cut into fields (TAB -> NUL), the fields that the task names are checked and the row is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h - reads the official GLUE TSV files.
  *
  * Fields are separated by TAB and lines by LF, and by nothing else: the files are not CSV and a quote is a letter.

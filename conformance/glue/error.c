@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* error.c - formats the one-line error messages of error.h. */
 #include "error.h"
 

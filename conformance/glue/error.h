@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* error.h - one-line error messages of the conformance programs.
  *
  * A function that can fail for a reason the user can repair takes a glue_error_t and fills it with ONE line: where

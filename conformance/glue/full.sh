@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # full.sh - the full verdicts on fine-tunes of a pretrained encoder:
 #
 #   sh conformance/glue/full.sh --data DIR --model DIR [--seeds N] [--sync-seeds N] [--tasks "sst2 cola mrpc"]
@@ -18,10 +19,10 @@
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
 #
-# Builds build/release and runs zf-conform glue on each task. Leaves fine-tune-TASK.json, .svg and .txt and the table
-# fine-tune.md. Resumable: a finished run is kept in build/glue and not repeated, so after an interruption the same
-# command goes on where it was. Exit status: 1 if a task does not conform, else 2 if one could not run, else 3 if one is
-# inconclusive, else 0.
+# Builds build/release and runs zf-conform glue on each task. Leaves fine-tune-TASK.json and .txt, the plot
+# fine-tune-TASK.svg where python3 (or ZF_PYTHON) has matplotlib, and the table fine-tune.md. Resumable: a finished run is
+# kept in build/glue and not repeated, so after an interruption the same command goes on where it
+# was. Exit status: 1 if a task does not conform, else 2 if one could not run, else 3 if one is inconclusive, else 0.
 set -u
 
 caller=$(pwd)
@@ -153,7 +154,9 @@ for task in $tasks; do
     grep -q '^ZenFlow against AdamW' "$out/fine-tune.out" || continue
     grep -v "^$out/" "$out/fine-tune.out" >"$text"
     cp "$out/glue.json" "$results/fine-tune-$task.json"
-    cp "$out/glue.svg" "$results/fine-tune-$task.svg"
+    PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} \
+        "${ZF_PYTHON:-python3}" -m zfplugin.report "$results/fine-tune-$task.json" --plots "$results" --only loss ||
+        echo "full.sh: no plot was drawn of $results/fine-tune-$task.json"
     table_row "$task" "$status" >>"$table.part"
 done
 mv "$table.part" "$table"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metric.c - the metrics of GLUE (metric.h), straight from their definitions, in double. */
 #include "metric.h"
 

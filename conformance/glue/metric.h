@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metric.h - the metrics of GLUE, each in its usual unit (accuracy and F1 in 0..1, the others in -1..1).
  *
  * Where a metric is undefined (one class only, no variance) it is 0, as the GLUE scorers have it. All functions are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rng.c - the counter-based generator of rng.h. */
 #include "rng.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rng.h - a counter-based random number generator: the same numbers for a seed on every machine.
  *
  * Draw number `counter` of a stream is a pure function of (seed, stream, counter): no state, any order, any thread.

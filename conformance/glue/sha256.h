@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sha256.h - SHA-256 (FIPS 180-4), for names of kept runs and for saying which data and library a result is of. */
 #ifndef ZF_CONFORMANCE_GLUE_SHA256_H
 #define ZF_CONFORMANCE_GLUE_SHA256_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* synthetic.c - the grammar of the generated corpus (synthetic.h).
  *
  * A sentence is made in a fixed buffer from one stream of draws. clause() writes one statement about one thing and
@@ -246,8 +247,8 @@ static void add_words(piece_list_t *list, const char *const *table, size_t n) {
 
 /* Letters, alone and as continuations, so that no word is unknown. "n't" is split at its apostrophe. */
 static void add_letters(piece_list_t *list) {
-    for (char c = 'a'; c <= 'z'; c++) {
-        char piece[4] = {'#', '#', c, '\0'};
+    for (int c = 'a'; c <= 'z'; c++) {
+        char piece[4] = {'#', '#', (char)c, '\0'};
 
         add_piece(list, piece + 2, 1);
         add_piece(list, piece, 3);

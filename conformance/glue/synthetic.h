@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* synthetic.h - a generated sentiment corpus in SST-2's TSV layout, for machines that have no GLUE files.
  *
  * Deterministic: the same bytes for a seed everywhere. Sentences come from a small grammar of film reviews: nouns,

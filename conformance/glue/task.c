@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* task.c - the table of GLUE tasks (task.h). Columns are those of the official TSV files. */
 #include "task.h"
 
@@ -47,5 +48,14 @@ const glue_task_t *glue_task_find(const char *name) {
     for (size_t i = 0; i < sizeof task_table / sizeof task_table[0]; i++)
         if (strcmp(task_table[i].name, name) == 0)
             return &task_table[i];
+    return NULL;
+}
+
+const char *glue_task_parse(const char *text, void *place) {
+    const glue_task_t *task = glue_task_find(text);
+
+    if (task == NULL)
+        return "the name of a GLUE task, such as sst2,";
+    *(const glue_task_t **)place = task;
     return NULL;
 }

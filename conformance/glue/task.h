@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* task.h - the nine GLUE tasks as one table: where the official files keep text and label, and how each is scored. */
 #ifndef ZF_CONFORMANCE_GLUE_TASK_H
 #define ZF_CONFORMANCE_GLUE_TASK_H
@@ -33,6 +34,9 @@ typedef struct glue_task {
 
 /* The row called name, or NULL. */
 const glue_task_t *glue_task_find(const char *name);
+
+/* For a table of options: place is a const glue_task_t **. Returns NULL, or what was needed instead of text. */
+const char *glue_task_parse(const char *text, void *place);
 
 /* All rows; out_n receives their number. */
 const glue_task_t *glue_task_table(int *out_n);

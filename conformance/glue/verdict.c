@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict.c - the paired non-inferiority test of verdict.h.
  *
  * Student's distribution comes from the regularised incomplete beta function, P(T > x) = I_z(v/2, 1/2) / 2 with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict.h - does the plugin train as well as AdamW? A paired non-inferiority test over seeds.
  *
  * Model: the differences d_i = plugin_i - baseline_i of n seeds, in points of 100, are a sample; the one-sided 95 %

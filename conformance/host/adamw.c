@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* adamw.c - the host's own AdamW (adamw.h).
  *
  * Per element, s being the clip factor and n the updates of the parameter, this one included:

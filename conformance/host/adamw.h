@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* adamw.h - the host's own AdamW (Loshchilov and Hutter, arXiv 1711.05101), the baseline of every comparison.
  *
  * fp32 master weights and moments; a non-finite gradient norm skips the step. */

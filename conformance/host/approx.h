@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* approx.h - exp and the normal distribution's tail as branch-free polynomials, so that loops over them vectorise.
  *
  * In float within a few units in the last place: exp to 2e-7, the tail to 3e-7, relative (test_layers.c). Coefficients

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - multi-head self-attention, one sequence and head at a time (attention.h). */
 #include "attention.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.h - multi-head self-attention over sequences that lie back to back.
  *
  * q, k, v and context are [n_tokens, n_heads * head_width]; sequence s has the rows starts[s] .. starts[s+1]-1 and its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c - the backward pass: host_encoder_backward of encoder.h, the mirror of encoder.c.
  *
  * The running derivative of the loss with respect to the current place is scratch.d, [n_tokens, hidden]; a residual

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bfloat16.h - bfloat16 as its bits: the upper half of a float. Inline, since loops over whole tensors use it. */
 #ifndef ZF_CONFORMANCE_HOST_BFLOAT16_H
 #define ZF_CONFORMANCE_HOST_BFLOAT16_H

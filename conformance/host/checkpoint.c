@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.c - one checkpoint: its index, its files, the run that it is of (checkpoint.h).
  *
  * The index carries its own digest: the SHA-256 of its compact form with sorted keys, without the member "sha256".

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h - saves a training run between two steps, and goes on with it in another process to the same bits.
  *
  * DIR/checkpoint-STEP/ holds

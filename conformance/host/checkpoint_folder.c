@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_folder.c - which checkpoints a folder holds, and how one comes and goes whole (checkpoint.h).
  *
  * A name counts only as "checkpoint-" and digits without a leading zero; ".part" after it marks what is being written

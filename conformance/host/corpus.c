@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* corpus.c - tokenized data sets, dense renumbering of pieces, batches (corpus.h). */
 #include "corpus.h"
 

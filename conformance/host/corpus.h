@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* corpus.h - a tokenized data set, and batches of it.
  *
  * Rows lie back to back in one array of piece ids. Most of a 30,522-row table is spent on pieces that never occur:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* encoder.c - activations and forward pass of the model (encoder.h). Post-LayerNorm, as BERT (arXiv 1810.04805). */
 #include "encoder.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* encoder.h - forward and backward pass of the model over one batch.
  *
  * The sequences of a batch lie back to back without padding: [n_tokens, hidden] arrays and the place where each

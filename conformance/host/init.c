@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* init.c - initial weights: host_model_randomise of model.h.
  *
  * Element i of a parameter is draw i of a stream that is named by the parameter's name, so a weight does not depend on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c - the row-wise building blocks of layers.h. */
 #include "layers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layers.h - the row-wise building blocks, each as a forward and backward pair over [n_rows, width] arrays.
  *
  * Backward functions ADD parameter gradients (d_weight, d_bias) and WRITE input gradients, unless said otherwise. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - zf-host: trains the reference model once and writes a JSON report. --help lists the options. */
 #include "matmul.h"
 #include "report.h"
@@ -57,10 +58,8 @@ int main(int argc, char **argv) {
 
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
-    if (command.wants_help) {
-        host_options_print_help(stdout);
-        return EXIT_DONE;
-    }
+    if (command.wants_help)
+        return host_options_help();
     host_matmul_set_threads(command.n_threads);
     missing = command.has_bf16_products ? host_matmul_use_bf16() : NULL;
     if (missing != NULL) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c - matrix products by OpenBLAS, large ones in bf16 by oneDNN where that is asked for (matmul.h). */
 #include "matmul.h"
 

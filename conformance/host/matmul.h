@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.h - matrix products, the one place that knows the BLAS (and matmul_bf16.h oneDNN).
  *
  * Matrices are row-major with a stated row stride. One thread is used unless more are asked for: several runs side by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_bf16.c - products of bf16 operands by oneDNN (matmul_bf16.h). oneDNN keeps the code it made for a shape. */
 #include "matmul_bf16.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_bf16.h - matrix products of operands rounded to bf16, summed in fp32, by oneDNN: what mixed-precision trainers
  * compute, and several times faster than fp32 on processors with AMX or AVX-512 BF16. */
 #ifndef ZF_CONFORMANCE_HOST_MATMUL_BF16_H

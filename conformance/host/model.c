@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.c - names, shapes and memory of the model's parameters (model.h). */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - a BERT-family encoder with a classifier on [CLS]: its shape and its parameters.
  *
  * Names, shapes and order of parameters are Hugging Face's (BertForSequenceClassification); Linear weights are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optimizer.h - what the training loop asks of an optimizer, so that one loop serves the host's own AdamW and a plugin.
  *
  * Order of calls, all on the training thread:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param.c - parameters in their declared type, and the conversions of param.h. */
 #include "param.h"
 

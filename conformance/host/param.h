@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* param.h - parameters: name, shape, value, gradient, in the declared type.
  *
  * value is what the model reads and an optimizer writes; grad is what is delivered; both are row-major in `dtype`.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_opt.c - drives libzfplugin through its ABI (plugin_opt.h).
  *
  * The host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading when it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_opt.h - a libzfplugin behind the training loop's optimizer interface.
  *
  * The example for the author of a C trainer: everything that a host does with the plugin is in plugin_opt.c, and it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pretrained.c - config.json and model.safetensors to a model of ours (pretrained.h).
  *
  * What a file must have is not listed here: an outline of the model (host_model_outline) names every parameter and its

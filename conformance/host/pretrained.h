@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pretrained.h - a pretrained encoder in a folder as Hugging Face's libraries leave it.
  *
  * Read are config.json (what the model is), model.safetensors (weights), vocab.txt and, where it is there,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* real.h - the type that the reference host computes in.
  *
  * It is float. The gradient test compiles the same sources with HOST_COMPUTE_IN_DOUBLE, which makes finite differences

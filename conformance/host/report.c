@@ -1,128 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c - the JSON report of one run (report.h). Numbers are finite by the time they get here. */
 #include "report.h"
+
+#include "json_file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A JSON string; bytes outside printable ASCII that JSON would not take are escaped. */
-static void put_text(FILE *file, const char *text) {
-    (void)fputc('"', file);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
+static const char *or_empty(const char *text) { return text != NULL ? text : ""; }
 
-        if (c == '"' || c == '\\')
-            (void)fprintf(file, "\\%c", c);
-        else if (c < 0x20)
-            (void)fprintf(file, "\\u%04x", c);
-        else
-            (void)fputc(c, file);
-    }
-    (void)fputc('"', file);
+static json_t *source_json(const host_run_options_t *o, const host_workload_t *w) {
+    json_t *rows = json_pack("{s:I, s:I, s:I, s:I}", "train", (json_int_t)w->train.n_rows, "dev",
+                             (json_int_t)w->dev.n_rows, "second_dev", (json_int_t)w->second_dev.n_rows, "skipped",
+                             (json_int_t)(w->train.n_skipped + w->dev.n_skipped));
+    json_t *vocabulary = json_pack("{s:I, s:I, s:I}", "file", (json_int_t)w->n_vocabulary_pieces, "used",
+                                   (json_int_t)w->n_pieces, "dev_pieces_made_unknown", (json_int_t)w->n_unknown_dev);
+
+    return json_pack("{s:s, s:o, s:b, s:o, s:o, s:o, s:I}", "task", w->task->name, "data",
+                     zj_string(or_empty(w->is_synthetic ? o->synthetic_dir : o->data_dir)), "is_synthetic",
+                     w->is_synthetic, "rows", rows, "pretrained", zj_string(or_empty(o->model_dir)), "vocabulary",
+                     vocabulary, "max_tokens", (json_int_t)o->max_tokens);
 }
 
-static void put_source(FILE *file, const host_run_options_t *o, const host_workload_t *w) {
-    (void)fprintf(file, "  \"task\": \"%s\",\n  \"data\": ", w->task->name);
-    put_text(file, w->is_synthetic ? o->synthetic_dir : o->data_dir);
-    (void)fprintf(file, ",\n  \"is_synthetic\": %s,\n", w->is_synthetic ? "true" : "false");
-    (void)fprintf(file, "  \"rows\": {\"train\": %zu, \"dev\": %zu, \"second_dev\": %zu, \"skipped\": %zu},\n",
-                  w->train.n_rows, w->dev.n_rows, w->second_dev.n_rows, w->train.n_skipped + w->dev.n_skipped);
-    (void)fputs("  \"pretrained\": ", file);
-    put_text(file, o->model_dir != NULL ? o->model_dir : "");
-    (void)fputs(",\n", file);
-    (void)fprintf(file, "  \"vocabulary\": {\"file\": %zu, \"used\": %zu, \"dev_pieces_made_unknown\": %zu},\n",
-                  w->n_vocabulary_pieces, w->n_pieces, w->n_unknown_dev);
-}
-
-static void put_settings(FILE *file, const host_run_options_t *o, const host_run_result_t *r) {
+static json_t *model_json(const host_run_result_t *r) {
     const host_model_config_t *m = &r->model;
-    const host_train_options_t *t = &o->train;
 
-    (void)fprintf(file, "  \"max_tokens\": %zu,\n", o->max_tokens);
-    (void)fprintf(file,
-                  "  \"model\": {\"layers\": %zu, \"hidden\": %zu, \"heads\": %zu, \"ffn\": %zu, \"dropout\": %.9g, "
-                  "\"dtype\": \"%s\", \"parameters\": %zu},\n",
-                  m->n_layers, m->hidden, m->n_heads, m->ffn, m->dropout, host_dtype_name(m->dtype), r->n_param_elems);
-    (void)fprintf(file,
-                  "  \"training\": {\"seed\": %llu, \"steps\": %zu, \"batch\": %zu, \"accumulation\": %zu, "
-                  "\"parts\": %s, \"lr\": %.9g, \"weight_decay\": %.9g, \"clip\": %.9g, \"warmup\": %.9g},\n",
-                  (unsigned long long)t->seed, t->n_steps, t->batch, t->accumulation,
-                  t->deliver_parts ? "true" : "false", t->hyper.lr, t->hyper.weight_decay, t->clip_norm,
-                  t->warmup_share);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:s, s:I}", "layers", (json_int_t)m->n_layers, "hidden",
+                     (json_int_t)m->hidden, "heads", (json_int_t)m->n_heads, "ffn", (json_int_t)m->ffn, "dropout",
+                     (double)m->dropout, "dtype", host_dtype_name(m->dtype), "parameters",
+                     (json_int_t)r->n_param_elems);
 }
 
-static void put_optimizer(FILE *file, const host_run_options_t *o, const host_run_result_t *r) {
-    (void)fputs("  \"optimizer\": ", file);
-    put_text(file, r->optimizer_name);
-    if (o->optimizer == HOST_OPTIMIZER_PLUGIN) {
-        (void)fputs(",\n  \"config\": ", file);
-        put_text(file, o->plugin.config_path != NULL ? o->plugin.config_path : "");
-        (void)fputs(",\n  \"overrides\": [", file);
-        for (size_t i = 0; i < o->plugin.n_overrides; i++) {
-            (void)fputs(i == 0 ? "" : ", ", file);
-            put_text(file, o->plugin.overrides[i]);
-        }
-        (void)fputs("]", file);
-    }
-    (void)fputs(",\n", file);
+static json_t *training_json(const host_train_options_t *t) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f}", "seed", (json_int_t)t->seed, "steps",
+                     (json_int_t)t->n_steps, "batch", (json_int_t)t->batch, "accumulation", (json_int_t)t->accumulation,
+                     "parts", t->deliver_parts, "lr", (double)t->hyper.lr, "weight_decay",
+                     (double)t->hyper.weight_decay, "clip", (double)t->clip_norm, "warmup", (double)t->warmup_share);
 }
 
-static void put_scores(FILE *file, const host_workload_t *w, const host_run_result_t *r) {
-    const host_scores_t *s = &r->scores;
+static void add_optimizer(json_t *out, const host_run_options_t *o, const host_run_result_t *r) {
+    (void)json_object_set_new(out, "optimizer", zj_string(r->optimizer_name));
+    if (o->optimizer != HOST_OPTIMIZER_PLUGIN)
+        return;
+    (void)json_object_set_new(out, "config", zj_string(or_empty(o->plugin.config_path)));
+    (void)json_object_set_new(out, "overrides", zj_strings(o->plugin.overrides, o->plugin.n_overrides));
+}
+
+static json_t *scores_json(const host_workload_t *w, const host_scores_t *s) {
+    if (w->task->n_labels == 0)
+        return json_pack("{s:f, s:f, s:f}", "pearson", s->pearson, "spearman", s->spearman, "loss", s->loss);
+    if (w->task->n_labels > 2)
+        return json_pack("{s:f, s:f}", "accuracy", s->accuracy, "loss", s->loss);
+    return json_pack("{s:f, s:f, s:f, s:f}", "accuracy", s->accuracy, "f1", s->f1, "matthews", s->matthews, "loss",
+                     s->loss);
+}
+
+static void add_scores(json_t *out, const host_workload_t *w, const host_run_result_t *r) {
     double second;
     const char *name = host_run_second_score(w, r, &second);
 
-    (void)fprintf(file, "  \"metric\": {\"name\": \"%s\", \"value\": %.9g},\n", glue_metric_name(w->task->metric),
-                  s->main);
+    (void)json_object_set_new(
+        out, "metric", json_pack("{s:s, s:f}", "name", glue_metric_name(w->task->metric), "value", r->scores.main));
     if (name != NULL)
-        (void)fprintf(file, "  \"second\": {\"name\": \"%s\", \"value\": %.9g},\n", name, second);
-    if (w->task->n_labels == 0)
-        (void)fprintf(file, "  \"scores\": {\"pearson\": %.9g, \"spearman\": %.9g, \"loss\": %.9g},\n", s->pearson,
-                      s->spearman, s->loss);
-    else if (w->task->n_labels > 2)
-        (void)fprintf(file, "  \"scores\": {\"accuracy\": %.9g, \"loss\": %.9g},\n", s->accuracy, s->loss);
-    else
-        (void)fprintf(file, "  \"scores\": {\"accuracy\": %.9g, \"f1\": %.9g, \"matthews\": %.9g, \"loss\": %.9g},\n",
-                      s->accuracy, s->f1, s->matthews, s->loss);
+        (void)json_object_set_new(out, "second", json_pack("{s:s, s:f}", "name", name, "value", second));
+    (void)json_object_set_new(out, "scores", scores_json(w, &r->scores));
 }
 
-static void put_counters(FILE *file, const host_run_result_t *r) {
-    (void)fputs("  \"counters\": {", file);
+static json_t *counters_json(const host_run_result_t *r) {
+    json_t *out = json_object();
+
     for (size_t i = 0; i < r->n_counters; i++)
-        (void)fprintf(file, "%s\"%s\": %.9g", i == 0 ? "" : ", ", r->counters[i].name, r->counters[i].value);
-    (void)fputs("},\n", file);
+        (void)json_object_set_new(out, r->counters[i].name, zj_real((double)r->counters[i].value));
+    return out;
 }
 
-static void put_losses(FILE *file, const host_train_result_t *t) {
-    (void)fputs("  \"losses\": [", file);
-    for (size_t i = 0; i < t->n_steps; i++)
-        (void)fprintf(file, "%s%.9g", i == 0 ? "" : i % 16 == 0 ? ",\n    " : ", ", t->losses[i]);
-    (void)fputs("]\n", file);
-}
+static json_t *report_json(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r) {
+    json_t *out = source_json(&c->run, w);
 
-static void put_report(FILE *file, const host_command_t *c, const host_workload_t *w, const host_run_result_t *r) {
-    (void)fputs("{\n", file);
-    put_source(file, &c->run, w);
-    put_settings(file, &c->run, r);
-    put_optimizer(file, &c->run, r);
-    put_scores(file, w, r);
-    (void)fprintf(file, "  \"resumed_after_step\": %zu,\n  \"seconds\": %.3f,\n", r->first_step, r->train.seconds);
-    put_counters(file, r);
-    put_losses(file, &r->train);
-    (void)fputs("}\n", file);
+    (void)json_object_set_new(out, "model", model_json(r));
+    (void)json_object_set_new(out, "training", training_json(&c->run.train));
+    add_optimizer(out, &c->run, r);
+    add_scores(out, w, r);
+    (void)json_object_set_new(out, "resumed_after_step", json_integer((json_int_t)r->first_step));
+    (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));
+    (void)json_object_set_new(out, "counters", counters_json(r));
+    (void)json_object_set_new(out, "losses", zj_reals(r->train.losses, r->train.n_steps, 9));
+    return out;
 }
 
 int host_report_write(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r,
                       glue_error_t *err) {
-    FILE *file = c->out_path != NULL ? fopen(c->out_path, "w") : stdout;
-    int has_failed;
+    json_t *report = report_json(c, w, r);
 
-    if (file == NULL)
-        return glue_fail(err, "%s: cannot write: %s", c->out_path, strerror(errno));
-    put_report(file, c, w, r);
-    has_failed = ferror(file) != 0;
-    if ((c->out_path != NULL ? fclose(file) : fflush(file)) != 0 || has_failed)
-        return glue_fail(err, "%s: cannot write: %s", c->out_path != NULL ? c->out_path : "standard output",
-                         strerror(errno));
+    if (c->out_path != NULL)
+        return zj_write(report, c->out_path, err);
+    if (zj_put(report, stdout) != 0 || fflush(stdout) != 0)
+        return glue_fail(err, "standard output: cannot write: %s", strerror(errno));
     return 0;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h - the JSON report of one run. */
 #ifndef ZF_CONFORMANCE_HOST_REPORT_H
 #define ZF_CONFORMANCE_HOST_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - loads a workload and does one training run (run.h). */
 #include "run.h"
 

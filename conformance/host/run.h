@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.h - one training run from options to scores: the function that zf-host and the GLUE area call per seed.
  *
  * A host_workload_t (tokenized files) is read-only after loading and serves any number of runs. */

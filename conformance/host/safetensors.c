@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.c - header by jansson, data by pread (safetensors.h).
  *
  * Every number of the header is checked before it is used: lengths against what the file has, products for overflow,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.h - reads tensors from a safetensors file, and writes one (safetensors_write.c).
  *
  * The format: 8 bytes, the header's length as a little-endian number; a JSON object, name -> {"dtype", "shape",

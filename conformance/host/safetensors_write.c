@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c - writes a safetensors file in one pass (safetensors.h).
  *
  * The header is written first: every tensor's place follows from the types and shapes. It is padded with spaces so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c - the WordPiece tokenizer of tokenizer.h.
  *
  * The vocabulary is a table of pieces plus an open-addressing hash index over it (FNV-1a, load at most 1/2). A text is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h - BERT's WordPiece: text to piece ids.
  *
  * Text is cleaned (controls dropped, any space a blank), folded (unicode.h; not for a cased vocabulary), split at

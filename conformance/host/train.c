@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - the training loop (train.h). */
 #define _POSIX_C_SOURCE 200809L
 #include "train.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.h - the training loop and evaluation, the same for every optimizer.
  *
  * Per step: `accumulation` micro-batches of `batch` rows each; gradients of the mean loss over all their rows;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unicode.c - character classes and folding for the tokenizer (unicode.h).
  *
  * The tables were written out from the Unicode Character Database 14.0.0 (public Python: unicodedata.category and

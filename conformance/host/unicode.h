@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unicode.h - what the uncased WordPiece tokenizer must know about characters. Pure functions, no locale.
  *
  * Classes follow Unicode's general categories as BERT's basic tokenizer uses them: in ASCII every printable character

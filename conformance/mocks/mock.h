@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock.h - a small plugin that keeps every rule of the ABI, but for the one that it is built to break.
  *
- * It trains with plain gradient descent with momentum, on the calling thread. Its only purpose is to prove that the
- * checker sees each broken rule and blames no other. */
+ * It trains with plain gradient descent with momentum, on the calling thread or, given a queue, in jobs there. Its only
+ * purpose is to prove that the checker sees each broken rule and blames no other. */
 #ifndef ZFC_MOCK_H
 #define ZFC_MOCK_H
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include "zf/plugin.h"
@@ -22,7 +24,7 @@ enum {
 
 #define BREAKS(name) (MOCK_BREAKS == BREAK_##name)
 
-enum { MOCK_MAX_PARAMS = 8, MOCK_MAX_ELEMS = 64 };
+enum { MOCK_MAX_PARAMS = 8, MOCK_MAX_ELEMS = 64, MOCK_MAX_JOBS = 64 };
 
 typedef struct mock_param {
     char name[256];
@@ -35,16 +37,33 @@ typedef struct mock_param {
     float w[MOCK_MAX_ELEMS], m[MOCK_MAX_ELEMS], grad[MOCK_MAX_ELEMS];
     uint32_t n;
     int has_grad;
+    int habit; /* 1: had a gradient in every step so far, 2: not in all */
 } mock_param_t;
 
+typedef struct mock_job { /* one delivery, or one step; run in stream order */
+    zf_instance_t *instance;
+    uint32_t n; /* delivered gradients; 0 = a step */
+    uint32_t ids[MOCK_MAX_PARAMS];
+    const void *data[MOCK_MAX_PARAMS];
+    float lr;
+    zf_step_report_t report;
+} mock_job_t;
+
 struct zf_instance {
+    zf_instance_t *next; /* of all bound ones */
     zf_host_t host;
+    const zf_host_t *given_host; /* of the mock that keeps it */
     int is_bound, is_dead;
     float carry; /* of the mock that keeps parts of a refused delivery */
     uint32_t n_params;
     mock_param_t params[MOCK_MAX_PARAMS];
     uint64_t n_steps, n_skipped;
+    pthread_mutex_t lock; /* guards last, n_pending */
+    pthread_cond_t changed;
     zf_step_report_t last;
+    uint32_t n_pending;
+    uint64_t n_jobs;
+    mock_job_t jobs[MOCK_MAX_JOBS]; /* used in turns: so many may wait */
 };
 
 zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...)
@@ -61,7 +80,7 @@ void mock_write(void *out, const void *from, uint32_t size);
 
 /* Checks. */
 zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err);
-zf_status_t mock_check_stream(const zf_stream_t *stream, zf_error_t *err);
+zf_status_t mock_check_stream(const zf_stream_t *given, zf_stream_t *out, zf_error_t *err);
 zf_status_t mock_check_tensor(const zf_tensor_t *given, const char *name, zf_tensor_t *out, zf_error_t *err);
 zf_status_t mock_check_hyper(const zf_step_args_t *args, zf_group_hyper_t *out, zf_error_t *err);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_break.c - the rules that are broken by doing something beside the work. Functions that a plugin must not even
  * import are looked up by name, so that the mock breaks one rule only. */
 #define _GNU_SOURCE
@@ -102,6 +103,10 @@ void mock_misbehave_in_step(zf_instance_t *instance) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, logger, &instance->host) == 0)
             pthread_join(thread, NULL);
+    }
+    if (BREAKS(hook_allocates) && instance->n_steps > 0) {
+        void *volatile memory = malloc(100);
+        free(memory);
     }
     if (BREAKS(imports_exit) && instance->n_steps > 1000000)
         exit(1);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_check.c - what the mock refuses. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 
 zf_status_t mock_fail(zf_error_t *err, zf_status_t status, const char *format, ...) {
     va_list args;
-    if (!err || err->struct_size < sizeof *err)
+    if (!err || (err->struct_size == 0 ? BREAKS(size_forgotten) : err->struct_size < sizeof *err))
         return status;
     err->status = BREAKS(wrong_status) ? -99 : status;
     err->scope = ZF_SCOPE_CALL;
@@ -161,7 +162,10 @@ zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err) {
             !is_value(key, strchr(args->overrides[i], '=') + 1))
             return mock_fail(err, ZF_ERR_CONFIG, "override %u: %s: topk_ratio out of range?", i, args->overrides[i]);
     if (args->config_text)
-        return check_text(args->config_text, (size_t)args->config_text_nbytes, "text", err);
+        return check_text(args->config_text,
+                          args->config_text_nbytes || BREAKS(text_ignored) ? (size_t)args->config_text_nbytes
+                                                                           : strlen(args->config_text),
+                          "text", err);
     if (!args->config_path)
         return ZF_OK;
     fd = open(args->config_path, O_RDONLY | O_CLOEXEC);
@@ -174,13 +178,13 @@ zf_status_t mock_check_config(const zf_create_args_t *args, zf_error_t *err) {
 
 /* ---- tensors, streams, numbers ----------------------------------------------------------------------------------- */
 
-zf_status_t mock_check_stream(const zf_stream_t *given, zf_error_t *err) {
-    zf_stream_t stream;
-    zf_status_t st = mock_read(&stream, given, sizeof stream, "zf_stream_t", err);
+zf_status_t mock_check_stream(const zf_stream_t *given, zf_stream_t *out, zf_error_t *err) {
+    zf_status_t st = mock_read(out, given, sizeof *out, "zf_stream_t", err);
     if (st || BREAKS(flags_ignored))
         return st;
-    return stream.kind == ZF_STREAM_HOST_THREAD ? ZF_OK
-                                                : mock_fail(err, ZF_ERR_DEVICE, "stream of kind %d", stream.kind);
+    return out->kind == ZF_STREAM_HOST_THREAD || (out->kind == ZF_STREAM_CPU_QUEUE && out->handle)
+               ? ZF_OK
+               : mock_fail(err, ZF_ERR_DEVICE, "stream of kind %d", out->kind);
 }
 
 static zf_status_t check_extent(const zf_tensor_t *t, const char *name, zf_error_t *err) {

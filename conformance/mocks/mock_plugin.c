@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_plugin.c - the mock's hooks and its table (mock.h). */
 #define _GNU_SOURCE
 #include <math.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "mock.h"
+#include "mock_queue.h"
 #include "zf/ext/draft/inspect.h"
 
 #define READ(out, given) mock_read(&(out), given, sizeof(out), #given, err)
@@ -56,7 +58,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
                           .build = "",
                           .required_extensions = "",
                           .optional_extensions = "",
-                          .provided_extensions = ZF_EXT_INSPECT};
+                          .provided_extensions = ZF_EXT_INSPECT " " ZF_EXT_CPU};
     zf_status_t st =
         out ? mock_check_out(out, "zf_description_t", err) : mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
     if (!st)
@@ -90,12 +92,77 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     if (!instance)
         return mock_fail(err, ZF_ERR_MEMORY, "no memory for %zu bytes", sizeof *instance);
     instance->host = host;
+    instance->given_host = args.host;
+    pthread_mutex_init(&instance->lock, NULL);
+    pthread_cond_init(&instance->changed, NULL);
     mock_misbehave_in_create(&host);
     *out = instance;
     return ZF_OK;
 }
 
-static void destroy(zf_instance_t *instance) { free(instance); }
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void wait_idle(zf_instance_t *instance) {
+    int state = PTHREAD_CANCEL_ENABLE;
+    if (!BREAKS(cancellable))
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    pthread_mutex_lock(&instance->lock);
+    while (instance->n_pending)
+        pthread_cond_wait(&instance->changed, &instance->lock);
+    pthread_mutex_unlock(&instance->lock);
+    pthread_setcancelstate(state, NULL);
+}
+
+static zf_instance_t *bound; /* all of them: no two may train one memory */
+
+static void forget(zf_instance_t *instance) {
+    for (zf_instance_t **at = &bound; *at; at = &(*at)->next)
+        if (*at == instance) {
+            *at = instance->next;
+            break;
+        }
+}
+
+static void destroy(zf_instance_t *instance) {
+    if (!instance)
+        return;
+    wait_idle(instance);
+    forget(instance);
+    pthread_cond_destroy(&instance->changed);
+    pthread_mutex_destroy(&instance->lock);
+    free(instance);
+}
+
+static mock_job_t *next_job(zf_instance_t *instance) {
+    mock_job_t *job = &instance->jobs[instance->n_jobs++ % MOCK_MAX_JOBS];
+    memset(job, 0, sizeof *job);
+    job->instance = instance;
+    return job;
+}
+
+/* Runs it in stream order: at once on the host's thread, later on a queue. */
+static void submit(mock_job_t *job, const zf_stream_t *stream, void (*run)(void *)) {
+    zf_instance_t *instance = job->instance;
+    if (!mock_queue_of(stream))
+        wait_idle(instance);
+    pthread_mutex_lock(&instance->lock);
+    instance->n_pending++;
+    pthread_mutex_unlock(&instance->lock);
+    if (mock_queue_of(stream))
+        mock_cpu_table.queue_launch(mock_queue_of(stream), run, job, NULL);
+    else
+        run(job);
+}
+
+static void end_job(mock_job_t *job) {
+    zf_instance_t *instance = job->instance;
+    pthread_mutex_lock(&instance->lock);
+    if (job->n == 0)
+        instance->last = job->report;
+    instance->n_pending--;
+    pthread_cond_broadcast(&instance->changed);
+    pthread_mutex_unlock(&instance->lock);
+}
 
 /* ---- bind_params ------------------------------------------------------------------------------------------------- */
 
@@ -128,8 +195,20 @@ static zf_status_t read_param(zf_instance_t *draft, const zf_param_decl_t *d, ui
         p->shape[a] = t.dl.shape[a], p->n_elems *= (uint32_t)t.dl.shape[a];
     p->is_bf16 = t.dl.dtype.bits == 16;
     p->visible = t.dl.data;
-    for (uint32_t e = 0; e < p->n_elems; e++)
+    for (uint32_t e = 0; e < p->n_elems; e++) {
         p->w[e] = get(p->visible, p->is_bf16, e);
+        if (!isfinite(p->w[e]) && !BREAKS(nan_bound))
+            return mock_fail(err, ZF_ERR_NONFINITE, "\"%s\": element %u is not finite", p->name, e);
+    }
+    return p->n_elems == 0 && BREAKS(empty_refused) ? mock_fail(err, ZF_ERR_SHAPE, "\"%s\" is empty", p->name) : ZF_OK;
+}
+
+static zf_status_t check_memory(const zf_instance_t *instance, const zf_instance_t *draft, zf_error_t *err) {
+    for (const zf_instance_t *other = bound; other && !BREAKS(memory_twice); other = other->next)
+        for (uint32_t i = 0; i < draft->n_params && other != instance; i++)
+            for (uint32_t k = 0; k < other->n_params; k++)
+                if (draft->params[i].n_elems && draft->params[i].visible == other->params[k].visible)
+                    return mock_fail(err, ZF_ERR_PARAM, "\"%s\" is trained by another instance", draft->params[i].name);
     return ZF_OK;
 }
 
@@ -153,7 +232,14 @@ static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *d
         if (!st)
             st = read_param(draft, &decl, i, err);
     }
+    draft->n_params = n;
+    if (!st)
+        st = check_memory(instance, draft, err);
     if (!st) {
+        if (!instance->is_bound)
+            instance->next = bound, bound = instance;
+        if (BREAKS(host_kept) && instance->given_host->log)
+            instance->given_host->log(instance->given_host->ctx, ZF_LOG_INFO, "mock", __FILE__, __LINE__, "bound", 5);
         memcpy(instance->params, draft->params, sizeof draft->params);
         instance->n_params = n;
         instance->is_bound = 1;
@@ -174,7 +260,15 @@ static zf_status_t params_changed(zf_instance_t *instance, const uint32_t *ids, 
         st = check_ids(instance, ids, n, err);
     if (!st && (flags & ~ZF_CHANGED_RESET) && !BREAKS(flags_ignored))
         st = mock_fail(err, ZF_ERR_UNSUPPORTED_FIELD, "flags are %#x", flags);
-    return st;
+    if (st)
+        return st;
+    wait_idle(instance);
+    for (uint32_t i = 0; i < (ids || BREAKS(all_changed_ignored) ? n : instance->n_params); i++) {
+        mock_param_t *p = &instance->params[ids ? (ids[i] < instance->n_params ? ids[i] : 0) : i];
+        for (uint32_t e = 0; e < p->n_elems; e++)
+            p->w[e] = get(p->visible, p->is_bf16, e);
+    }
+    return ZF_OK;
 }
 
 static zf_status_t check_item(zf_instance_t *instance, const zf_grad_item_t *item, zf_tensor_t *t, zf_error_t *err) {
@@ -196,7 +290,22 @@ static zf_status_t check_item(zf_instance_t *instance, const zf_grad_item_t *ite
         return mock_fail(err, ZF_ERR_DTYPE, "gradient of \"%s\" has %d bits", p->name, t->dl.dtype.bits);
     if (t->dl.ndim != p->ndim || memcmp(t->dl.shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0)
         return mock_fail(err, ZF_ERR_SHAPE, "gradient of \"%s\" has another shape", p->name);
+    if ((uint64_t)item->first_batch + item->n_batches > 1 && !BREAKS(range_ignored))
+        return mock_fail(err, ZF_ERR_SHAPE, "gradient of \"%s\": a range of matrices, but it has one", p->name);
+    if (t->dl.data == p->visible && !BREAKS(own_gradient))
+        return mock_fail(err, ZF_ERR_PARAM, "gradient of \"%s\" is the parameter itself", p->name);
     return ZF_OK;
+}
+
+static void run_delivery(void *arg) {
+    mock_job_t *job = arg;
+    for (uint32_t i = 0; i < job->n; i++) {
+        mock_param_t *p = &job->instance->params[job->ids[i]];
+        p->has_grad = 1;
+        for (uint32_t e = 0; e < p->n_elems; e++)
+            p->grad[e] = get(job->data[i], p->is_bf16, e);
+    }
+    end_job(job);
 }
 
 static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
@@ -204,11 +313,13 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
     zf_fence_t fence = {.kind = ZF_FENCE_NONE};
     zf_tensor_t tensors[MOCK_MAX_PARAMS];
     uint32_t ids[MOCK_MAX_PARAMS];
+    zf_stream_t stream_copy;
+    mock_job_t *job;
     zf_status_t st = need(instance, err);
     if (!st)
         st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
     if (!st)
-        st = mock_check_stream(stream, err);
+        st = mock_check_stream(stream, &stream_copy, err);
     if (!st)
         st = mock_check_out(out_done, "zf_fence_t", err);
     if (!st && n > MOCK_MAX_PARAMS)
@@ -229,22 +340,49 @@ static zf_status_t grads_ready(zf_instance_t *instance, const zf_grad_item_t *it
         st = mock_fail(err, ZF_ERR_POISONED, "an earlier error ended this instance");
     if (st)
         return st;
-    for (uint32_t i = 0; i < n; i++) {
-        mock_param_t *p = &instance->params[ids[i]];
-        p->has_grad = 1;
-        for (uint32_t e = 0; e < p->n_elems; e++)
-            p->grad[e] = get(tensors[i].dl.data, p->is_bf16, e);
-    }
+    job = next_job(instance);
+    job->n = n;
+    for (uint32_t i = 0; i < n; i++)
+        job->ids[i] = ids[i], job->data[i] = tensors[i].dl.data;
+    submit(job, &stream_copy, run_delivery);
+    if (mock_queue_of(&stream_copy))
+        fence.kind = ZF_FENCE_STREAM_ORDER;
     mock_write(out_done, &fence, sizeof fence);
     return ZF_OK;
 }
 
+static int is_finite(const mock_param_t *p) {
+    for (uint32_t e = 0; e < p->n_elems; e++)
+        if (!isfinite(p->grad[e]))
+            return 0;
+    return 1;
+}
+
+/* The first parameter of which a gradient is there and not finite. */
 static uint32_t find_nonfinite(const zf_instance_t *instance) {
-    for (uint32_t i = 0; i < instance->n_params; i++)
-        for (uint32_t e = 0; e < instance->params[i].n_elems && instance->params[i].has_grad; e++)
-            if (!isfinite(instance->params[i].grad[e]))
-                return BREAKS(nan_applied) ? ZF_NO_ID : i;
-    return ZF_NO_ID;
+    uint32_t found = ZF_NO_ID;
+    for (uint32_t i = 0; i < instance->n_params && !BREAKS(nan_applied); i++)
+        if (instance->params[i].has_grad && !is_finite(&instance->params[i]) &&
+            (found == ZF_NO_ID || BREAKS(nan_named_last)))
+            found = i;
+    return found;
+}
+
+static void describe_gradients(zf_instance_t *instance, zf_step_report_t *report) {
+    double sum = 0;
+    report->first_missing = ZF_NO_ID;
+    for (uint32_t i = 0; i < instance->n_params; i++) {
+        mock_param_t *p = &instance->params[i];
+        report->n_present += p->has_grad != 0;
+        if (p->habit == 1 && !p->has_grad && !BREAKS(missing_unsaid) && report->n_missing++ == 0)
+            report->first_missing = i;
+        p->habit = !p->has_grad ? 2 : p->habit ? p->habit : 1;
+        for (uint32_t e = 0; e < p->n_elems && p->has_grad; e++)
+            sum += (double)p->grad[e] * (double)p->grad[e];
+    }
+    report->n_present += BREAKS(counts_wrongly);
+    report->grad_norm = sqrt(sum);
+    report->clip_factor = 1.0;
 }
 
 static void update(mock_param_t *p, float lr) {
@@ -256,16 +394,49 @@ static void update(mock_param_t *p, float lr) {
     }
 }
 
+static void run_step(void *arg) {
+    mock_job_t *job = arg;
+    zf_instance_t *instance = job->instance;
+    zf_step_report_t *report = &job->report;
+    instance->params[0].grad[0] += instance->carry;
+    instance->carry = 0;
+    report->nonfinite_param = find_nonfinite(instance);
+    describe_gradients(instance, report);
+    report->applied = report->nonfinite_param == ZF_NO_ID;
+    report->skip_reason = report->applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE;
+    instance->n_skipped += !report->applied;
+    report->n_skipped = instance->n_skipped;
+    for (uint32_t i = 0; i < instance->n_params; i++) {
+        if (instance->params[i].has_grad && report->applied)
+            update(&instance->params[i], job->lr);
+        instance->params[i].has_grad = 0;
+    }
+    if (report->applied && BREAKS(nan_left_over))
+        report->nonfinite_param = 0;
+    end_job(job);
+}
+
+/* The newest finished report. ZF_IN_PROGRESS: submitted work has not ended. */
+static zf_status_t take_report(zf_instance_t *instance, zf_step_report_t *out) {
+    zf_status_t st;
+    pthread_mutex_lock(&instance->lock);
+    *out = instance->last;
+    st = instance->n_pending && !BREAKS(never_in_progress) ? ZF_IN_PROGRESS : ZF_OK;
+    pthread_mutex_unlock(&instance->lock);
+    return st;
+}
+
 static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf_step_report_t *out, zf_error_t *err) {
     zf_step_args_t args;
     zf_group_hyper_t hyper = {0};
     zf_step_report_t report = {.has_report = 1, .applied = 1};
+    zf_stream_t stream;
+    mock_job_t *job;
     zf_status_t st = need(instance, err);
-    float lr;
     if (!st)
         st = READ(args, given);
     if (!st)
-        st = mock_check_stream(args.stream, err);
+        st = mock_check_stream(args.stream, &stream, err);
     if (!st)
         st = mock_check_out(out, "zf_step_report_t", err);
     if (!st && (args.flags & ~7u) && !BREAKS(flags_ignored))
@@ -279,19 +450,14 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
     if (st)
         return st;
     mock_misbehave_in_step(instance);
-    report.step = report.submitted_step = ++instance->n_steps;
-    report.nonfinite_param = find_nonfinite(instance);
-    lr = mock_learning_rate(hyper.lr);
-    instance->params[0].grad[0] += instance->carry;
-    instance->carry = 0;
-    for (uint32_t i = 0; i < instance->n_params; i++) {
-        if (instance->params[i].has_grad && report.nonfinite_param == ZF_NO_ID)
-            update(&instance->params[i], lr);
-        instance->params[i].has_grad = 0;
-    }
-    if (report.nonfinite_param != ZF_NO_ID)
-        report.applied = 0, report.skip_reason = ZF_SKIP_NONFINITE;
-    instance->last = report;
+    job = next_job(instance);
+    job->report = (zf_step_report_t){.has_report = 1, .step = ++instance->n_steps, .submitted_step = instance->n_steps};
+    job->lr = mock_learning_rate(hyper.lr);
+    submit(job, &stream, run_step);
+    if (args.flags & ZF_STEP_WAIT || !mock_queue_of(&stream))
+        wait_idle(instance);
+    st = take_report(instance, &report);
+    report.submitted_step = instance->n_steps;
     mock_write(out, &report, sizeof report);
     return !(args.flags & ZF_STEP_WAIT) ? ZF_SUBMITTED : report.applied ? ZF_OK : ZF_SKIPPED;
 }
@@ -299,13 +465,18 @@ static zf_status_t step(zf_instance_t *instance, const zf_step_args_t *given, zf
 static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                zf_fence_t *out, zf_error_t *err) {
     zf_fence_t fence = {.kind = ZF_FENCE_NONE};
+    zf_stream_t stream_copy;
     zf_status_t st = need(instance, err);
     if (!st)
         st = check_ids(instance, ids, n, err);
     if (!st)
-        st = mock_check_stream(stream, err);
+        st = mock_check_stream(stream, &stream_copy, err);
     if (!st)
         st = mock_check_out(out, "zf_fence_t", err);
+    if (!st && mock_queue_of(&stream_copy))
+        fence.kind = ZF_FENCE_STREAM_ORDER;
+    else if (!st)
+        wait_idle(instance);
     if (!st)
         mock_write(out, &fence, sizeof fence);
     return st;
@@ -313,10 +484,11 @@ static zf_status_t param_fetch(zf_instance_t *instance, const uint32_t *ids, uin
 
 static zf_status_t param_release(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                  zf_error_t *err) {
+    zf_stream_t stream_copy;
     zf_status_t st = need(instance, err);
     if (!st)
         st = check_ids(instance, ids, n, err);
-    return st ? st : mock_check_stream(stream, err);
+    return st ? st : mock_check_stream(stream, &stream_copy, err);
 }
 
 static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *err) {
@@ -325,6 +497,8 @@ static zf_status_t quiesce(zf_instance_t *instance, int32_t mode, zf_error_t *er
         st = mock_fail(err, ZF_ERR_ARGUMENT, "quiesce: mode is %d, not 1 or 2", mode);
     if (!st && BREAKS(quiesce_refused) && mode == ZF_QUIESCE_DRAIN && instance)
         st = mock_fail(err, ZF_ERR_INTERNAL, "quiesce does not work");
+    if (!st && instance)
+        wait_idle(instance);
     return st;
 }
 
@@ -333,6 +507,8 @@ static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t
     zf_status_t st = need(instance, err);
     if (!st)
         st = mock_check_array(items, n, &elem_size, sizeof *items, "items", err);
+    if (!st)
+        wait_idle(instance);
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < n && !st; i++) {
             zf_export_item_t item;
@@ -354,11 +530,15 @@ static zf_status_t export_params(zf_instance_t *instance, const zf_export_item_t
 }
 
 static zf_status_t poll_report(zf_instance_t *instance, zf_step_report_t *out, zf_error_t *err) {
+    zf_step_report_t report;
     zf_status_t st = BREAKS(state_ignored) && instance && !instance->is_bound ? ZF_OK : need(instance, err);
     if (!st)
         st = mock_check_out(out, "zf_step_report_t", err);
-    if (!st)
-        mock_write(out, &instance->last, sizeof instance->last);
+    if (st < 0 || !instance->is_bound)
+        return st;
+    st = take_report(instance, &report);
+    report.submitted_step = instance->n_steps;
+    mock_write(out, &report, sizeof report);
     return st;
 }
 
@@ -377,6 +557,7 @@ static zf_status_t inspect_read(zf_instance_t *instance, uint32_t id, zf_inspect
         st = mock_fail(err, ZF_ERR_ABI, "zf_inspect_out_t: struct_size is %u", out->struct_size);
     if (st)
         return st;
+    wait_idle(instance);
     p = &instance->params[id < instance->n_params ? id : 0];
     if (out->n_elems != p->n_elems)
         return mock_fail(err, ZF_ERR_SHAPE, "\"%s\" has %u elements", p->name, p->n_elems);
@@ -400,6 +581,8 @@ static zf_status_t inspect_read(zf_instance_t *instance, uint32_t id, zf_inspect
 static const zf_inspect_ext_t inspect_table = {.struct_size = sizeof inspect_table, .read = inspect_read};
 
 static const void *get_extension(const char *id) {
+    if (id && strcmp(id, ZF_EXT_CPU) == 0)
+        return &mock_cpu_table;
     return id && strcmp(id, ZF_EXT_INSPECT) == 0 ? &inspect_table : NULL;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* same_names.c - a library with names that plugins are likely to use inside. Loaded with RTLD_GLOBAL beside a plugin,
  * it must never be called from there: a plugin binds its own names itself (hidden visibility, version script). */
 #include <stdint.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The same GLUE task through DeepSpeed's ZeRO-Offload and its ZenFlow, beside AdamW and the plugin.
 
     python3 conformance/peers/deepspeed.py --task sst2 --data DIR --model DIR|PACKAGE [--seeds N] [--out DIR]

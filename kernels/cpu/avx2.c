@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.c - the table for AVX2 with FMA and F16C: vectors of eight. Compiled with -mavx2 -mfma -mf16c, reached only
  * through dispatch.c. */
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.c - the table for AVX-512 (F, BW, VL, DQ): vectors of sixteen. Reached only through dispatch.c. */
 #include <immintrin.h>
 

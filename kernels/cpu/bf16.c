@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bf16.c - bfloat16 by integers: widening is a shift, narrowing rounds to nearest even with a carry that runs into the
  * exponent (so the largest finite values become Inf) and keeps denormals. No floating-point instruction is involved, so
  * the mode of the calling thread does not matter. */

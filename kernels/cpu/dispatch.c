@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.c - which instruction sets this CPU runs, and their tables. The compiler's CPU model also looks at what the
  * operating system saves (xgetbv), so a set is offered only where its registers survive a context switch. No state of
  * ours: any thread, any time. */

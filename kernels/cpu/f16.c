@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f16.c - IEEE half precision by integers: the bits of the CPUs' conversion instructions, which round to nearest even,
  * keep denormals of 16 bits and make NaNs quiet. */
 #include <string.h>

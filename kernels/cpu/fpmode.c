@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fpmode.c - the floating-point mode of the plugin's own threads. A thread inherits the mode of its creator; a host may
  * have set flush-to-zero, another rounding, or traps there. */
 #include "../kernels.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generic.c - the table for any CPU: vectors of four, which the compiler maps to SSE2, NEON or scalar code. fma is
  * libm's fmaf: exact everywhere, fast only where the C library finds an instruction for it. */
 #define VL 4

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.h - the vector vocabulary in which update.h, moments.h, replay.h, rows.h, run_ahead.h and stats.h are written
  * once.
  *

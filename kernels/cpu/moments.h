@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moments.h - m and v in memory: fp32, or bf16 rounded to nearest even or stochastically (stochastic.c, by vectors). */
 #ifndef ZFI_MOMENTS_H
 #define ZFI_MOMENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* places.c - moves elements between compact arrays and their places in a matrix: gather, the scattering half of
  * run-ahead and scatter, masked publish. No arithmetic, so one baseline copy serves every instruction set: the cost is
  * that of scattered 2- and 4-byte accesses, for which vector gathers and scatters gain nothing.

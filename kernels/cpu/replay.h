@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* replay.h - the replay kernel: n_slots updates of every element in one pass over w, m, v.
  *
  * Model: a tile of N_INFLIGHT vectors stays in registers while the slot loop runs over it; scalars are broadcast from
@@ -7,8 +8,8 @@
  * the hardware's prefetchers lose track, and the long body hides later loads from the out-of-order window.
  *
  * One template, compiled for what costs time when it is decided in the loop: every rule for every gradient type with
- * fp32 moments; AdamW also unrolled for the usual numbers of slots, and with bf16 moments for bf16 gradients. Other jobs
- * with bf16 moments, and predictions, decide per tile.
+ * fp32 moments; AdamW also unrolled for the usual numbers of slots, and with bf16 moments for bf16 gradients. Other
+ * jobs with bf16 moments, and predictions, decide per tile.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
 #ifndef ZFI_REPLAY_H

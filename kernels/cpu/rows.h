@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h - element-wise passes over contiguous arrays: mean and sums of slots, accumulation, widening and narrowing.
  * All are bound by memory. */
 #ifndef ZFI_ROWS_H

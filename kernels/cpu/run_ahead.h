@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_ahead.h - the update of selected channels: compact state, visible values at scattered places.
  *
  * Works in strips of one row by at most STRIP columns that stay in the L1 cache: narrow the old w (what visible should

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stats.h - sum of squares, non-finite count and channel sums of |g| in one reading of the gradient.
  *
  * The sum of squares runs linearly in blocks of 4096 elements, column sums run down 64 rows: two orders over the same

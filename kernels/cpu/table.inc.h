@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.inc.h - the table of one instruction set; ISA_NAME and ISA_TABLE are defined by the including file. */
 const zfi_kernels_t ISA_TABLE = {
     .name = ISA_NAME,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.h - what the files of kernels/cpu share: one table per instruction set, and the functions that move elements
  * without arithmetic, which are compiled once for the baseline CPU and used by every table. */
 #ifndef ZFI_CPU_TABLES_H

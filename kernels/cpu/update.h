@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.h - one update of one vector of elements by each rule (kernels.h: zfi_scalars_t). */
 #ifndef ZFI_UPDATE_H
 #define ZFI_UPDATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ref.c - the naive reference of kernels.h: one obvious loop per function, scalar, fmaf and sqrtf from libm.
  *
  * It defines the bits; every table of kernels/cpu is tested for equality with it. Nothing here is fast, and nothing in

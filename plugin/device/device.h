@@ -1,72 +1,155 @@
-/* plugin/device/device.h - the device's side of a step as one table per backend.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/device.h - a device as the engine sees it: memory, streams, timelines, copies, kernels.
  *
- * Every function enqueues one program on inst->stream and returns at once; what it reads must be filled before the
- * call. The CPU backend (cpu.c) pushes a command to a queue; a GPU backend launches kernels on the host's stream.
- * Programs run in order and follow SCHEDULE.md; the waits they make stand in instance.h. */
+ * A backend is one zfi_device_ops_t. It gives the means and knows nothing of training: what happens in a step, in which
+ * order and waiting for what, is written once, in plugin/offload. Whoever adds a backend reads this file and
+ * kernels/launch.h.
+ *
+ * Streams. A stream runs what is enqueued on it in order. Two streams are ordered by timelines (base/timeline.h), which
+ * host threads signal and wait for as well, or by `order`. All work is enqueued with `enqueue`, a list of operations at
+ * once; it never waits for the work, and after the first step it allocates nothing. What an operation points to must
+ * stay as it is until the operation has run; ranges and arguments themselves are copied. The ranges of one operation
+ * are copied in any order, or side by side: their targets do not overlap.
+ *
+ * Failure. When a wait on a stream passes its deadline, the backend calls env.timed_out, which poisons the instance.
+ * Once *env.is_poisoned is set, waits end at once, and copies, fills and launches are skipped: the host's memory may be
+ * gone. `mark` and `synchronise` go on working, so that whoever frees memory can wait until nothing reads it any more.
+ *
+ * Threads: [control] functions run while nothing else uses the device handle; `enqueue` and `mark` may be called by any
+ * thread, for one stream by one thread at a time. */
 #ifndef ZFI_DEVICE_H
 #define ZFI_DEVICE_H
 
-#include "instance.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/timeline.h"
+#include "launch.h"
+#include "zf/plugin.h"
+
+typedef struct zfi_device zfi_device_t; /* one device of one instance */
+typedef struct zfi_stream zfi_stream_t; /* of the plugin or of the host */
+
+/* A wait lasts no longer than this many deadlines besides its own, however long the host's own work takes. */
+enum { ZFI_HOST_DEADLINES = 8 };
+
+/* What a backend is told about the instance. It outlives the device. */
+typedef struct zfi_device_env {
+    const zfi_kernels_t *kernels; /* the CPU's instruction set */
+    uint64_t timeout_ns;          /* of every wait on a stream, from when the stream reaches it; see host_busy_ns */
+    const _Atomic int *is_poisoned;
+    void *ctx;
+    /* [own threads] A wait on a stream passed its deadline. */
+    void (*timed_out)(void *ctx, const zfi_timeline_t *timeline, uint64_t value);
+    /* [any-thread] A stream took no operation for timeout_ns. */
+    void (*is_stuck)(void *ctx, const char *stream, uint32_t n_waiting);
+    /* [any-thread] host_busy_ns of the stream that the host uses now: deadlines do not count it. NULL: they do. */
+    uint64_t (*host_busy_ns)(void *ctx);
+} zfi_device_env_t;
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+typedef enum zfi_op_kind {
+    ZFI_OP_WAIT,   /* until timeline >= value; time slept is added to *stall_ns */
+    ZFI_OP_SIGNAL, /* timeline = value */
+    ZFI_OP_DOWN,   /* copies ranges from the device (memory from alloc, or the host's own there) to the host */
+    ZFI_OP_UP,     /* copies ranges from the host, pinned or not, to memory from alloc */
+    ZFI_OP_FILL,   /* sets nbytes at `to` to zero */
+    ZFI_OP_LAUNCH  /* runs a kernel */
+} zfi_op_kind_t;
+
+typedef struct zfi_range {
+    void *to;
+    const void *from;
+    uint64_t nbytes;
+} zfi_range_t;
+
+typedef struct zfi_op {
+    zfi_op_kind_t kind;
+    int is_patient; /* WAIT: for something that the host alone decides, without a deadline */
+    zfi_timeline_t *timeline;
+    uint64_t value;
+    _Atomic uint64_t *stall_ns; /* or NULL */
+    const zfi_range_t *ranges;
+    uint32_t n_ranges;
+    zfi_kernel_t kernel;
+    const void *args;
+    void *to;
+    uint64_t nbytes; /* of args, or to fill */
+} zfi_op_t;
+
+static inline zfi_op_t zfi_op_wait(zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *stall_ns) {
+    return (zfi_op_t){.kind = ZFI_OP_WAIT, .timeline = timeline, .value = value, .stall_ns = stall_ns};
+}
+static inline zfi_op_t zfi_op_wait_for_host(zfi_timeline_t *timeline, uint64_t value) {
+    return (zfi_op_t){.kind = ZFI_OP_WAIT, .timeline = timeline, .value = value, .is_patient = 1};
+}
+static inline zfi_op_t zfi_op_signal(zfi_timeline_t *timeline, uint64_t value) {
+    return (zfi_op_t){.kind = ZFI_OP_SIGNAL, .timeline = timeline, .value = value};
+}
+static inline zfi_op_t zfi_op_down(const zfi_range_t *ranges, uint32_t n) {
+    return (zfi_op_t){.kind = ZFI_OP_DOWN, .ranges = ranges, .n_ranges = n};
+}
+static inline zfi_op_t zfi_op_up(const zfi_range_t *ranges, uint32_t n) {
+    return (zfi_op_t){.kind = ZFI_OP_UP, .ranges = ranges, .n_ranges = n};
+}
+static inline zfi_op_t zfi_op_fill(void *to, uint64_t nbytes) {
+    return (zfi_op_t){.kind = ZFI_OP_FILL, .to = to, .nbytes = nbytes};
+}
+static inline zfi_op_t zfi_op_launch(zfi_kernel_t kernel, const void *args, size_t nbytes) {
+    return (zfi_op_t){.kind = ZFI_OP_LAUNCH, .kernel = kernel, .args = args, .nbytes = nbytes};
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+typedef struct zfi_device_info {
+    uint64_t free_nbytes, total_nbytes; /* of device memory; UINT64_MAX: not known */
+    int is_host_memory;                 /* device memory is taken from the host's */
+} zfi_device_info_t;
 
 typedef struct zfi_device_ops {
     const char *name;
-    /* First program of step t. Takes over the maps of a choice made at the end of choice_step (0: none). */
-    zf_status_t (*begin)(zf_instance_t *inst, uint64_t t, uint64_t choice_step);
-    /* Sums, statistics and compact copies of a batch of gradients; then signals shipped. */
-    zf_status_t (*ship)(zf_instance_t *inst, uint64_t batch);
-    /* applied, norm and s of step t; then signals finished. */
-    zf_status_t (*finish)(zf_instance_t *inst, uint64_t t);
-    /* Moments mode summed on the device: adds the gradients of step t to the sums of the open windows; then signals
-     * summed. */
-    zf_status_t (*sum)(zf_instance_t *inst, uint64_t t);
-    /* The sums of a cohort's window as they travel; then signals rounded = number. */
-    zf_status_t (*round_sums)(zf_instance_t *inst, uint32_t cohort, uint64_t number);
-    /* The state of channels chosen at choice_step enters the compact arrays ... */
-    zf_status_t (*enter_state)(zf_instance_t *inst, uint64_t choice_step);
-    /* ... and becomes visible; then signals entered = choice_step + 1. */
-    zf_status_t (*enter_visible)(zf_instance_t *inst, uint64_t choice_step);
-    /* Updates the selected channels of matrices [first, end). */
-    zf_status_t (*run_ahead)(zf_instance_t *inst, uint64_t t, uint32_t first, uint32_t end);
-    /* Rounds the moments of the selected channels of a closing cohort as its replay rounds the host's. */
-    zf_status_t (*round_moments)(zf_instance_t *inst, const zfi_close_t *close);
-    /* Makes a close visible; signals merged chunk by chunk. */
-    zf_status_t (*publish)(zf_instance_t *inst, const zfi_close_t *close);
-    /* Last program of step t: its report; then signals stepped. */
-    zf_status_t (*done)(zf_instance_t *inst, uint64_t t);
-    /* Masters of a parameter := its visible values (everything else idle). */
-    zf_status_t (*read_visible)(zf_instance_t *inst, uint32_t param);
-    /* Compact state of a parameter := the host's (everything else idle). */
-    zf_status_t (*reload_selected)(zf_instance_t *inst, uint32_t param);
-    /* For checkpoints; everything else is idle, and these return when they are done. Visible values are bits in the
-     * parameter's type, row-major, of elements [first, first + n) of a matrix. */
-    void (*get_visible)(zf_instance_t *inst, uint32_t matrix, uint64_t first, uint64_t n, void *out);
-    void (*put_visible)(zf_instance_t *inst, uint32_t matrix, const void *bits); /* the whole; NULL: what state says */
-    /* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
-    int (*shows_state)(zf_instance_t *inst, uint32_t matrix);
-    /* Moments mode: the same of the compact copies, array 0 = w, 1 = m, 2 = v, by the matrix's elements: writes those
-     * of selected channels into out, which holds the host's; takes them from whole arrays, and n updates. */
-    void (*get_selected)(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, float *out);
-    void (*put_selected)(zf_instance_t *inst, uint32_t matrix, float *const arrays[3], uint32_t n);
-    /* ... of the sums of the open windows: array 0 = sum1, 1 = sum2; in is NULL, or what they become. */
-    void (*move_sums)(zf_instance_t *inst, uint32_t matrix, int array, uint64_t first, uint64_t n, const float *in,
-                      float *out);
-    /* The maps of all matrices := the host's. */
-    void (*put_maps)(zf_instance_t *inst);
-    /* Enqueues: selected channels of a matrix are updated once more, with its gradient of step t from host memory. */
-    zf_status_t (*catch_up)(zf_instance_t *inst, uint64_t t, uint32_t matrix, const void *grad);
-    /* Reads the sums of a chunk's open windows as round_sums would leave them, without changing them; returns when they
-     * are there (everything else idle). */
-    void (*read_sums)(const zf_instance_t *inst, uint32_t chunk, void *out_sum1, void *out_sum2);
-    /* Work enqueued on `to` waits for everything enqueued on `from`. */
-    zf_status_t (*order)(zf_instance_t *inst, zfi_queue_t *from, zfi_queue_t *to);
+    int32_t device_type; /* ZF_DEVICE_... */
+    int runs_host_code;  /* a host's own update rule can run on it */
+
+    /* device [control]. open refuses a device_id that is not there. */
+    zf_status_t (*open)(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err);
+    void (*close)(zfi_device_t *device); /* NULL is legal; its streams are destroyed before */
+    void (*info)(const zfi_device_t *device, zfi_device_info_t *out);
+
+    /* memory [control]. alloc: zeroed, of exactly nbytes; `what` is for the message. pin makes host memory that is
+     * mapped already one that the device reaches: *out_is_pageable where that failed and copies are slower for it. */
+    zf_status_t (*alloc)(zfi_device_t *device, uint64_t nbytes, const char *what, void **out, zf_error_t *err);
+    void (*free)(zfi_device_t *device, void *memory, uint64_t nbytes);
+    zf_status_t (*pin)(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable, zf_error_t *err);
+    void (*unpin)(zfi_device_t *device, void *memory, uint64_t nbytes);
+
+    /* streams. resolve [hook]: the stream that a host's descriptor names, the same for the same handle; NULL for a host
+     * that computes on the calling thread. */
+    zf_status_t (*stream_create)(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err);
+    void (*stream_destroy)(zfi_stream_t *stream); /* runs what was enqueued; NULL is legal */
+    zf_status_t (*stream_resolve)(zfi_device_t *device, const zf_stream_t *given, const char *origin,
+                                  zfi_stream_t **out, zf_error_t *err);
+
+    /* marks: a number that names everything enqueued on a stream so far; it rises. fence: what a host can wait for; a
+     * counter in host memory is the value of a zfi_timeline_t. */
+    uint64_t (*mark)(zfi_stream_t *stream);
+    zf_status_t (*synchronise)(zfi_stream_t *stream, uint64_t mark, uint64_t timeout_ns, uint64_t *waited_ns);
+    void (*fence)(zfi_stream_t *stream, uint64_t mark, zf_fence_t *out);
+
+    /* Time that a stream has spent in the host's own work, which may take as long as it likes. It only rises; 0 always
+     * where the backend cannot know. */
+    uint64_t (*host_busy_ns)(zfi_stream_t *stream);
+
+    /* Work enqueued on `to` from now on waits for what is enqueued on `from` now. */
+    zf_status_t (*order)(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to);
+
+    /* ZF_ERR_TIMEOUT after env.is_stuck where the stream did not take all operations in time. */
+    zf_status_t (*enqueue)(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n);
 } zfi_device_ops_t;
 
-extern const zfi_device_ops_t zfi_device_cpu;
-
-/* cpu_state.c */
-void zfi_cpu_get_visible(zf_instance_t *inst, uint32_t matrix, uint64_t first, uint64_t n, void *out);
-void zfi_cpu_put_visible(zf_instance_t *inst, uint32_t matrix, const void *bits);
-int zfi_cpu_shows_state(zf_instance_t *inst, uint32_t matrix);
-void zfi_cpu_put_maps(zf_instance_t *inst);
+/* Every backend of this build (backends.c). */
+extern const zfi_device_ops_t *const zfi_backends[];
+extern const uint32_t zfi_n_backends;
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/replay_columns.c - mean mode by columns (contract in replay_columns.h; rules in SCHEDULE.md,
  * "Replay").
  *
@@ -16,7 +17,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "callback.h"
+#include "instance/callback.h"
 
 enum { KNOWN = 64, ARRAYS = 9, SCALARS_FLOATS = sizeof(zfi_scalars_t) / sizeof(float) };
 
@@ -58,7 +59,7 @@ static void list_selected(columns_t *columns) {
     const zfi_replay_columns_t *job = columns->job;
     columns->n_selected = 0;
     for (uint32_t j = 0; j < columns->n_cols; j++)
-        if (job->close->is_warm_up || job->inst->sel.mask[channel_of(columns, j)])
+        if (job->close->is_warm_up || job->view->mask[channel_of(columns, j)])
             columns->selected[columns->n_selected++] = j;
 }
 
@@ -75,9 +76,9 @@ static void cut(columns_t *columns) {
 static float *open_moments(const zfi_replay_columns_t *job, void *moments, float *scratch) {
     if (!moments)
         return NULL;
-    if (job->inst->config.moments == ZFI_MOMENTS_F32)
+    if (job->view->config->moments == ZFI_MOMENTS_F32)
         return (float *)moments + job->segment->chunk_offset;
-    zfi_moments_get(job->inst, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
+    zfi_moments_get(job->view->config, moments, job->segment->chunk_offset, job->segment->n_elems, scratch);
     return scratch;
 }
 
@@ -89,25 +90,24 @@ static void close_moments(const columns_t *columns) {
         .v = columns->all_v,
         .sub = {NULL, NULL, 1, n},
         .cols = n,
-        .state_base =
-            zfi_rounding_base(columns->matrix->param) + columns->matrix->param_offset + job->segment->matrix_offset,
-        .moments = (zfi_moments_t)job->inst->config.moments,
+        .state_base = columns->matrix->rounding_base + columns->matrix->param_offset + job->segment->matrix_offset,
+        .moments = (zfi_moments_t)job->view->config->moments,
         .key = zfi_rounding_key(job->close->step),
     };
     if (rounding.moments == ZFI_MOMENTS_F32 || !rounding.m)
         return;
-    job->inst->kernels->round_moments(&rounding);
-    zfi_moments_put(job->inst, job->target->m, at, n, columns->all_m);
+    job->view->kernels->round_moments(&rounding);
+    zfi_moments_put(job->view->config, job->view->kernels, job->target->m, at, n, columns->all_m);
     if (columns->all_v)
-        zfi_moments_put(job->inst, job->target->v, at, n, columns->all_v);
+        zfi_moments_put(job->view->config, job->view->kernels, job->target->v, at, n, columns->all_v);
 }
 
 static void start(const zfi_replay_columns_t *job, columns_t *columns) {
     uint64_t n = job->segment->n_elems;
     float *scratch = job->target->scratch;
     columns->job = job;
-    columns->matrix = &job->inst->plan.matrices[job->segment->matrix];
-    columns->grad_dtype = job->inst->params[columns->matrix->param].grad_dtype;
+    columns->matrix = &job->view->matrices[job->segment->matrix];
+    columns->grad_dtype = job->view->params[columns->matrix->param].grad_dtype;
     columns->n_cols = columns->matrix->cols < n ? columns->matrix->cols : n;
     columns->mean = scratch;
     columns->w = scratch + n;
@@ -135,7 +135,7 @@ static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper,
     uint32_t i = n % KNOWN;
     if (columns->known[i].n != n) {
         columns->known[i].n = n;
-        columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->inst->rule, hyper, s, n);
+        columns->known[i].scalars = zfi_rule_scalars((zfi_rule_t)columns->job->view->rule, hyper, s, n);
     }
     columns->scalars[j] = columns->known[i].scalars;
     columns->counts[j] = n;
@@ -144,17 +144,18 @@ static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper,
 /* Column j with scalars[j]. What it takes for overwritten visible values is only what the buffer held before. */
 static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyper_t *hyper, uint64_t n_rows,
                    uint64_t n_cols) {
-    const zf_instance_t *inst = columns->job->inst;
+    const zfi_replay_view_t *view = columns->job->view;
     job->sub = (zfi_submatrix_t){NULL, NULL, n_rows, n_cols};
     job->place.row_stride = (int64_t)n_cols;
     job->scalars = columns->scalars;
     job->scalars_col_stride = 1;
     if (!n_rows || !n_cols)
         return;
-    if (inst->rule == ZF_RULE_CALLBACK)
-        (void)zfi_callback_run_ahead(inst, job, inst->params[columns->matrix->param].group, hyper, columns->counts);
+    if (view->rule == ZF_RULE_CALLBACK)
+        (void)zfi_callback_run_ahead(view->callback, view->kernels, job, view->params[columns->matrix->param].group,
+                                     hyper, columns->counts);
     else
-        (void)inst->kernels->run_ahead[inst->rule](job);
+        (void)view->kernels->run_ahead[view->rule](job);
 }
 
 /* ---- selected columns -------------------------------------------------------------------------------------------- */
@@ -167,11 +168,11 @@ static void take_selected(const columns_t *columns, const rect_t *rect) {
     const zfi_replay_columns_t *job = columns->job;
     zfi_submatrix_t sub = selected_part(columns, rect);
     uint64_t at = job->segment->chunk_offset + rect->at, to = rect->compact_at;
-    job->inst->kernels->gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
+    job->view->kernels->gather(columns->w + to, job->target->w + at, columns->n_cols, sizeof(float), &sub);
     if (columns->m)
-        job->inst->kernels->gather(columns->m + to, columns->all_m + rect->at, columns->n_cols, sizeof(float), &sub);
+        job->view->kernels->gather(columns->m + to, columns->all_m + rect->at, columns->n_cols, sizeof(float), &sub);
     if (columns->v)
-        job->inst->kernels->gather(columns->v + to, columns->all_v + rect->at, columns->n_cols, sizeof(float), &sub);
+        job->view->kernels->gather(columns->v + to, columns->all_v + rect->at, columns->n_cols, sizeof(float), &sub);
 }
 
 static void advance_selected(const columns_t *columns, const rect_t *rect, uint32_t k) {
@@ -184,7 +185,7 @@ static void advance_selected(const columns_t *columns, const rect_t *rect, uint3
     state.grad = columns->grad;
     state.grad_dtype = columns->grad_dtype;
     state.place = (zfi_place_t){.visible = columns->mean, .dtype = ZFI_F32}; /* not needed: free at this time */
-    job->inst->kernels->gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols,
+    job->view->kernels->gather(columns->grad, (const unsigned char *)job->grads[k] + rect->at * elem, columns->n_cols,
                                elem, &sub);
     update(columns, &state, &job->hyper[k], rect->n_rows, rect->n_selected);
 }
@@ -196,7 +197,7 @@ static void replay_selected(columns_t *columns) {
     for (uint32_t k = 0; k < job->n_slots; k++) {
         forget_scalars(columns);
         for (uint64_t i = 0; i < columns->n_selected; i++) {
-            uint32_t n = job->inst->hs.n[channel_of(columns, columns->selected[i])] + k + 1;
+            uint32_t n = job->view->n[channel_of(columns, columns->selected[i])] + k + 1;
             set_column(columns, i, &job->hyper[k], job->s[k], n);
         }
         for (int r = 0; r < 2; r++)
@@ -207,7 +208,7 @@ static void replay_selected(columns_t *columns) {
 /* Back to their places, also in the values to publish: a FLUSH publishes all. */
 static void put_back(const columns_t *columns, const rect_t *rect) {
     const zfi_replay_columns_t *job = columns->job;
-    const zfi_kernels_t *kernels = job->inst->kernels;
+    const zfi_kernels_t *kernels = job->view->kernels;
     zfi_submatrix_t sub = selected_part(columns, rect);
     uint64_t at = job->segment->chunk_offset + rect->at, from = rect->compact_at;
     zfi_place_t place = {.visible = job->target->w + at, .dtype = ZFI_F32, .row_stride = (int64_t)columns->n_cols};
@@ -248,12 +249,12 @@ static void update_rect(const columns_t *columns, const rect_t *rect, const zfi_
 static void update_by_mean(columns_t *columns) {
     const zfi_replay_columns_t *job = columns->job;
     zfi_hyper_t hyper = job->hyper[job->n_slots - 1];
-    hyper.lr *= job->inst->config.deferred_lr_scale;
-    job->inst->kernels->mean_grad(columns->mean, job->grads, columns->grad_dtype, job->s, job->n_slots,
+    hyper.lr *= job->view->config->deferred_lr_scale;
+    job->view->kernels->mean_grad(columns->mean, job->grads, columns->grad_dtype, job->s, job->n_slots,
                                   job->segment->n_elems);
     forget_scalars(columns);
     for (uint64_t j = 0; j < columns->n_cols; j++) {
-        uint32_t n = job->inst->hs.n[channel_of(columns, j)] + 1;
+        uint32_t n = job->view->n[channel_of(columns, j)] + 1;
         set_column(columns, j, &hyper, 1.0f, n);
     }
     for (int r = 0; r < 2; r++)

@@ -1,12 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/replay_columns.h - mean mode where columns are channels: one segment whose columns differ in their
  * update counts or in the way they are updated. */
 #ifndef ZFI_REPLAY_COLUMNS_H
 #define ZFI_REPLAY_COLUMNS_H
 
-#include "offload/replay.h"
+#include "offload/replay_view.h"
 
 typedef struct zfi_replay_columns {
-    const zf_instance_t *inst;
+    const zfi_replay_view_t *view;
     const zfi_close_t *close;
     const zfi_segment_t *segment;
     const void *const *grads; /* [n_slots] of the segment, those that count */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/workers.c - the threads that replay closed windows (contract in workers.h).
  *
  * Closes form a ring; workers take their chunks in order, one at a time, and finish them in any order. jobs advances
@@ -6,10 +7,12 @@
  * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. */
 #include "offload/workers.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
+#include "base/thread.h"
 #include "offload/affinity.h"
 #include "offload/replay.h"
 #include "offload/replay_columns.h"
@@ -21,7 +24,8 @@ typedef struct pushed_close {
 } pushed_close_t;
 
 typedef struct zfi_workers {
-    zf_instance_t *inst;
+    zfi_run_t *run;
+    zfi_replay_view_t view;
     uint32_t n;
     pthread_t *threads;
     pthread_mutex_t lock; /* guards all below */
@@ -43,11 +47,18 @@ typedef struct job {
     uint32_t chunk; /* of the close */
 } job_t;
 
+static zfi_node_t find_node(const zfi_config_t *config) {
+    return zfi_node_find(config->local_rank, config->local_ranks, getenv);
+}
+
 uint32_t zfi_workers_count(const zfi_config_t *config) {
+    zfi_node_t node = find_node(config);
+    zfi_cpus_t cpus;
     uint32_t cores;
     if (config->threads)
         return config->threads;
-    cores = zfi_affinity_n_cores();
+    zfi_affinity_read(&cpus);
+    cores = zfi_affinity_n_cores(&cpus, &node);
     return cores > 1 ? cores - 1 : 1;
 }
 
@@ -70,14 +81,14 @@ static int take(zfi_workers_t *workers, job_t *out) {
 }
 
 static void finish(zfi_workers_t *workers, const job_t *job) {
-    zf_instance_t *inst = workers->inst;
+    zfi_run_t *run = workers->run;
     uint64_t prefix;
     int is_last;
     pthread_mutex_lock(&workers->lock);
     is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
     if (is_last && !job->close->close.is_sums_only)
-        zfi_replay_count(inst, &job->close->close);
+        zfi_replay_count(&workers->view, &job->close->close);
     pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
     while (workers->is_done[workers->prefix % workers->n_flags]) {
@@ -86,61 +97,73 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     }
     prefix = workers->prefix;
     pthread_mutex_unlock(&workers->lock);
-    zfi_timeline_signal(&inst->jobs, prefix);
+    zfi_timeline_signal(&run->engine->lines.jobs, prefix);
 }
 
-static zf_status_t wait_for_inputs(zf_instance_t *inst, const pushed_close_t *pushed, uint64_t p) {
-    uint64_t ring = inst->plan.max_close_chunks;
-    zf_status_t st = zfi_wait(inst, &inst->down, pushed->close.step, NULL);
+static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed, uint64_t p) {
+    uint64_t ring = run->plan.max_close_chunks;
+    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.down, pushed->close.step, NULL);
     if (!st)
-        st = zfi_wait(inst, &inst->jobs, pushed->after_job, NULL);
+        st = zfi_wait(run->engine, &run->engine->lines.jobs, pushed->after_job, NULL);
     if (!st && pushed->close.is_sums_only)
         return ZF_OK;
     if (!st)
-        st = zfi_wait(inst, &inst->sums, pushed->close.sums, NULL);
+        st = zfi_wait(run->engine, &run->engine->lines.sums, pushed->close.sums, NULL);
     if (!st && p >= ring)
-        st = zfi_wait(inst, &inst->up, p - ring + 1, NULL);
+        st = zfi_wait(run->engine, &run->engine->lines.up, p - ring + 1, NULL);
     if (!st)
-        st = zfi_wait(inst, &inst->host_sel, pushed->close.choice_step, NULL);
+        st = zfi_wait(run->engine, &run->engine->lines.host_sel, pushed->close.choice_step, NULL);
     return st;
 }
 
 /* Where the sums of a chunk's window lie for its replay. */
-static void place_sums(const zf_instance_t *inst, const zfi_close_t *close, uint32_t number,
-                       zfi_replay_target_t *target) {
-    const zfi_chunk_t *chunk = &inst->plan.chunks[number];
-    const int32_t *table = zfi_slot_table(inst, number, close->table);
-    if (zfi_sums_on_host(inst)) {
-        target->sum1 = inst->hs.sum1 + chunk->state_base;
-        target->sum2 = inst->hs.sum2 + chunk->state_base;
+static void place_sums(const zfi_run_t *run, const zfi_close_t *close, uint32_t number, zfi_replay_target_t *target) {
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    if (zfi_sums_on_host(&run->engine->config)) {
+        target->sum1 = run->hs.sum1 + chunk->state_base;
+        target->sum2 = run->hs.sum2 + chunk->state_base;
         target->sum_dtype = ZFI_F32;
     } else if (close->sums) {
-        target->sum1 = zfi_piece(inst, table[0]);
-        target->sum2 = zfi_piece(inst, table[1]);
+        target->sum1 = zfi_slot(run, number, close->table, 0);
+        target->sum2 = zfi_slot(run, number, close->table, 1);
         target->sum_dtype = zfi_sum_dtype(chunk);
     }
 }
 
+static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t matrix) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "replay",
+                     "a weight of \"%s\" became Inf or NaN in the window that closed at step %" PRIu64
+                     ": lower the learning rate or check the gradients",
+                     run->params[run->plan.matrices[matrix].param].name, close->step);
+    zfi_poison(run->engine, &error);
+}
+
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
-    zf_instance_t *inst = workers->inst;
+    zfi_run_t *run = workers->run;
     const zfi_close_t *close = &job->close->close;
     uint64_t p = close->first_publish + job->chunk, start;
-    uint32_t number = inst->plan.cohorts[close->cohort].first_chunk + job->chunk;
-    uint64_t base = inst->plan.chunks[number].state_base;
+    uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
+    uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
-        .w = inst->hs.w + base,
-        .m = zfi_moment_at(inst, inst->hs.m, base),
-        .v = zfi_moment_at(inst, inst->hs.v, base),
-        .visible = inst->publish + p % inst->plan.max_close_chunks * inst->plan.publish_piece_nbytes,
+        .w = run->hs.w + base,
+        .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
+        .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
         .scratch = scratch,
     };
-    zf_status_t st = wait_for_inputs(inst, job->close, p);
+    zfi_replayed_t replayed;
+    zf_status_t st = wait_for_inputs(run, job->close, p);
     if (st)
         return st;
-    place_sums(inst, close, number, &target);
+    place_sums(run, close, number, &target);
     start = zfi_now_ns();
-    st = zfi_replay_chunk(inst, close, number, &target);
-    atomic_fetch_add(&inst->count.replay_ns, zfi_now_ns() - start);
+    st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
+    atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
+    if (st)
+        poison_nonfinite(run, close, replayed.nonfinite_matrix);
+    else
+        atomic_fetch_add(&run->engine->count.replay_elems, replayed.n_elems);
     return st;
 }
 
@@ -159,8 +182,8 @@ static void *work(void *raw) {
     return NULL;
 }
 
-void zfi_workers_push(zf_instance_t *inst, const zfi_close_t *close) {
-    zfi_workers_t *workers = inst->workers;
+void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_workers_t *workers = run->workers;
     pushed_close_t *pushed;
     if (close->n_chunks == 0)
         return;
@@ -174,12 +197,11 @@ void zfi_workers_push(zf_instance_t *inst, const zfi_close_t *close) {
     pthread_mutex_unlock(&workers->lock);
 }
 
-void zfi_workers_restart(zfi_workers_t *workers, zf_instance_t *inst, uint64_t next_job) {
+void zfi_workers_restart(zfi_workers_t *workers, uint64_t next_job) {
     pthread_mutex_lock(&workers->lock);
-    workers->inst = inst;
     workers->prefix = next_job;
     memset(workers->is_done, 0, workers->n_flags);
-    memset(workers->cohort_end, 0, inst->plan.n_cohorts * sizeof *workers->cohort_end);
+    memset(workers->cohort_end, 0, workers->run->plan.n_cohorts * sizeof *workers->cohort_end);
     pthread_mutex_unlock(&workers->lock);
 }
 
@@ -194,33 +216,34 @@ static void free_workers(zfi_workers_t *workers) {
     free(workers);
 }
 
-static zfi_workers_t *new_workers(zf_instance_t *inst, uint32_t n) {
-    uint64_t n_ahead = inst->config.max_steps_ahead + 4u; /* steps whose closes can wait at once */
+static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
+    uint64_t n_ahead = run->engine->config.max_steps_ahead + 4u; /* steps whose closes can wait at once */
     zfi_workers_t *workers = calloc(1, sizeof *workers);
     if (!workers)
         return NULL;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->has_work, NULL);
-    workers->inst = inst;
-    workers->ring_size = n_ahead * inst->plan.n_cohorts;
-    workers->n_flags = n_ahead * inst->plan.n_chunks;
+    workers->run = run;
+    zfi_replay_view(run, &workers->view);
+    workers->ring_size = n_ahead * run->plan.n_cohorts;
+    workers->n_flags = n_ahead * run->plan.n_chunks;
     workers->threads = calloc(n, sizeof *workers->threads);
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
-    workers->cohort_end = calloc(inst->plan.n_cohorts, sizeof *workers->cohort_end);
-    if (zfi_is_mean(inst)) {
-        workers->scratch_elems = zfi_replay_columns_scratch(inst->plan.piece_nbytes / 2);
+    workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
+    if (zfi_is_mean(&run->engine->config)) {
+        workers->scratch_elems = zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2);
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
     }
     if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
-        (workers->scratch || !zfi_is_mean(inst)))
+        (workers->scratch || !zfi_is_mean(&run->engine->config)))
         return workers;
     free_workers(workers);
     return NULL;
 }
 
-zf_status_t zfi_workers_start(zf_instance_t *inst, uint32_t n, zf_error_t *err) {
-    zfi_workers_t *workers = new_workers(inst, n);
+zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err) {
+    zfi_workers_t *workers = new_workers(run, n);
     if (!workers)
         return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
     for (uint32_t i = 0; i < n; i++) {
@@ -232,9 +255,11 @@ zf_status_t zfi_workers_start(zf_instance_t *inst, uint32_t n, zf_error_t *err) 
         }
         workers->n++;
     }
-    if (inst->config.affinity == ZFI_AFFINITY_AUTO)
-        zfi_affinity_pin(workers->threads, n);
-    inst->workers = workers;
+    if (run->engine->config.affinity == ZFI_AFFINITY_AUTO) {
+        zfi_node_t node = find_node(&run->engine->config);
+        zfi_affinity_pin(&node, workers->threads, n);
+    }
+    run->workers = workers;
     return ZF_OK;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/bindings/make_checkpoint.c DIR FILE - trains a few steps, saves an exact checkpoint in mid-window to DIR, and
  * writes the weights that export_params gives to FILE, one parameter after another. For test_cli.sh. */
 #include <stdio.h>

@@ -1,7 +1,8 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # test_cli.sh ZF STATE_EXAMPLE PLUGIN - the command line: configuration keys, and a checkpoint inspected, verified and
-# consolidated; what is damaged or called wrongly is refused. With python3 and its safetensors package the files are
-# also read by that library.
+# consolidated; what is damaged or called wrongly is refused. Where Python (ZF_PYTHON, or python3) has the safetensors
+# package the files are also read by that library; where it has none the test skips, or fails if CI is set.
 set -u
 zf=$1
 example=$2
@@ -46,8 +47,9 @@ expect 1 'cannot open' "$zf" --plugin "$plugin" ckpt verify "$dir/none"
 expect 1 . "$zf" ckpt inspect "$dir/none"
 expect 1 . "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/none/file"
 
-if python3 -c 'import safetensors, numpy' 2>/dev/null; then
-    python3 - "$dir" <<'PY' || { echo "FAIL: the safetensors library"; failed=1; }
+python=${ZF_PYTHON:-python3}
+if "$python" -c 'import safetensors, numpy' 2>/dev/null; then
+    "$python" - "$dir" <<'PY' || { echo "FAIL: the safetensors library"; failed=1; }
 import json, sys, zlib
 from safetensors import safe_open
 dir = sys.argv[1]
@@ -77,8 +79,65 @@ with safe_open(dir + "/all.safetensors", "np") as f:
     assert set(f.keys()) == {p["name"] for p in index["params"]}
 PY
 else
-    echo "not read by the safetensors library: python3 has no safetensors and numpy"
+    echo "not read by the safetensors library: $python has no safetensors and numpy"
     skipped=1
+    [ -z "${CI:-}" ] || failed=1
+fi
+
+# FILE.tmp is a user's: neither followed nor touched; what is written until it is whole has another name and goes
+ln -s "$dir/precious" "$dir/linked.safetensors.tmp"
+printf 'kept' >"$dir/precious"
+expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/linked.safetensors"
+[ "$(cat "$dir/precious")" = kept ] || { echo "FAIL: FILE.tmp was followed"; failed=1; }
+[ -L "$dir/linked.safetensors.tmp" ] || { echo "FAIL: FILE.tmp is gone"; failed=1; }
+[ "$(ls "$dir" | grep -c 'linked')" -eq 2 ] || { echo "FAIL: a part of a file was left"; failed=1; }
+[ "$(stat -c %a "$dir/linked.safetensors")" = "$(stat -c %a "$dir/precious")" ] || { echo "FAIL: another mode"; failed=1; }
+
+# files that are none: refused at once
+mkdir "$dir/fifo" "$dir/link"
+mkfifo "$dir/fifo/zf_state.json"
+ln -s "$dir/ckpt/zf_state.json" "$dir/link/zf_state.json"
+expect 1 'not a regular file' timeout 20 "$zf" ckpt inspect "$dir/fifo"
+expect 1 'not a regular file' timeout 20 "$zf" --plugin "$plugin" ckpt verify "$dir/fifo"
+expect 1 'not a regular file' timeout 20 "$zf" --plugin "$plugin" ckpt consolidate "$dir/fifo" "$dir/again.safetensors"
+expect 1 'symbolic link' "$zf" ckpt inspect "$dir/link"
+
+# escapes of a terminal in names, values and broken JSON are shown, not sent: ESC, C1's CSI, DEL, a turned direction
+mkdir "$dir/escapes" "$dir/broken"
+printf '{"format":"zf.state","version":1,"kind":"\\u001b[31m","plugin":"\\u009b31m","note":"a\\nb\\u007f","clocks":{"\\u001b]0;x\\u0007":"\\u202eabc"},"config":{},"files":[{"name":"\\u001bc","nbytes":1}],"params":[{"name":"\\u001b[2Jw\303\251","shape":[1],"dtype":"\\u001b","grad_dtype":"\\u001b","tensors":{"\\u001bw":1}}]}' \
+    >"$dir/escapes/zf_state.json"
+printf '{"a":\033[31mred}' >"$dir/broken/zf_state.json"
+expect 0 'x1b\[2Jwé' "$zf" ckpt inspect "$dir/escapes"
+expect 1 'zf_state.json' "$zf" ckpt inspect "$dir/broken"
+for name in escapes broken; do
+    "$zf" ckpt inspect "$dir/$name" >"$dir/shown" 2>&1
+    if LC_ALL=C tr -d '\n' <"$dir/shown" | LC_ALL=C grep -q "$(printf '[\001-\037\177]\|\302[\200-\237]\|\342\200\256')"; then
+        echo "FAIL: inspect sends control characters of a file to the terminal"
+        failed=1
+    fi
+done
+
+# a length in the first eight bytes that is not the header's, with every checksum right
+if python3 - "$dir" <<'PY'
+import json, shutil, sys, zlib
+dir = sys.argv[1]
+shutil.copytree(dir + "/ckpt", dir + "/length")
+head, body = open(dir + "/length/zf_state.json").read().split("\n", 1)
+index = json.loads(head + body)
+path = dir + "/length/" + index["files"][0]["name"]
+raw = bytearray(open(path, "rb").read())
+raw[0] ^= 1
+open(path, "wb").write(raw)
+n = index["files"][0]["header_nbytes"]
+body = body.replace('"header_crc32":%d' % index["files"][0]["header_crc32"], '"header_crc32":%d' % zlib.crc32(raw[:n]))
+head = head.replace(index["crc32"], "%08x" % zlib.crc32(body[:-1].encode()))
+open(dir + "/length/zf_state.json", "w").write(head + "\n" + body)
+PY
+then
+    expect 1 'first eight bytes' "$zf" --plugin "$plugin" ckpt verify "$dir/length"
+else
+    echo "FAIL: no checkpoint with a broken length was made"
+    failed=1
 fi
 
 first=$(ls "$dir"/ckpt/*.safetensors)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_loader.c - bindings/c/zf_loader.[ch] against files that are no plugins, mock plugins that each break one rule of
  * the entry (mocks/), and fences. Each failure must carry its own status and a message that names file and cure. */
 #define _GNU_SOURCE

@@ -1,25 +1,11 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # ablation_smoke.sh ZF_CONFORM PLUGIN - "zf-conform ablation" in small: what it prints and leaves, that levels of one
 # configuration share their runs, that nothing is repeated, and that failed runs and refused levels are said to be so.
 set -u
+. "$(dirname "$0")/expect.sh"
 conform=$1
 plugin=$2
-failed=0
-out=$(mktemp -d) || exit 2
-trap 'rm -rf "$out"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    failed=1
-}
-
-has() {
-    file=$1
-    shift
-    for text in "$@"; do
-        grep -q -e "$text" "$file" || fail "no \"$text\" in: $(cat "$file")"
-    done
-}
 
 small="--seeds 1 --steps 12 --lr 1e-3"
 # shellcheck disable=SC2086 # a list of words
@@ -28,12 +14,11 @@ small="--seeds 1 --steps 12 --lr 1e-3"
 has "$out/first" '| update_interval | S = 1 |' '| publish_lag |' '| predict |' '| deferred |' '| deferred_lr_scale |' \
     '| stagger |' '| full_warm_up_rounds |' '| topk_ratio |' 'the default |$' '^- `update_interval`' 'SYNTHETIC'
 has "$out/kept/ablation.json" '"area": "ablation"' '"levels"' '"curve"' '"link_bytes_per_parameter_and_step"'
-has "$out/kept/ablation-1e-3.svg" 'publish_lag' 'optimizer step' '</svg>'
 has "$out/kept/ablation.md" '| factor | level |'
+readable "$out/kept/ablation.json"
 if command -v python3 >/dev/null 2>&1; then
-    python3 - "$out/kept" <<'END' || fail "the JSON or the plot does not hold together"
-import json, sys, xml.dom.minidom
-xml.dom.minidom.parse(sys.argv[1] + "/ablation-1e-3.svg")
+    python3 - "$out/kept" <<'END' || fail "the JSON does not hold together"
+import json, sys
 a = json.load(open(sys.argv[1] + "/ablation.json"))
 arms = {x["level"]: x.get("arm") for x in a["levels"] if x["factor"] in ("update_interval", "topk_ratio")}
 assert len(a["arms"]) > 10 and a["arms"][0]["title"] == "AdamW"
@@ -59,6 +44,7 @@ cmp -s "$out/first" "$out/second" || fail "other figures when everything is kept
 [ $? -eq 1 ] || fail "failed runs: exit status is not 1"
 has "$out/third" 'a run FAILED'
 has "$out/third.err" 'FAILED: default, seed 1: '
+readable "$out/kept/ablation.json"
 grep -q 'the default stands' "$out/third" || fail "no conclusion where nothing ran"
 
 # A level that this plugin refuses is listed with its message and has no figures.

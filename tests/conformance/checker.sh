@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # checker.sh ZF_CONFORM MOCK - the checker itself: it passes on the oracle behind the ABI, fails on each planted break with
 # the law, the parameter and the step named, outlives a crash and a hang, and repeats a single case.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # faults.sh ZF_CONFORM PLUGIN FAULT_DIR - every planted fault is caught, with the law, the parameter and the step named,
 # and the plugin without a fault passes the same cases.
 set -u

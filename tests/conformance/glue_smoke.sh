@@ -1,27 +1,12 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # glue_smoke.sh ZF_CONFORM PLUGIN [FAULT_DIR] - "zf-conform glue" on the generated corpus, in small: what it prints and
 # leaves, that a finished run is not repeated, exit statuses for bad data, and that two plugins that train wrongly fail.
 set -u
+. "$(dirname "$0")/expect.sh"
 conform=$1
 plugin=$2
 faults=${3:-}
-failed=0
-out=$(mktemp -d) || exit 2
-trap 'rm -rf "$out"' EXIT
-
-fail() {
-    echo "FAIL: $*"
-    failed=1
-}
-
-# contains FILE TEXT...
-contains() {
-    file=$1
-    shift
-    for text in "$@"; do
-        grep -q -e "$text" "$file" || fail "no \"$text\" in: $(cat "$file")"
-    done
-}
 
 # glue NAME ARGUMENT... - runs it; standard output in $out/NAME, standard error in $out/NAME.err; its exit status
 glue() {
@@ -36,22 +21,22 @@ small="--seeds 2 --sync-seeds 1 --steps 450 --jobs 2"
 glue first --plugin "$plugin" $small --out "$out/kept"
 status=$?
 [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "exit status $status: $(cat "$out/first" "$out/first.err")"
-contains "$out/first.err" 'SYNTHETIC' '5 of 5: '
-contains "$out/first" 'SYNTHETIC corpus' '  seed  ' 'synchronous against AdamW' 'ZenFlow against AdamW' \
+has "$out/first.err" 'SYNTHETIC' '5 of 5: '
+has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'synchronous against AdamW' 'ZenFlow against AdamW' \
     'ran 1 seeds only' 'equal in every digit (so up to step 450)' 'last quarter' '4M(1 + 1/S), S = 4' 'planned' 'stall'
-contains "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
-contains "$out/kept/glue.svg" '<svg' 'optimizer step' 'nats per row' 'ZenFlow' '</svg>'
+has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
+readable "$out/kept/glue.json"
 
 # shellcheck disable=SC2086
 glue second --plugin "$plugin" $small --out "$out/kept"
 [ $? -eq "$status" ] || fail "another exit status when everything is kept"
-contains "$out/second.err" '5 of 5 runs are kept from before, 0 to do'
+has "$out/second.err" '5 of 5 runs are kept from before, 0 to do'
 cmp -s "$out/first" "$out/second" || fail "other figures when everything is kept: $(diff "$out/first" "$out/second")"
 
 # Runs that learn nothing give no verdict.
 glue short --plugin "$plugin" --seeds 2 --sync-seeds 1 --steps 20 --out "$out/kept"
 [ $? -eq 3 ] || fail "20 steps: no exit status 3"
-contains "$out/short" 'AdamW itself has not learned yet'
+has "$out/short" 'AdamW itself has not learned yet'
 
 # refused NAME TEXT ARGUMENT... - exit status 2 and one line that has TEXT
 refused() {
@@ -60,7 +45,7 @@ refused() {
     shift 2
     glue "$name" --out "$out/kept" "$@"
     [ $? -eq 2 ] || fail "$name: exit status is not 2"
-    contains "$out/$name.err" "$text"
+    has "$out/$name.err" "$text"
     [ "$(grep -c '' "$out/$name.err")" -eq 1 ] || fail "$name: more than one line: $(cat "$out/$name.err")"
 }
 
@@ -88,21 +73,21 @@ if command -v python3 >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
     [ $? -eq 3 ] || fail "fine-tune: no exit status 3: $(cat "$out/tuned.err")"
-    contains "$out/tuned" "ZenFlow is set by the plugin's defaults"
-    contains "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
-    contains "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
+    has "$out/tuned" "ZenFlow is set by the plugin's defaults"
+    has "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
+    has "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
-    contains "$out/tuned.err" '3 of 3 runs are kept from before'
+    has "$out/tuned.err" '3 of 3 runs are kept from before'
     printf '; comment\n[zenflow]\npredict = 1\n' >"$out/tuned.ini"
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept" --config "$out/tuned.ini" --set zenflow.topk_ratio=0.2
-    contains "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = 1, zenflow.topk_ratio=0.2' 'equal in every digit'
-    contains "$out/tuned.err" '2 of 3: '
+    has "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = 1, zenflow.topk_ratio=0.2' 'equal in every digit'
+    has "$out/tuned.err" '2 of 3: '
     python3 "$(dirname "$0")/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 2
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
-    contains "$out/tuned.err" '3 of 3: '
+    has "$out/tuned.err" '3 of 3: '
     printf '{"model_type": "gpt2"}' >"$out/encoder/config.json"
     # shellcheck disable=SC2086
     refused gpt2 '"model_type" is "gpt2"' --plugin "$plugin" $tuned
@@ -115,11 +100,11 @@ if [ -n "$faults" ]; then
     glue bias --plugin "$faults/wrong_bias_correction.so" --set zenflow.topk_ratio=0.01 --seeds 2 --sync-seeds 1 \
         --steps 20 --out "$out/kept"
     [ $? -eq 1 ] || fail "wrong_bias_correction: exit status is not 1"
-    contains "$out/bias" 'start         FAIL'
+    has "$out/bias" 'start         FAIL'
     # shellcheck disable=SC2086
     glue dropped --plugin "$faults/deferred_dropped.so" --set zenflow.topk_ratio=0.01 $small --out "$out/kept"
     [ $? -eq 1 ] || fail "deferred_dropped: exit status is not 1"
-    contains "$out/dropped" 'metric        FAIL'
+    has "$out/dropped" 'metric        FAIL'
     grep -h '  metric  ' "$out/dropped" | tail -n 1
 fi
 exit $failed

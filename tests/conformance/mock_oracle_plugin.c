@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_oracle_plugin.c - a plugin that is the oracle behind the ABI: `zf-conform exact` must pass on it, and must fail
  * when it is told to break a rule. It proves the checker; nothing else uses it.
  *
@@ -165,12 +166,14 @@ static void call_back(void *ctx, float *w, float *m, float *v, float g, const zo
 }
 
 static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_instance, zf_error_t *err) {
+    const char *blocks = getenv("ZF_TEST_BLOCK_ELEMS");
     zf_instance_t *x = calloc(1, sizeof *x);
 
     (void)err;
     if (!x)
         return ZF_ERR_MEMORY;
     x->config = parse(args->config_text);
+    x->config.block_elems = blocks ? strtoull(blocks, NULL, 10) : 0;
     x->config.rule = (zo_rule_t)args->rule;
     if (args->rule_callback) {
         x->callback = *args->rule_callback;

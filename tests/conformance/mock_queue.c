@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_queue.c - one thread, one list, one mutex. n_left counts what was launched and has not ended. */
 #include "mock_queue.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_queue.h - the mock's zf.cpu/1: a thread that runs what was launched on it, in order. */
 #ifndef ZF_TESTS_MOCK_QUEUE_H
 #define ZF_TESTS_MOCK_QUEUE_H

@@ -1,4 +1,5 @@
-/* test_glue_parts.c - the small parts of the area "glue": JSON look-up, SHA-256, markers of a document, smoothing. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_glue_parts.c - the small parts of the area "glue": JSON look-up, SHA-256, markers of a document. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,53 +7,53 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checks.h"
 #include "glue/sha256.h"
-#include "glue_json.h"
 #include "glue_markers.h"
-#include "report/plot.h"
+#include "json_file.h"
 #include "suite.h"
 
 static json_t *json;
 
 static void parse(void) {
-    json = zg_json_parse("{ \"a\": {\"text\": \"x } \\\" ,\", \"n\": -2.5e1}, \"aa\": 3, \"empty\": {},\n"
-                         "  \"list\": [1, 2.5,\n 3], \"mixed\": [1, null, 2], \"none\": [], \"last\": null }");
+    json = zj_parse("{ \"a\": {\"text\": \"x } \\\" ,\", \"n\": -2.5e1}, \"aa\": 3, \"empty\": {},\n"
+                    "  \"list\": [1, 2.5,\n 3], \"mixed\": [1, null, 2], \"none\": [], \"last\": null }");
     ck_assert_ptr_nonnull(json);
 }
 
 static void release(void) { json_decref(json); }
 
 START_TEST(json_finds_members_by_path) {
-    ck_assert(zg_json_number(json, "a.n", 0.0) == -25.0);
-    ck_assert(zg_json_number(json, "aa", 0.0) == 3.0);
-    ck_assert(zg_json_number(json, "a.m", 7.0) == 7.0);
-    ck_assert(zg_json_number(json, "n", 7.0) == 7.0);
-    ck_assert(zg_json_number(json, "empty.n", 7.0) == 7.0);
-    ck_assert(zg_json_number(json, "aa.n", 7.0) == 7.0);
-    ck_assert(zg_json_number(json, "last", 7.0) == 7.0);
-    ck_assert(zg_json_number(NULL, "aa", 7.0) == 7.0);
-    ck_assert(json_is_null(zg_json_find(json, "last")));
-    ck_assert_ptr_null(zg_json_find(json, "none.of.these"));
+    ck_assert(zj_number(json, "a.n", 0.0) == -25.0);
+    ck_assert(zj_number(json, "aa", 0.0) == 3.0);
+    ck_assert(zj_number(json, "a.m", 7.0) == 7.0);
+    ck_assert(zj_number(json, "n", 7.0) == 7.0);
+    ck_assert(zj_number(json, "empty.n", 7.0) == 7.0);
+    ck_assert(zj_number(json, "aa.n", 7.0) == 7.0);
+    ck_assert(zj_number(json, "last", 7.0) == 7.0);
+    ck_assert(zj_number(NULL, "aa", 7.0) == 7.0);
+    ck_assert(json_is_null(zj_find(json, "last")));
+    ck_assert_ptr_null(zj_find(json, "none.of.these"));
 }
 END_TEST
 
 START_TEST(json_copies_arrays) {
     double list[2] = {0};
 
-    ck_assert_uint_eq(zg_json_numbers(json, "list", list, 2), 3);
+    ck_assert_uint_eq(zj_numbers(json, "list", list, 2), 3);
     ck_assert(list[0] == 1.0 && list[1] == 2.5);
-    ck_assert_uint_eq(zg_json_numbers(json, "mixed", list, 2), 1);
-    ck_assert_uint_eq(zg_json_numbers(json, "none", list, 2), 0);
-    ck_assert_uint_eq(zg_json_numbers(json, "aa", list, 2), 0);
+    ck_assert_uint_eq(zj_numbers(json, "mixed", list, 2), 1);
+    ck_assert_uint_eq(zj_numbers(json, "none", list, 2), 0);
+    ck_assert_uint_eq(zj_numbers(json, "aa", list, 2), 0);
 }
 END_TEST
 
 START_TEST(json_cuts_texts) {
     char text[4] = "old";
 
-    ck_assert_int_eq(zg_json_text(json, "a.text", text, sizeof text), 1);
+    ck_assert_int_eq(zj_text(json, "a.text", text, sizeof text), 1);
     ck_assert_str_eq(text, "x }");
-    ck_assert_int_eq(zg_json_text(json, "aa", text, sizeof text), 0);
+    ck_assert_int_eq(zj_text(json, "aa", text, sizeof text), 0);
     ck_assert_str_eq(text, "");
 }
 END_TEST
@@ -110,36 +111,47 @@ START_TEST(markers_keep_what_is_outside) {
 }
 END_TEST
 
-START_TEST(smoothing_is_a_centred_mean) {
-    const double y[5] = {1, 2, 6, 4, 5};
-    double out[5];
-
-    zr_smooth(y, 5, 1, out);
-    ck_assert(out[0] == 1.5 && out[1] == 3.0 && out[2] == 4.0 && out[3] == 5.0 && out[4] == 4.5);
-}
-END_TEST
-
-START_TEST(plot_is_whole_for_odd_lines) {
-    const double flat[3] = {2, 2, 2}, one[1] = {NAN};
-    const zr_line_t lines[] = {{.title = "a < b & c", .y = flat, .n = 3}, {.title = "one", .y = one, .n = 1}};
-    zr_plot_t plot = {.title = "t", .subtitle = "s", .x_label = "x", .y_label = "y", .lines = lines, .n_lines = 2};
-    const char *path = "glue_plot.svg";
+/* What jansson would refuse, and the form of a file: one line per member, one per object of an array. */
+START_TEST(json_is_written_whatever_it_holds) {
+    const double values[] = {0.123456789, NAN, 2.0, -INFINITY};
+    const char *const texts[] = {"a \"b\"\n\x01", "\xff\xc3\xa9", "\xc3\xa9"};
+    const char *path = "json_file.json";
     glue_error_t err = {""};
-    char text[8192] = "";
-    FILE *file;
+    json_t *list = json_array();
 
-    ck_assert_int_eq(zr_plot_write(&plot, path, &err), 0);
-    file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    (void)fclose(file);
-    ck_assert_ptr_nonnull(strstr(text, "a &lt; b &amp; c"));
-    ck_assert_ptr_nonnull(strstr(text, "</svg>"));
-    ck_assert_int_eq(zr_plot_write(&plot, "nowhere/x.svg", &err), -1);
+    for (int i = 0; i < 2; i++)
+        (void)json_array_append_new(list, json_pack("{s:i}", "n", i));
+    ck_assert_int_eq(zj_write(json_pack("{s:o, s:o, s:o, s:f}", "reals", zj_reals(values, 4, 5), "texts",
+                                        zj_strings(texts, 3), "objects", list, "x", 1.0 / 3.0),
+                              path, &err),
+                     0);
+    check_file(path, "{\n \"reals\": [0.12346, null, 2.0, null],\n"
+                     " \"texts\": [\"a \\\"b\\\"\\n\\u0001\", \"???\", \"\xc3\xa9\"],\n"
+                     " \"objects\": [\n  {\"n\": 0},\n  {\"n\": 1}\n ],\n \"x\": 0.333333333\n}\n");
+    ck_assert_int_eq(zj_write(json_object(), "nowhere/x.json", &err), -1);
+    ck_assert_str_eq(err.text, "nowhere/x.json: cannot write: No such file or directory");
+    ck_assert_int_eq(zj_write(NULL, path, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "cannot be put into JSON"));
     (void)unlink(path);
 }
 END_TEST
 
+START_TEST(checks_have_one_form) {
+    static const char *const details[] = {"one", "\xfe"};
+    json_t *document = zc_checks_new("abi", 1, "1 broken", "checks"), *item;
+
+    zc_checks_add(document, &(zc_check_t){"proof 5", "null", "PASS", "refused", 86, NULL, 0});
+    zc_checks_add(document, &(zc_check_t){"proof 5", "x", "FAIL", "y", -1, details, 2});
+    item = json_array_get(json_object_get(document, "checks"), 1);
+    ck_assert_uint_eq(json_array_size(json_object_get(document, "checks")), 2);
+    ck_assert(zj_number(document, "exit_status", 0.0) == 1.0);
+    ck_assert(zj_number(json_array_get(json_object_get(document, "checks"), 0), "count", 0.0) == 86.0);
+    ck_assert_ptr_null(json_object_get(item, "count"));
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(item, "details"), 1)), "?");
+    json_decref(document);
+}
+END_TEST
+
 ZT_MAIN_WITH("glue_parts", parse, release, json_finds_members_by_path, json_copies_arrays, json_cuts_texts,
-             sha256_gives_the_published_digests, markers_keep_what_is_outside, smoothing_is_a_centred_mean,
-             plot_is_whole_for_odd_lines)
+             sha256_gives_the_published_digests, markers_keep_what_is_outside, json_is_written_whatever_it_holds,
+             checks_have_one_form)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle.c - the oracle against values computed by hand from SCHEDULE.md: numbers are chosen so that every
  * product, sum and root is exact. */
 #include <check.h>
@@ -165,9 +166,10 @@ START_TEST(big_matrices_are_cut_and_dealt) {
     zo_config_t c = config(2, 1, 1);
     zo_t *o;
 
+    c.block_elems = 12;
     d[2].is_stateless = 1; /* frozen: no bytes, no matrix */
     o = zo_create(&c, d, 3);
-    /* total 120 bytes; 96 * 2 > 120: ceil(192 / 120) = 2 blocks; 24 * 2 <= 120: whole */
+    /* 24 > 12 elements: 12 / 6 = 2 rows, ceil(4 / 2) = 2 blocks; 6 <= 12: whole. 48, 48 and 24 bytes */
     ck_assert_uint_eq(zo_n_matrices(o), 3);
     check_matrix(o, 0, 0, 0, 2, 0);
     check_matrix(o, 1, 0, 12, 2, 1);
@@ -180,16 +182,80 @@ START_TEST(blocks_are_uneven_and_batches_numbered) {
     static const float zeros[64];
     zo_decl_t d[2] = {matrix(5, 3, zeros), {.ndim = 3, .shape = {2, 1, 3}, .n_batch_axes = 1, .visible = zeros}};
     zo_config_t c = config(3, 1, 1);
-    zo_t *o = zo_create(&c, d, 2);
+    zo_t *o;
 
-    /* total 60 + 24 = 84; 60 * 3 > 84: ceil(180 / 84) = 3 blocks of rows [0,1) [1,3) [3,5): 12, 24, 24 bytes; two
-     * matrices of 12. By size: 1, 2, 0, 3, 4 -> cohorts 0, 1, 2, 2, 0 */
+    c.block_elems = 6;
+    o = zo_create(&c, d, 2);
+    /* 15 > 6: 6 / 3 = 2 rows, ceil(5 / 2) = 3 blocks of rows [0,1) [1,3) [3,5): 12, 24, 24 bytes; two matrices of 12,
+     * which are lots of their own, as 18 / 1024 = 0. In order: 0, 1, 2, then the lightest, 0 with 12, which has 24 as
+     * all have then */
     ck_assert_uint_eq(zo_n_matrices(o), 5);
-    check_matrix(o, 0, 0, 0, 1, 2);
-    check_matrix(o, 1, 0, 3, 2, 0);
-    check_matrix(o, 2, 0, 9, 2, 1);
-    check_matrix(o, 3, 1, 0, 1, 2);
+    check_matrix(o, 0, 0, 0, 1, 0);
+    check_matrix(o, 1, 0, 3, 2, 1);
+    check_matrix(o, 2, 0, 9, 2, 2);
+    check_matrix(o, 3, 1, 0, 1, 0);
     check_matrix(o, 4, 1, 3, 1, 0);
+    zo_destroy(o);
+}
+END_TEST
+
+START_TEST(a_row_is_never_cut) {
+    static const float zeros[40];
+    zo_decl_t d = matrix(3, 11, zeros);
+    zo_config_t c = config(2, 1, 1);
+    zo_t *o;
+
+    c.block_elems = 10;
+    o = zo_create(&c, &d, 1);
+    ck_assert_uint_eq(zo_n_matrices(o), 3);
+    check_matrix(o, 0, 0, 0, 1, 0);
+    check_matrix(o, 1, 0, 11, 1, 1);
+    check_matrix(o, 2, 0, 22, 1, 0);
+    zo_destroy(o);
+}
+END_TEST
+
+START_TEST(what_users_get_is_cut_at_65536) { /* whatever the number of cohorts */
+    float *zeros = calloc(65537, sizeof *zeros);
+    zo_decl_t d[2] = {matrix(65536, 1, zeros), matrix(65537, 1, zeros)};
+
+    for (uint32_t s = 1; s <= 5; s += 2) {
+        zo_config_t c = config(s, 1, 1);
+        zo_t *o = zo_create(&c, d, 2);
+
+        ck_assert_uint_eq(zo_n_matrices(o), 3);
+        check_matrix(o, 0, 0, 0, 65536, 0);
+        check_matrix(o, 1, 1, 0, 32768, s > 1 ? 1 : 0);
+        check_matrix(o, 2, 1, 32768, 32769, s > 2 ? 2 : (s > 1 ? 1 : 0));
+        zo_destroy(o);
+    }
+    free(zeros);
+}
+END_TEST
+
+/* 4,085 + 11 elements: neighbours may have 4 together. */
+START_TEST(small_neighbours_share_a_lot) {
+    static const float zeros[4085];
+    zo_decl_t one = {.ndim = 1, .shape = {1}, .visible = zeros}, d[10];
+    zo_config_t c = config(4, 1, 1);
+    static const uint32_t cohorts[10] = {0, 1, 1, 1, 2, 3, 3, 3, 3, 3};
+    zo_t *o;
+
+    for (int i = 0; i < 10; i++)
+        d[i] = one;
+    d[0] = matrix(4085, 1, zeros);
+    d[2].shape[0] = 2;                      /* 1, 2, 1: a lot of 16 bytes */
+    d[4].shape[0] = 2;                      /* would make 6: a lot of its own, 8 bytes, as the next has another type */
+    d[5].dtype = d[5].grad_dtype = ZO_BF16; /* 2 bytes */
+    d[6].grad_dtype = ZO_BF16; /* another type of gradient: 4 bytes, where 2 are; the last three, 12, where now 6 are */
+    o = zo_create(&c, d, 10);
+    ck_assert_uint_eq(zo_n_matrices(o), 10);
+    for (uint32_t i = 0; i < 10; i++) {
+        zo_matrix_info_t x;
+
+        zo_matrix_info(o, i, &x);
+        ck_assert_msg(x.cohort == cohorts[i], "matrix %u is in cohort %u", i, x.cohort);
+    }
     zo_destroy(o);
 }
 END_TEST
@@ -529,6 +595,9 @@ int main(void) {
     tcase_add_test(tc, scalars_of_a_step);
     tcase_add_test(tc, parts_totals_and_replace);
     tcase_add_test(tc, big_matrices_are_cut_and_dealt);
+    tcase_add_test(tc, a_row_is_never_cut);
+    tcase_add_test(tc, what_users_get_is_cut_at_65536);
+    tcase_add_test(tc, small_neighbours_share_a_lot);
     tcase_add_test(tc, blocks_are_uneven_and_batches_numbered);
     tcase_add_test(tc, how_many_are_selected);
     tcase_add_test(tc, deferred_values_come_late);

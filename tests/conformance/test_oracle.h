@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle.h - the parts of test_oracle. */
 #ifndef ZF_TESTS_TEST_ORACLE_H
 #define ZF_TESTS_TEST_ORACLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle_laws.c - laws 1 and 6 in the oracle alone, over random cases: the schedule itself keeps them, so a plugin
  * that equals the oracle does. And the invariant of the device copy, after every step. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_oracle_rules.c - update rules, half precision, rounded moments and prediction against values computed by hand.
  */
 #include <check.h>
@@ -54,9 +55,9 @@ static void check_rule(zo_rule_t rule, float w1, float w2, float m2) {
 }
 
 START_TEST(rules) {
-    check_rule(ZO_SGD, 0.75f, 0.40625f, 1.375f);        /* g' = 1, 0.875 */
+    check_rule(ZO_SGD, 0.75f, 0.40625f, 1.375f);          /* g' = 1, 0.875 */
     check_rule(ZO_NESTEROV, 0.625f, 0.2578125f, 1.3125f); /* 1 - 0.25*(0.5 + 1); g' = 0.8125: 0.625 - 0.25*1.46875 */
-    check_rule(ZO_LION, 0.625f, 0.296875f, 0.21875f);   /* 1*0.875 - 0.25; 0.625*0.875 - 0.25 */
+    check_rule(ZO_LION, 0.625f, 0.296875f, 0.21875f);     /* 1*0.875 - 0.25; 0.625*0.875 - 0.25 */
 }
 END_TEST
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/conformance/test_oracle_select.c - choices of channels by hand: exchanges, strategies. One matrix of one row,
  * so that a record is |gradient|; W = 1, S = 1, a choice at every step unless the strategy says otherwise. */
 #include <check.h>

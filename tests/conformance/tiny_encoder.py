@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tiny_encoder.py FOLDER VOCABULARY SEED - a random BERT encoder in Hugging Face's layout, by Python alone."""
 
 import json

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # verdict_smoke.sh ZF_CONFORM - the area "verdict": one input for each verdict, exit statuses, refused input.
 set -u
 conform=$1

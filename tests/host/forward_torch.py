@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """forward_torch.py HIDDEN_STATES [MODEL_DIR] - the host's encoder against PyTorch's on a real pretrained encoder.
 
 Every layer's hidden states and the pooled rows of a batch of sentences and pairs of different lengths, padded on

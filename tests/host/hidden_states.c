@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hidden_states.c - what the host's encoder computes for a batch, for forward_torch.py to compare.
  *
  *   hidden_states MODEL_DIR < lines     each line a text, or two texts and a TAB between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c - the GLUE metrics of pairs of numbers on standard input, for metrics_sklearn.py to compare.
  *
  * Each line: "classes" or "scores", then n found values, then n expected ones. Prints accuracy, F1 and Matthews, or

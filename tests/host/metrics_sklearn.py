@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """metrics_sklearn.py METRICS - accuracy, F1 and Matthews against scikit-learn, Pearson and Spearman against SciPy.
 
 Random cases of many sizes, balanced and not, with ties, far from zero, and the undefined ones (one class only, no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_plugin.c - a plugin of the simplest kind: the host's own AdamW behind the ABI, in the same arithmetic.
  *
  * It exists to prove plugin_opt.c without the engine: training through it must equal training with adamw.c bit for bit.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # resume.sh ZF_HOST [PLUGIN] - a run that is killed with SIGKILL again and again, and resumed each time in a new process,
 # ends with the uninterrupted run's losses, score and weights, for AdamW and for the plugin at S = 4.
 set -u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_adamw.c - the host's AdamW against the textbook rule in double, and its handling of parts, holes, clipping,
  * non-finite gradients and bf16. */
 #include <check.h>

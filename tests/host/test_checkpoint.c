@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint.c - a run saved after every step and resumed from each of them goes on to the same bits, in the
  * middle of the plugin's windows too, and saving changes nothing; what is damaged or of another run is refused with the
  * reason. The plugin is the real one, which ZFPLUGIN_PATH names; MOCK_PLUGIN_PATH names one without zf.state/1. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fine_tune.c - training that starts from a safetensors file: a file with the weights that a run from scratch
  * starts from must train exactly as that run does, whether or not unused rows of the vocabulary are left out. */
 #define _POSIX_C_SOURCE 200809L

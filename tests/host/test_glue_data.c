@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_glue_data.c - the TSV loader on good files with the traps of the official ones, and on bad input: each failure
  * is one line that names file:line, what was found and what is needed. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_glue_files.c - loader and tokenizer on the official files. ZF_GLUE_DIR names their folder (SST-2/, CoLA/, MRPC/
  * and vocab.txt); without it the test is skipped, exit status 77. */
 #include <check.h>

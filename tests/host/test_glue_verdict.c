@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_glue_verdict.c - metrics against hand-worked values, Student quantiles against published tables, and the three
  * verdicts. */
 #include <check.h>

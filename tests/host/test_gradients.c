@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gradients.c - every derivative of the reference host against central finite differences.
  *
  * The model is compiled here to compute in double (real.h), while parameters stay fp32: the difference quotient uses

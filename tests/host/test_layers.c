@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_layers.c - the vectorised loops against the library's functions in double: GELU, its derivative, softmax. */
 #include <check.h>
 #include <math.h>

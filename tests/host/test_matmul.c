@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_matmul.c - products whose operands are rounded to bf16, against sums in double over rounded operands. Where they
  * cannot be computed the same test asks for the reason, and that products stay what they were. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plugin_opt.c - training through a plugin equals training with the host's AdamW, bit for bit: with the mock of
  * mock_plugin.c always, and with the real plugin that ZFPLUGIN_PATH names where every channel runs ahead (law 1 of the
  * engine). MOCK_PLUGIN_PATH names the mock. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_pretrained.c - folders of pretrained encoders written here: naming variants, missing poolers, fewer pieces and
  * positions, and configurations and weights that are refused by name. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors.c - the safetensors reader: values of each type exactly, and hostile files, each refused with its
  * reason: wrong lengths, offsets, shapes, types, JSON. */
 #define _POSIX_C_SOURCE 200809L

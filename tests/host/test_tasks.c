@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tasks.c - all nine GLUE tasks through loader, tokenizer, training and metrics, on small files in the official
  * layout with the official traps: headers, byte order marks, quotes, text labels, QQP's broken rows, MNLI's last column
  * and its two dev sets, STS-B's scores. Each file has a rule that a model can learn, so that wrong columns show. */

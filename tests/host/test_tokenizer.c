@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer.c - WordPiece on a small vocabulary written here: cleaning, folding, splitting, greedy pieces. */
 #define _POSIX_C_SOURCE 200809L
 #include <check.h>

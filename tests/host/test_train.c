@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_train.c - the generated corpus and the training loop on it: determinism, learning, accumulation, the order in
  * which an optimizer is called, and that sequences of a batch do not see each other. */
 #define _POSIX_C_SOURCE 200809L

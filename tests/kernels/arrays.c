@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arrays.c - see arrays.h. */
 #include "arrays.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arrays.h - arrays for the kernel tests: random contents with special values, unaligned starts, exact ends.
  *
  * An array starts an odd number of elements into its allocation and ends with it, so vector loads are unaligned and an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_channels.c - kernels that know where channels lie: gather, run-ahead, scatter, masked publish. A visible
  * parameter is compared as a whole, so a write outside the places fails too. */
 #include <check.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dispatch.c - names, availability, complete tables, and the floating-point mode of the plugin's threads. */
 #include <check.h>
 #include <fenv.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_moments.c - moments in bf16: the hash, stochastic rounding by exhaustion, rounding of compact copies. */
 #include <check.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_replay.c - the replay kernel: ref against results worked out by hand and in exact arithmetic, every table
  * against ref. */
 #include <check.h>

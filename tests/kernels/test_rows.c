@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_rows.c - element-wise passes: conversions exhaustively and against independent definitions, mean and
  * accumulation against ref. */
 #include <check.h>

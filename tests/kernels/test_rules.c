@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_rules.c - the definition of each update (ref) against results worked out by hand: every number is exact in
  * fp32. */
 #include <check.h>

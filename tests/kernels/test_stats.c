@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_stats.c - sums that decide: known values for ref, bit equality of every table over shapes that take every path
  * (one block of rows, many, wide, very wide, several matrices, tails). */
 #include <check.h>

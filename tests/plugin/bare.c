@@ -1,47 +1,68 @@
-/* tests/plugin/bare.c - an instance without threads (contract in bare.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/bare.c - a run without workers (contract in bare.h). */
 #include "bare.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "window.h"
+#include "device/cpu/cpu.h"
+#include "instance/memory.h"
+#include "offload/tables.h"
+#include "schedule/window.h"
+#include "state/make.h"
 
 enum { PASSED = 1 << 30 };
+#define A_MINUTE_NS 60000000000u
 
-zf_instance_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
+zfi_run_t *zt_bare_create(const zt_rig_t *rig, const char *config) {
     zf_error_t err = {.struct_size = sizeof err};
-    zf_instance_t *inst = calloc(1, sizeof *inst);
+    zfi_engine_t *engine = calloc(1, sizeof *engine);
+    zfi_run_t *run = calloc(1, sizeof *run);
     zf_status_t st;
-    ck_assert(inst != NULL);
-    inst->host = &rig->host;
-    inst->device_type = ZF_DEVICE_CPU;
-    inst->kernels = zfi_kernels_of(zfi_isa_best());
-    pthread_mutex_init(&inst->poison_lock, NULL);
-    zfi_timelines_init(inst);
-    st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &inst->config, &err);
-    inst->timeout_ns = (uint64_t)inst->config.deadline_ms * 1000000u;
-    inst->n_params = rig->n_params;
-    inst->n_groups = ZT_MAX_GROUPS;
+    ck_assert(engine != NULL && run != NULL);
+    engine->host = &rig->host;
+    engine->device_type = ZF_DEVICE_CPU;
+    engine->kernels = zfi_kernels_of(zfi_isa_best());
+    engine->ops = &zfi_device_cpu;
+    engine->comm_ops = &zfi_comm_self;
+    zfi_engine_init(engine);
+    st = zfi_config_parse(config, strlen(config), "bare", NULL, 0, &engine->config, &err);
+    engine->timeout_ns = (uint64_t)engine->config.deadline_ms * 1000000u;
     if (!st)
-        st = zfi_params_build(rig->decls, rig->n_params, sizeof *rig->decls, ZF_DEVICE_CPU, &inst->params, &err);
+        st = zfi_engine_open(engine, &err);
+    run->engine = engine;
+    run->n_params = rig->n_params;
+    run->n_groups = ZT_MAX_GROUPS;
     if (!st)
-        st = zfi_plan_build(&inst->config, inst->params, rig->n_params, &inst->plan, &err);
+        st = zfi_params_build(rig->decls, rig->n_params, sizeof *rig->decls, ZF_DEVICE_CPU, &run->params, &err);
     if (!st)
-        st = zfi_memory_bind(inst, &err);
+        st = zfi_plan_build(&engine->config, run->params, rig->n_params, &run->plan, &err);
+    if (!st)
+        st = zfi_memory_bind(run, &err);
     ck_assert_msg(st == ZF_OK, "%s", err.message);
-    zfi_window_start(inst);
-    return inst;
+    zfi_window_start(run);
+    ck_assert_int_eq(zfi_tables_upload(run), ZF_OK);
+    return run;
 }
 
-void zt_bare_destroy(zf_instance_t *inst) {
-    zfi_memory_free(inst);
-    zfi_plan_free(&inst->plan);
-    zfi_params_free(inst->params, inst->n_params);
-    zfi_timelines_free(inst);
-    pthread_mutex_destroy(&inst->poison_lock);
-    free(inst);
+void zt_bare_destroy(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_engine_stop(engine);
+    zfi_run_free(run);
+    zfi_engine_close(engine);
+    zfi_engine_free(engine);
+    free(engine);
+}
+
+void zt_bare_hold(zfi_run_t *run, zfi_stream_t *stream, zfi_timeline_t *gate) {
+    zfi_op_t op = zfi_op_wait_for_host(gate, 1);
+    ck_assert_int_eq(zfi_enqueue(run->engine, stream, &op, 1), ZF_OK);
+}
+
+void zt_bare_sync(zfi_run_t *run, zfi_stream_t *stream) {
+    const zfi_device_ops_t *ops = run->engine->ops;
+    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), A_MINUTE_NS, NULL), ZF_OK);
 }
 
 void zt_bare_pass(zfi_timeline_t *timeline) { zfi_timeline_signal(timeline, PASSED); }

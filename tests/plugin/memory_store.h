@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/memory_store.h - a host's store of blobs in memory, which can be told to fail at its n-th call. */
 #ifndef ZT_MEMORY_STORE_H
 #define ZT_MEMORY_STORE_H
@@ -15,8 +16,10 @@ typedef struct zt_blob {
 typedef struct zt_memory_store {
     zf_state_store_t table;
     zt_blob_t blobs[ZT_MOST_BLOBS];
-    int n_blobs, open;    /* open: blob being written, or -1 */
-    int n_calls, fail_at; /* call fail_at (from 1) fails; 0 = none */
+    int n_blobs, open;                   /* open: blob being written, or -1 */
+    int n_calls, fail_at;                /* call fail_at (from 1) fails; 0 = none */
+    const struct zt_memory_store *other; /* reads after call other_from are of this one; NULL = none */
+    int other_from;
 } zt_memory_store_t;
 
 void zt_memory_store_start(zt_memory_store_t *store);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/rig.c - a small host (contract in rig.h). */
 #include "rig.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/rig.h - a small host: parameters, gradients that depend on (parameter, step) alone, and one instance
  * reached through the public table. Any failure of a call that is not expected to fail ends the test. */
 #ifndef ZT_RIG_H

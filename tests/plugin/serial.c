@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/serial.c - AdamW, one element after the other (contract in serial.h). */
 #include "serial.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/serial.h - AdamW, one element after the other: what the engine must equal bit for bit in replay mode
  * once its windows are flushed. Written from the formulas in kernels/kernels.h, not from the engine's code. */
 #ifndef ZT_SERIAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/state_rig.c - see state_rig.h. */
 #define _GNU_SOURCE
 #include "state_rig.h"
@@ -65,7 +66,7 @@ void zt_state_open_copy(zt_rig_t *rig, const char *zenflow, int is_garbage) {
     for (uint32_t i = 0; i < rig->n_params && is_garbage; i++)
         for (size_t k = 0; k < rig->params[i].n_elems * rig->params[i].elem_nbytes; k++)
             if (!(rig->params[i].shape.flags & ZF_PARAM_FROZEN))
-                rig->params[i].visible[k] = (unsigned char)(k * 7 + i);
+                rig->params[i].visible[k] = (k * 7 + i) & 0x3F; /* of any type a finite number */
     zt_rig_open(rig, config, 0);
 }
 
@@ -108,6 +109,7 @@ unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes) {
     ZT_OK(rig, rig->zf->quiesce(rig->inst, ZF_QUIESCE_DRAIN, &rig->err));
     ZT_OK(rig, rig->zf->poll(rig->inst, &report, &rig->err));
     report.stall_ns = report.window_closes = report.lost_overlap_nbytes = 0; /* of the instance, not of the run */
+    report.n_missing = 0, report.first_missing = ZF_NO_ID;                   /* counts from the load on */
     at = append(at, &report, sizeof report);
     for (uint32_t i = 0; i < rig->n_params; i++) {
         zt_param_t *param = &rig->params[i];

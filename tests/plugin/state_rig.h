@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/state_rig.h - what the tests of checkpoints share: a model of every kind of parameter, runs that do not
  * depend on weights, and the comparison of everything that can be read of two instances. */
 #ifndef ZT_STATE_RIG_H

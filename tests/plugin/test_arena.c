@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_arena.c - counting and handing out are the same walk. */
-#include "arena.h"
+#include "base/arena.h"
 
 #include <check.h>
 #include <string.h>
@@ -64,10 +65,29 @@ START_TEST(more_than_there_is) {
 }
 END_TEST
 
-START_TEST(available) {
-    uint64_t n = zfi_memory_available();
-    ck_assert_uint_gt(n, 0);
+/* A promise counts until its pages exist, or until it is withdrawn. */
+START_TEST(promises) {
+    zfi_arena_t kept = {0}, withdrawn = {0}, refused = {0};
+    zfi_arena_take(&kept, 200 << 20, 1);
+    zfi_arena_take(&withdrawn, 5000, 1);
+    zfi_arena_take(&refused, (uint64_t)1 << 50, 8);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0);
+    zfi_arena_promise(&kept);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 200 << 20);
+    zfi_arena_promise(&withdrawn);
+    ck_assert_uint_eq(zfi_arena_all_promised(), (200 << 20) + 8192);
+    zfi_arena_free(&withdrawn);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 200 << 20);
+    ck_assert_int_eq(zfi_arena_map(&kept, "a test", NULL), ZF_OK);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0);
+    zfi_arena_free(&kept);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0);
+    zfi_arena_promise(&refused);
+    ck_assert_int_eq(zfi_arena_map(&refused, "a dream", NULL), ZF_ERR_MEMORY);
+    ck_assert_uint_gt(zfi_arena_all_promised(), 0); /* until the caller gives up */
+    zfi_arena_free(&refused);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0);
 }
 END_TEST
 
-ZT_MAIN("arena", counted_is_mapped, nothing_to_map, more_than_there_is, available)
+ZT_MAIN("arena", counted_is_mapped, nothing_to_map, more_than_there_is, promises)

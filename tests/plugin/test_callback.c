@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_callback.c - the host's own update rule: what it is given, and that AdamW written as one is AdamW.
  */
-#include "callback.h"
+#include "instance/callback.h"
 
 #include <check.h>
 #include <math.h>

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_config.c - the configuration: values, defaults, and a message for every kind of mistake. */
 #define _GNU_SOURCE /* newlocale, uselocale, mkdtemp */
-#include "config.h"
+#include "config/config.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config_table.h"
+#include "config/config_table.h"
 #include "kernels.h"
 #include "suite.h"
 
@@ -67,6 +68,7 @@ START_TEST(defaults) {
     ck_assert(config.deferred_lr_scale == 1.0);
     ck_assert_uint_eq(config.threads, 0);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_AUTO);
+    ck_assert(config.local_ranks == 0 && config.local_rank == 0);
     ck_assert_uint_eq(config.memory_limit_mib, 0);
     ck_assert_uint_eq(config.deadline_ms, 120000);
     ck_assert_uint_eq(config.max_steps_ahead, 8);
@@ -92,6 +94,14 @@ START_TEST(whole_file) {
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
+}
+END_TEST
+
+START_TEST(a_rank_is_one_of_the_ranks) {
+    ck_assert_int_eq(parse("[host]\nlocal_rank = 3\nlocal_ranks = 4\n"), ZF_OK);
+    ck_assert(config.local_rank == 3 && config.local_ranks == 4);
+    refused("[host]\nlocal_rank = 4\nlocal_ranks = 4\n", "local_rank = 4 is not below local_ranks = 4");
+    refused("[host]\nlocal_rank = 1\n", "local_rank = 1 is not below local_ranks = 0");
 }
 END_TEST
 
@@ -481,8 +491,9 @@ START_TEST(random_texts) {
     uint64_t state = 0x9E3779B97F4A7C15u;
     for (int round = 0; round < 20000; round++) {
         size_t n = next_random(&state) % 600;
-        char *text = malloc(n + 1); /* exact size: a read past the end is seen by a sanitizer */
+        char *text = malloc(n + !n); /* exact size: a read past the end is seen by a sanitizer */
         ck_assert_ptr_nonnull(text);
+        *text = 0; /* a length of 0 means that the text ends at its NUL */
         for (size_t i = 0; i < n; i++)
             text[i] = alphabet[next_random(&state) % (sizeof alphabet - 1)];
         if (round % 2)
@@ -514,8 +525,8 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-ZT_MAIN("config", defaults, whole_file, booleans, overlap_and_lag, prediction, moments_dtype, overrides, override_order,
-        unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers,
-        automatic_interval, moments, of_later_versions, long_lines, binary, all_at_once, a_long_name_of_the_text,
-        arguments, files, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
-        random_overrides)
+ZT_MAIN("config", defaults, whole_file, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag, prediction,
+        moments_dtype, overrides, override_order, unknown_names, unknown_section_hides_its_keys, malformed_lines,
+        duplicates, numbers, words_for_numbers, automatic_interval, moments, of_later_versions, long_lines, binary,
+        all_at_once, a_long_name_of_the_text, arguments, files, keys_describe_themselves, keys_are_sized,
+        values_are_cut, locale, random_texts, random_overrides)

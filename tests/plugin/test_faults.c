@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_faults.c - what goes wrong on a host's side, and what the engine then says and does: never a hang,
  * never silently wrong weights. */
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 100\n"
                              "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\n"
-                                "deadline_ms = 1000\n";
+                                "deadline_ms = 200\n";
 
 static zt_rig_t rig;
 
@@ -161,6 +162,28 @@ START_TEST(a_blocked_queue_is_a_timeout) {
     expect_message("stepped="); /* the dump has all timelines, first to last */
     ck_assert_uint_eq(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), UINT64_MAX);
     atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void work_a_while(void *raw) { usleep(*(useconds_t *)raw); }
+
+/* The host's own work before a step, and eight steps of a little of it in flight: no deadline counts that. */
+START_TEST(the_hosts_own_work_is_no_timeout) {
+    static useconds_t long_work = 700000, short_work = 90000;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    steps(2);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &long_work, &rig.err));
+    steps(1);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    for (int i = 0; i < 8; i++) {
+        ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, work_a_while, &short_work, &rig.err));
+        steps(1);
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -447,6 +470,6 @@ START_TEST(element_alignment_is_enough) {
 END_TEST
 
 ZT_MAIN("faults", a_weight_overflows, a_waiting_host_is_released, a_blocked_queue_is_a_timeout,
-        destroy_with_a_blocked_queue, a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window,
-        a_nan_skips_the_step, an_unannounced_overwrite, announced_overwrites, odd_addresses_are_refused,
-        element_alignment_is_enough)
+        the_hosts_own_work_is_no_timeout, destroy_with_a_blocked_queue, a_full_queue_is_a_timeout,
+        a_pause_is_no_timeout, fork_in_mid_window, a_nan_skips_the_step, an_unannounced_overwrite, announced_overwrites,
+        odd_addresses_are_refused, element_alignment_is_enough)

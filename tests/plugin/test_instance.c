@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_instance.c - the life of an instance through the public table: states, re-entrance, destruction at
  * every point, several instances, nothing left behind. */
 #define _GNU_SOURCE
@@ -109,6 +110,31 @@ START_TEST(rules_and_what_they_allow) {
         rig.zf->destroy(rig.inst);
     }
     rig.inst = NULL;
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(forced_blocks) {
+    static const zt_shape_t above[] = {{.rows = 257, .cols = 256}, {.rows = 5}}; /* two blocks as users get them */
+    static const char *const bad[] = {"0", "65537", "70000", "-1", "12x", "1e3", " 7", "x", "99999999999999999999"};
+    uint32_t n_matrices;
+    zt_rig_start(&rig, above, 2);
+    zt_rig_open(&rig, config, 0);
+    n_matrices = (uint32_t)rig.layout.n_matrices;
+    ck_assert_uint_eq(n_matrices, 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rig.zf->destroy(rig.inst);
+        setenv("ZF_TEST_BLOCK_ELEMS", bad[i], 1);
+        zt_rig_open(&rig, config, 0);
+        ck_assert_msg(rig.layout.n_matrices == n_matrices, "\"%s\" is not ignored", bad[i]);
+    }
+    rig.zf->destroy(rig.inst);
+    setenv("ZF_TEST_BLOCK_ELEMS", "256", 1);
+    zt_rig_open(&rig, config, 0);
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    ck_assert_uint_eq(rig.layout.n_matrices, 258);
+    steps(&rig, 12);
+    zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -404,7 +430,7 @@ START_TEST(rounds_leave_nothing_behind) {
 }
 END_TEST
 
-ZT_MAIN("instance", negotiation, create_refuses, rules_and_what_they_allow, forced_instruction_set, before_bind,
-        not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
-        destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped, destroy_after_quiesce,
-        destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind)
+ZT_MAIN("instance", negotiation, create_refuses, rules_and_what_they_allow, forced_blocks, forced_instruction_set,
+        before_bind, not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked, busy,
+        destroy_after_create, destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
+        destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind)

@@ -1,17 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_interval.c - update_interval = auto: decisions from records, and when hooks ask for them. */
-#include "interval.h"
+#include "schedule/interval.h"
 
 #include <check.h>
 #include <stdio.h>
 
 #include "bare.h"
+#include "schedule/window.h"
 #include "suite.h"
-#include "window.h"
 
 static const zt_shape_t shapes[] = {{.rows = 2, .cols = 4}, {.rows = 3, .cols = 4}, {.rows = 5}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, W = 1 };
 static zt_rig_t rig;
-static zf_instance_t *inst;
+static zfi_run_t *run;
 static uint64_t closing_step; /* after W */
 
 /* One cohort: two matrices of four channels, of which channel 0 is selected from step W on, and a vector. */
@@ -22,20 +23,20 @@ static void start(const char *more) {
              "full_warm_up_rounds = 1\n%s",
              more);
     zt_rig_start(&rig, shapes, N_SHAPES);
-    inst = zt_bare_create(&rig, text);
+    run = zt_bare_create(&rig, text);
     for (uint32_t i = 0; i < 2; i++)
-        inst->sel.mask[inst->plan.matrices[i].channel_base] = 1;
+        run->sel.mask[run->plan.matrices[i].channel_base] = 1;
 }
 
 static void end(void) {
-    zt_bare_destroy(inst);
+    zt_bare_destroy(run);
     zt_rig_end(&rig);
 }
 
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
 static void take(uint64_t t, double selected0, double deferred0, double selected1, double deferred1) {
-    zfi_step_row_t *row = zfi_row(inst, t);
-    double *record = inst->sel.records[t % ZFI_RECORD_DEPTH];
+    zfi_step_row_t *row = zfi_row(run, t);
+    double *record = run->sel.records[t % ZFI_RECORD_DEPTH];
     row->t = t;
     row->scalars.applied = 1;
     row->scalars.s_exact = 2.0;
@@ -44,13 +45,12 @@ static void take(uint64_t t, double selected0, double deferred0, double selected
     for (uint32_t i = 0; i < 2; i++) {
         row->present[i] = 1;
         for (uint32_t c = 0; c < 4; c++)
-            record[inst->plan.matrices[i].sum_base + c] = i ? (c ? deferred1 : selected1) : (c ? deferred0 : selected0);
+            record[run->plan.matrices[i].sum_base + c] = i ? (c ? deferred1 : selected1) : (c ? deferred0 : selected0);
     }
-    zfi_interval_take(inst, row);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->decided), t + 2);
+    zfi_interval_take(&run->engine->config, &run->plan, &run->sel, row);
 }
 
-static int is_ready(uint64_t t) { return inst->sel.ready[t % ZFI_READY_DEPTH][0]; }
+static int is_ready(uint64_t t) { return run->sel.ready[t % ZFI_READY_DEPTH][0]; }
 
 START_TEST(deferred_channels_catch_up) {
     start("auto_ratio = 1\n");
@@ -88,7 +88,7 @@ START_TEST(a_close_starts_the_deferred_sums_anew) {
     ck_assert(!is_ready(6)); /* 3 of 4 */
     take(5, 4, 1, 4, 1);
     ck_assert(is_ready(7));
-    zfi_interval_restart(inst); /* FLUSH */
+    zfi_interval_restart(&run->plan, &run->sel); /* FLUSH */
     take(6, 4, 3, 4, 3);
     ck_assert(!is_ready(8));
     end();
@@ -98,9 +98,9 @@ END_TEST
 START_TEST(skipped_steps_and_holes_add_nothing) {
     start("auto_ratio = 1\n");
     take(1, 0, 0, 0, 0);
-    zfi_row(inst, 2)->t = 2;
-    zfi_row(inst, 2)->scalars.applied = 0;
-    zfi_interval_take(inst, zfi_row(inst, 2));
+    zfi_row(run, 2)->t = 2;
+    zfi_row(run, 2)->scalars.applied = 0;
+    zfi_interval_take(&run->engine->config, &run->plan, &run->sel, zfi_row(run, 2));
     take(3, 4, 2, 4, 2); /* the selected had 4 in two steps: 2 per step */
     ck_assert(is_ready(5));
     end();
@@ -109,44 +109,43 @@ END_TEST
 
 /* Length of the window that is open, decisions of readiness, and what comes of them at step t. */
 static int closes(uint64_t first, uint64_t t, int ready) {
-    zfi_step_row_t *row = zfi_row(inst, t);
+    zfi_step_row_t *row = zfi_row(run, t);
     row->t = t;
-    inst->window_first[0] = first;
-    inst->sel.ready[t % ZFI_READY_DEPTH][0] = (uint8_t)ready;
-    ck_assert_int_eq(zfi_interval_decide(inst, row), ZF_OK);
+    run->clock.window_first[0] = first;
+    run->sel.ready[t % ZFI_READY_DEPTH][0] = (uint8_t)ready;
+    ck_assert_int_eq(zfi_interval_decide(run, row), ZF_OK);
     return row->closes[0];
 }
 
 START_TEST(hooks_ask_between_the_bounds) {
     start("min_update_interval = 4\n");
-    inst->clock_base = 1;
-    inst->timeout_ns = 1;                                /* a hook that asks without need fails */
+    run->clock.base = 1;
+    run->engine->timeout_ns = 1;                         /* a hook that asks without need fails */
     ck_assert(!closes(10, 11, 1) && !closes(10, 12, 1)); /* 3 steps */
     ck_assert(closes(10, 17, 0));                        /* 8: the bound */
     ck_assert(closes(1, 1, 0));                          /* warm-up */
-    zfi_timeline_signal(&inst->decided, 13);
+    zfi_timeline_signal(&run->engine->lines.decided, 13);
     ck_assert(closes(10, 13, 1) && !closes(10, 13, 0));
-    ck_assert_uint_eq(atomic_load(&inst->count.closes_by_data), 1);
-    zfi_row(inst, 14)->t = 14;
-    ck_assert_int_eq(zfi_interval_decide(inst, zfi_row(inst, 14)), ZF_ERR_POISONED); /* it waits for step 14 */
+    ck_assert_uint_eq(atomic_load(&run->engine->count.closes_by_data), 1);
+    zfi_row(run, 14)->t = 14;
+    ck_assert_int_eq(zfi_interval_decide(run, zfi_row(run, 14)), ZF_ERR_POISONED); /* it waits for step 14 */
     end();
 }
 END_TEST
 
 START_TEST(first_windows_are_staggered) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    inst =
-        zt_bare_create(&rig, "[zenflow]\nupdate_interval = auto\nmax_update_interval = 3\nfull_warm_up_rounds = 1\n");
+    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = auto\nmax_update_interval = 3\nfull_warm_up_rounds = 1\n");
     for (uint32_t c = 0; c < 3; c++)
-        inst->window_first[c] = 2;
+        run->clock.window_first[c] = 2;
     for (uint64_t t = 2; t <= 4; t++) {
-        zfi_row(inst, t)->t = t;
-        zt_bare_pass(&inst->decided);
-        ck_assert_int_eq(zfi_interval_decide(inst, zfi_row(inst, t)), ZF_OK);
+        zfi_row(run, t)->t = t;
+        zt_bare_pass(&run->engine->lines.decided);
+        ck_assert_int_eq(zfi_interval_decide(run, zfi_row(run, t)), ZF_OK);
         for (uint32_t c = 0; c < 3; c++) {
-            ck_assert_int_eq(zfi_row(inst, t)->closes[c], c + 2 == t);
-            if (zfi_row(inst, t)->closes[c])
-                inst->window_first[c] = t + 1;
+            ck_assert_int_eq(zfi_row(run, t)->closes[c], c + 2 == t);
+            if (zfi_row(run, t)->closes[c])
+                run->clock.window_first[c] = t + 1;
         }
     }
     end();

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_memory.c - the plan is what is mapped; what does not fit is refused before anything is allocated.
  */
 #define _GNU_SOURCE
@@ -7,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/arena.h"
+#include "base/node.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -165,6 +168,34 @@ START_TEST(refused_with_need_and_have) {
 }
 END_TEST
 
+/* Another instance has been given everything and has not touched it yet. */
+START_TEST(what_others_were_promised_is_not_there) {
+    zfi_arena_t other = {0};
+    zfi_room_t room;
+    zfi_room_read(&room);
+    zfi_arena_take(&other, room.total, 1);
+    zfi_arena_promise(&other);
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_ranks = 1\n", 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "(available to this process)"));
+    ck_assert_uint_eq(zfi_arena_all_promised(), other.promised_nbytes); /* nothing is left of what was refused */
+    zfi_arena_free(&other);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_OK);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(ranks_share_the_memory) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_ranks = 4096\nlocal_rank = 7\n", 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "(one of 4096 ranks on this machine, see [host] local_ranks)"));
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
     char text[64];
     uint64_t need;
@@ -184,4 +215,4 @@ END_TEST
 
 ZT_MAIN("memory", planned_is_measured, moments_take_sums_for_slots, rules_of_one_moment_keep_one,
         bf16_moments_take_two_bytes, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
-        refused_with_need_and_have, the_limit_is_exact)
+        refused_with_need_and_have, what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact)

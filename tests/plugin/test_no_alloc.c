@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_no_alloc.c - after the first step no hook allocates, maps or frees, and no other thread of the
  * plugin does either. The program's own malloc() and mmap() count; they stand before the C library's for everything in
  * it. */

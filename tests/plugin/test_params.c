@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_params.c - declarations: names, ties, shared memory, groups, matrices of a tensor. */
-#include "params.h"
+#include "plan/params.h"
 
 #include <check.h>
 #include <stdlib.h>

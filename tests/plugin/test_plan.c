@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_plan.c - matrices, cohorts, chunks and the slot pool of many random models, against the rules of
  * SCHEDULE.md and a simulation that plays the schedule step by step. */
-#include "plan.h"
+#include "plan/plan.h"
 
 #include <check.h>
 #include <math.h>
@@ -60,24 +61,31 @@ static void end(void) {
     zfi_params_free(params, n_params);
 }
 
-static uint64_t elem_nbytes(uint32_t param) { return params[param].dtype == ZFI_F32 ? 4 : 2; }
-
 /* ---- the rules, as SCHEDULE.md writes them ----------------------------------------------------------------------- */
 
-static void check_matrices(void) {
-    uint64_t total = 0, c = config.stagger ? config.update_interval : 1;
-    uint32_t at = 0;
+static uint64_t total_elems(void) {
+    uint64_t total = 0;
     for (uint32_t i = 0; i < n_params; i++)
-        total += params[i].has_state ? params[i].n_elems * elem_nbytes(i) : 0;
+        total += params[i].has_state ? params[i].n_elems : 0;
+    return total;
+}
+
+/* The fewest blocks of which none has more elements than it may, or is one row: found by trying. */
+static uint64_t fewest_blocks(const zfi_param_t *param) {
+    uint64_t most = total_elems() / 1024 > config.block_elems ? total_elems() / 1024 : config.block_elems, nb = 1;
+    while (nb < param->rows && (param->rows + nb - 1) / nb * param->cols > most)
+        nb++;
+    return nb;
+}
+
+static void check_matrices(void) {
+    uint32_t at = 0;
     for (uint32_t i = 0; i < n_params; i++) {
-        uint64_t bytes = params[i].rows * params[i].cols * elem_nbytes(i), nb = 1, offset = 0;
+        uint64_t nb, offset = 0;
         ck_assert_uint_eq(params[i].first_matrix, at);
         if (!params[i].has_state)
             continue;
-        if (bytes * c > total)
-            nb = (bytes * c + total - 1) / total;
-        if (nb > params[i].rows)
-            nb = params[i].rows;
+        nb = fewest_blocks(&params[i]);
         for (uint64_t b = 0; b < params[i].n_batch; b++)
             for (uint64_t j = 0; j < nb; j++, at++) {
                 const zfi_matrix_t *matrix = &plan.matrices[at];
@@ -110,28 +118,74 @@ static void check_selection(void) {
     }
 }
 
-/* Largest first, ties by number, each to the lightest cohort, ties by number: no sorting here, the largest is looked
- * for. */
+static uint64_t matrix_elems(uint32_t i) { return plan.matrices[i].rows * plan.matrices[i].cols; }
+
+static int is_alike(uint32_t a, uint32_t b) {
+    const zfi_param_t *x = &params[plan.matrices[a].param], *y = &params[plan.matrices[b].param];
+    return x->dtype == y->dtype && x->grad_dtype == y->grad_dtype;
+}
+
+/* Neighbours of one type, as many as have total / 1,024 elements together, go to the lightest cohort, ties by number.
+ */
 static void check_cohorts(void) {
-    uint64_t *load = calloc(plan.n_cohorts, sizeof *load);
-    uint8_t *is_dealt = calloc(plan.n_matrices, 1);
-    ck_assert(load && is_dealt);
-    for (uint32_t round = 0; round < plan.n_matrices; round++) {
-        uint32_t largest = UINT32_MAX, lightest = 0;
-        for (uint32_t i = 0; i < plan.n_matrices; i++)
-            if (!is_dealt[i] && (largest == UINT32_MAX || plan.matrices[i].nbytes > plan.matrices[largest].nbytes))
-                largest = i;
-        for (uint32_t j = 1; j < plan.n_cohorts; j++)
-            if (load[j] < load[lightest])
-                lightest = j;
-        ck_assert_uint_eq(plan.matrices[largest].cohort, lightest);
-        is_dealt[largest] = 1;
-        load[lightest] += plan.matrices[largest].nbytes;
+    uint64_t *load = calloc(plan.n_cohorts, sizeof *load), n_elems = 0, most = total_elems() / 1024;
+    uint32_t lightest = 0, lot = UINT32_MAX;
+    ck_assert(load != NULL);
+    for (uint32_t i = 0; i < plan.n_matrices; i++) {
+        n_elems += matrix_elems(i);
+        if (i == 0 || n_elems > most || !is_alike(i, i - 1)) {
+            n_elems = matrix_elems(i);
+            lightest = 0;
+            for (uint32_t j = 1; j < plan.n_cohorts; j++)
+                if (load[j] < load[lightest])
+                    lightest = j;
+            lot++;
+            ck_assert_uint_eq(plan.lots[lot].first_matrix, i);
+        }
+        ck_assert_uint_lt(i, plan.lots[lot].first_matrix + plan.lots[lot].n_matrices);
+        ck_assert_uint_eq(plan.matrices[i].cohort, lightest);
+        load[lightest] += plan.matrices[i].nbytes;
     }
+    ck_assert_uint_eq(plan.n_lots, lot + 1);
     for (uint32_t j = 0; j < plan.n_cohorts; j++)
         ck_assert_uint_eq(plan.cohorts[j].nbytes, load[j]);
     free(load);
-    free(is_dealt);
+}
+
+/* No cohort has more than another by more than the largest lot. */
+static void check_evenness(void) {
+    uint64_t largest = 0;
+    for (uint32_t l = 0; l < plan.n_lots; l++)
+        if (plan.lots[l].nbytes > largest)
+            largest = plan.lots[l].nbytes;
+    for (uint32_t i = 0; i < plan.n_cohorts; i++)
+        for (uint32_t j = 0; j < plan.n_cohorts; j++)
+            ck_assert_uint_le(plan.cohorts[i].nbytes, plan.cohorts[j].nbytes + largest);
+}
+
+/* The chunks of a lot are its own; those of a cohort are listed once, in order, and know their place. */
+static void check_chunk_lists(void) {
+    uint32_t listed = 0, chunk = 0;
+    for (uint32_t l = 0; l < plan.n_lots; l++) {
+        ck_assert_uint_eq(plan.lots[l].first_chunk, chunk);
+        ck_assert_uint_gt(plan.lots[l].n_chunks, 0);
+        for (; chunk < plan.lots[l].first_chunk + plan.lots[l].n_chunks; chunk++) {
+            const zfi_chunk_t *c = &plan.chunks[chunk];
+            const zfi_segment_t *last = &plan.segments[c->first_segment + c->n_segments - 1];
+            ck_assert_uint_ge(plan.segments[c->first_segment].matrix, plan.lots[l].first_matrix);
+            ck_assert_uint_lt(last->matrix, plan.lots[l].first_matrix + plan.lots[l].n_matrices);
+            ck_assert_uint_eq(c->cohort, plan.matrices[last->matrix].cohort);
+            ck_assert_uint_eq(zfi_cohort_chunk(&plan, c->cohort, c->place), chunk);
+        }
+    }
+    ck_assert_uint_eq(chunk, plan.n_chunks);
+    for (uint32_t c = 0; c < plan.n_cohorts; c++)
+        for (uint32_t i = 0; i < plan.cohorts[c].n_chunks; i++, listed++) {
+            ck_assert_uint_eq(plan.cohorts[c].first_chunk + i, listed);
+            ck_assert(i == 0 || zfi_cohort_chunk(&plan, c, i) > zfi_cohort_chunk(&plan, c, i - 1));
+            ck_assert_uint_eq(plan.chunks[zfi_cohort_chunk(&plan, c, i)].cohort, c);
+        }
+    ck_assert_uint_eq(listed, plan.n_chunks);
 }
 
 /* Marks elements; how many were marked before. */
@@ -153,21 +207,28 @@ static void check_chunks(void) {
         const zfi_chunk_t *chunk = &plan.chunks[i];
         ck_assert_uint_eq(chunk->first_segment, segment);
         ck_assert_uint_gt(chunk->n_segments, 0);
-        ck_assert_uint_le(chunk->n_elems * (chunk->grad_dtype == ZFI_F32 ? 4u : 2u), plan.piece_nbytes);
+        ck_assert_uint_le(chunk->n_elems * (chunk->grad_dtype == ZFI_F32 ? 4u : 2u), plan.chunk_nbytes);
         ck_assert_uint_le(chunk->n_elems * (chunk->dtype == ZFI_F32 ? 4u : 2u), plan.publish_piece_nbytes);
         for (; segment < chunk->first_segment + chunk->n_segments; segment++) {
             const zfi_segment_t *s = &plan.segments[segment];
             const zfi_matrix_t *matrix = &plan.matrices[s->matrix];
-            const zfi_cohort_plan_t *cohort = &plan.cohorts[matrix->cohort];
-            ck_assert(s->chunk == i && i >= cohort->first_chunk && i < cohort->first_chunk + cohort->n_chunks);
-            ck_assert_uint_eq(chunk->state_base + s->chunk_offset, matrix->state_base + s->matrix_offset);
+            ck_assert_uint_eq(s->chunk, i);
+            ck_assert_uint_eq(matrix->cohort, chunk->cohort);
+            const zfi_tile_t *tile = &plan.tiles[s->tile];
+            uint64_t at = zfi_state_index(&plan, matrix, s->matrix_offset), n_here;
+            ck_assert_uint_eq(tile->matrix, s->matrix);
+            ck_assert(s->matrix_offset >= tile->matrix_offset &&
+                      s->matrix_offset + s->n_elems <= tile->matrix_offset + tile->n_elems);
+            ck_assert_uint_eq(chunk->state_base + s->chunk_offset, at);
+            ck_assert_uint_eq(zfi_state_stretch(&plan, matrix, s->matrix_offset, s->n_elems, &n_here), at);
+            ck_assert_uint_eq(n_here, s->n_elems);
             ck_assert_uint_le(s->matrix_offset + s->n_elems, matrix->rows * matrix->cols);
             ck_assert_uint_le(s->chunk_offset + s->n_elems, chunk->n_elems);
             ck_assert(params[matrix->param].dtype == chunk->dtype &&
                       params[matrix->param].grad_dtype == chunk->grad_dtype);
-            ck_assert_uint_eq(matrix->state_base % ZFI_STATE_ALIGN, 0);
-            ck_assert_uint_le(matrix->state_base + s->matrix_offset + s->n_elems, plan.n_state_elems);
-            ck_assert_uint_eq(cover(is_covered + matrix->state_base + s->matrix_offset, s->n_elems), 0);
+            ck_assert_uint_eq(tile->state_base % ZFI_STATE_ALIGN, 0);
+            ck_assert_uint_le(at + s->n_elems, plan.n_state_elems);
+            ck_assert_uint_eq(cover(is_covered + at, s->n_elems), 0);
             n_covered += s->n_elems;
             n_refs[matrix->param]++;
         }
@@ -182,6 +243,18 @@ static void check_chunks(void) {
     }
     free(is_covered);
     free(n_refs);
+}
+
+/* One rank: a tile per matrix, which is all of it. */
+static void check_tiles(void) {
+    ck_assert_uint_eq(plan.n_tiles, plan.n_matrices);
+    for (uint32_t i = 0; i < plan.n_matrices; i++) {
+        const zfi_matrix_t *m = &plan.matrices[i];
+        const zfi_tile_t *t = &plan.tiles[i];
+        ck_assert(m->first_tile == i && m->n_tiles == 1 && t->matrix == i && t->matrix_offset == 0);
+        ck_assert(t->rect.first_row == 0 && t->rect.n_rows == m->rows && t->rect.first_col == 0 &&
+                  t->rect.n_cols == m->cols && t->n_elems == m->rows * m->cols);
+    }
 }
 
 static void check_bases(void) {
@@ -204,18 +277,20 @@ static void check_bases(void) {
     ck_assert_uint_eq(listed, plan.n_matrices);
 }
 
-/* Plays the schedule: a warm-up step, then windows. A closed window's pieces are held until the next step is over, as
- * its replay may take that long. Returns the most pieces ever held; *mean is over whole rounds of the steady state. */
-static uint64_t simulate_pool(double *mean) {
+/* Plays the schedule: a warm-up step, then windows. Cohort c holds weight[c] for each slot; those of a closed window
+ * are held until the next step is over, as its replay may take that long. Returns the most ever held; *mean is over
+ * whole rounds of the steady state. */
+static uint64_t simulate_pool(const uint64_t *weight, double *mean) {
     uint32_t interval = config.update_interval, n = plan.n_cohorts;
-    uint64_t *open = calloc(n, sizeof *open), peak = 2u * (uint64_t)plan.n_chunks, sum = 0;
-    uint64_t replaying = 0;
+    uint64_t *open = calloc(n, sizeof *open), peak = 0, sum = 0, replaying = 0;
     ck_assert(open != NULL);
+    for (uint32_t c = 0; c < n; c++)
+        peak += 2 * weight[c];
     for (uint32_t t = 1; t <= 6 * interval; t++) {
         uint64_t held = replaying;
         replaying = 0;
         for (uint32_t c = 0; c < n; c++)
-            held += ++open[c] * plan.cohorts[c].n_chunks;
+            held += ++open[c] * weight[c];
         if (held > peak)
             peak = held;
         if (t > 2 * interval)
@@ -224,30 +299,90 @@ static uint64_t simulate_pool(double *mean) {
             uint32_t first = config.stagger ? c + 1 : interval;
             if (t < first || (t - first) % interval)
                 continue;
-            replaying += open[c] * plan.cohorts[c].n_chunks;
+            replaying += open[c] * weight[c];
             open[c] = 0;
         }
     }
-    *mean = (double)sum / (4.0 * interval) / plan.n_chunks;
+    *mean = (double)sum / (4.0 * interval);
     free(open);
     return peak;
 }
 
-static void check_pool(void) {
+static void check_slots(void) {
     double mean, half = ((double)config.update_interval + 1) / 2;
-    ck_assert_uint_eq(plan.n_slot_pieces, simulate_pool(&mean));
+    uint64_t *weight = calloc(plan.n_cohorts, sizeof *weight), peak;
+    ck_assert(weight != NULL);
+    for (uint32_t c = 0; c < plan.n_cohorts; c++)
+        weight[c] = plan.cohorts[c].n_chunks;
+    peak = simulate_pool(weight, &mean);
+    mean /= plan.n_chunks;
     ck_assert_msg(fabs(plan.slots_mean - mean) < 1e-9, "mean %g, simulated %g", plan.slots_mean, mean);
-    ck_assert(plan.slots_peak == (double)plan.n_slot_pieces / plan.n_chunks);
+    ck_assert(plan.slots_peak == (double)peak / plan.n_chunks);
     ck_assert_msg(fabs(mean - (half + 1)) < 1e-9, "%g slots, the formula says %g", mean, half + 1);
+    free(weight);
+}
+
+static uint64_t slot_nbytes(const zfi_chunk_t *chunk) {
+    return chunk->n_elems * (chunk->grad_dtype == ZFI_F32 ? 4u : 2u);
+}
+
+/* The chunks of a cohort in a layer do not overlap in a piece. Returns whether there are any. */
+static uint64_t check_piece(uint32_t cohort, uint32_t layer) {
+    uint64_t end = 0, n = 0;
+    for (uint32_t i = 0; i < plan.cohorts[cohort].n_chunks; i++) {
+        const zfi_chunk_t *chunk = &plan.chunks[zfi_cohort_chunk(&plan, cohort, i)];
+        if (chunk->layer != layer)
+            continue;
+        ck_assert_uint_ge(chunk->slot_offset, end);
+        ck_assert_uint_eq(chunk->slot_offset % 64, 0);
+        end = chunk->slot_offset + slot_nbytes(chunk);
+        n++;
+    }
+    ck_assert_uint_le(end, plan.layers[layer].piece_nbytes);
+    return n > 0;
+}
+
+/* Layers lie one behind the other, and each has the pieces that its cohorts need at once. */
+static void check_layers(void) {
+    uint64_t *is_in = calloc(plan.n_cohorts, sizeof *is_in), offset = 0;
+    uint32_t pieces = 0;
+    double mean;
+    ck_assert(is_in && plan.n_layers > 0 && plan.n_layers <= plan.n_cohorts);
+    for (uint32_t l = 0; l < plan.n_layers; l++) {
+        for (uint32_t c = 0; c < plan.n_cohorts; c++)
+            is_in[c] = check_piece(c, l);
+        ck_assert_uint_eq(plan.layers[l].first_piece, pieces);
+        ck_assert_uint_eq(plan.layers[l].pool_offset, offset);
+        ck_assert_uint_eq(plan.layers[l].n_pieces, simulate_pool(is_in, &mean));
+        pieces += plan.layers[l].n_pieces;
+        offset += plan.layers[l].n_pieces * plan.layers[l].piece_nbytes;
+    }
+    ck_assert(plan.n_pieces == pieces && plan.pool_nbytes == offset);
+    for (uint32_t i = 0; i < plan.n_chunks; i++)
+        ck_assert_uint_lt(plan.chunks[i].layer, plan.n_layers);
+    free(is_in);
+}
+
+/* What the pool holds beyond the slots of the schedule's peak: cohorts that differ, and alignment. */
+static void check_waste(double most) {
+    double nbytes = 0;
+    for (uint32_t i = 0; i < plan.n_chunks; i++)
+        nbytes += (double)slot_nbytes(&plan.chunks[i]);
+    ck_assert_msg((double)plan.pool_nbytes <= nbytes * plan.slots_mean * (1 + most), "%g of %g bytes are lost",
+                  (double)plan.pool_nbytes - nbytes * plan.slots_mean, nbytes * plan.slots_mean);
 }
 
 static void check_all(void) {
     check_matrices();
     check_selection();
     check_cohorts();
+    check_evenness();
+    check_chunk_lists();
+    check_tiles();
     check_chunks();
     check_bases();
-    check_pool();
+    check_slots();
+    check_layers();
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
@@ -257,10 +392,12 @@ START_TEST(random_models) {
     for (uint64_t seed = 0; seed < 100; seed++) {
         uint64_t r = zt_hash(seed);
         start(intervals[r % 6], (r >> 8) % 4 != 0, (double)((r >> 16) % 101) / 100);
+        config.block_elems = 1 + (r >> 40) % 3000;
         for (uint64_t i = 0; i < 1 + (r >> 24) % MOST; i++) {
             uint64_t x = zt_hash(seed * 64 + i + 1);
-            add((int64_t)(1 + x % 3 * (x >> 8) % 4), (int64_t)(1 + (x >> 16) % 90), (int64_t)(1 + (x >> 24) % 70),
-                (x >> 32) % 2 != 0,
+            int64_t most = seed % 3 == 0 && i > 0 ? 3 : 90; /* a crowd of tiny ones, which share lots */
+            add((int64_t)(1 + x % 3 * (x >> 8) % 4), (int64_t)(1 + (int64_t)(x >> 16) % most),
+                (int64_t)(1 + (int64_t)(x >> 24 & 0xFFFF) % (most == 3 ? 2 : 70)), (x >> 32) % 2 != 0,
                 (x >> 33) % 5 == 0   ? ZF_PARAM_NEVER_SELECTED
                 : (x >> 33) % 5 == 1 ? ZF_PARAM_ALWAYS_SELECTED
                                      : 0,
@@ -292,18 +429,62 @@ END_TEST
 
 START_TEST(a_large_matrix_is_cut) {
     start(4, 1, 0.1);
-    add(1, 1000, 100, 0, 0, 0);
+    add(1, 700, 100, 0, 0, 0);
     add(1, 10, 10, 0, 0, 0);
     build();
     check_all();
-    ck_assert_uint_eq(params[0].n_matrices, 4);
-    ck_assert_uint_eq(plan.n_matrices, 5);
+    ck_assert_uint_eq(params[0].n_matrices, 2);
+    ck_assert_uint_eq(plan.n_matrices, 3);
     end();
     start(8, 1, 0.1);
-    add(1, 3, 1000, 1, 0, 0); /* fewer rows than blocks */
+    config.block_elems = 100;
+    add(1, 3, 1000, 1, 0, 0); /* a row is never cut */
     build();
     check_all();
     ck_assert_uint_eq(plan.n_matrices, 3);
+    end();
+}
+END_TEST
+
+/* What dealing must not move. */
+static void check_fixed(const zfi_plan_t *was) {
+    ck_assert(plan.n_matrices == was->n_matrices && plan.n_lots == was->n_lots && plan.n_chunks == was->n_chunks &&
+              plan.n_segments == was->n_segments && plan.n_state_elems == was->n_state_elems);
+    ck_assert_uint_eq(plan.n_tiles, was->n_tiles);
+    for (uint32_t i = 0; i < plan.n_tiles; i++)
+        ck_assert_uint_eq(plan.tiles[i].state_base, was->tiles[i].state_base);
+    for (uint32_t i = 0; i < plan.n_chunks; i++)
+        ck_assert(plan.chunks[i].state_base == was->chunks[i].state_base &&
+                  plan.chunks[i].n_elems == was->chunks[i].n_elems);
+    ck_assert_int_eq(memcmp(plan.segments, was->segments, plan.n_segments * sizeof *plan.segments), 0);
+}
+
+START_TEST(one_cut_is_dealt_again_and_again) {
+    static const uint32_t intervals[] = {1, 2, 3, 4, 7};
+    zfi_plan_t first;
+    start(5, 1, 0.1);
+    config.block_elems = 500;
+    for (int i = 0; i < 3; i++) {
+        add(2, 90, 70, i == 1, 0, 0);
+        add(1, 3, 1, i == 1, 0, 0);
+        add(1, 2, 1, i == 1, 0, 0);
+    }
+    build();
+    first = plan;
+    memset(&plan, 0, sizeof plan);
+    end();
+    ck_assert_msg(zfi_params_build(decls, n_params, sizeof *decls, ZF_DEVICE_CPU, &params, &err) == ZF_OK, "%s",
+                  err.message);
+    ck_assert_int_eq(zfi_plan_build(&config, params, n_params, &plan, &err), ZF_OK);
+    for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++)
+        for (config.stagger = 0; config.stagger < 2; config.stagger++) {
+            config.update_interval = intervals[i];
+            ck_assert_int_eq(zfi_plan_deal(&plan, &config), ZF_OK);
+            ck_assert_uint_eq(plan.n_cohorts, config.stagger ? intervals[i] : 1);
+            check_fixed(&first);
+            check_all();
+        }
+    zfi_plan_free(&first);
     end();
 }
 END_TEST
@@ -315,6 +496,41 @@ START_TEST(large_and_wide) { /* pieces of all sizes, segments that cross chunks 
     add(2, 7, 3, 0, 0, 0);
     build();
     check_all();
+    end();
+}
+END_TEST
+
+/* Slots in bytes, as the formula has them: one large tensor, cut; many small ones, in lots; layers of an encoder. */
+START_TEST(little_of_the_pool_is_lost) {
+    static const uint32_t intervals[] = {2, 4, 8};
+    for (int i = 0; i < 9; i++) {
+        start(intervals[i / 3], 1, 0.1);
+        if (i % 3 == 0)
+            add(1, 3162, 3162, 0, 0, 0);
+        else if (i % 3 == 1)
+            add(10000, 1000, 1, 0, 0, 0);
+        for (int k = 0; k < 6 && i % 3 == 2; k++) {
+            add(1, k == 5 ? 768 : 3072, k == 5 ? 3072 : 768, 0, 0, 0);
+            add(1, 768, 1, 0, 0, 0);
+        }
+        build();
+        check_waste(0.015);
+        end();
+    }
+}
+END_TEST
+
+/* Rows that may not be cut make cohorts of very different sizes: what each needs, not what the largest needs. */
+START_TEST(uneven_cohorts_do_not_share_large_pieces) {
+    start(4, 1, 0.1);
+    add(1, 1, 400000, 0, 0, 0);
+    add(1, 1, 70000, 0, 0, 0);
+    add(1, 1, 1000, 0, 0, 0);
+    add(1, 1, 1000, 0, 0, 0);
+    build();
+    check_all();
+    ck_assert_uint_eq(plan.n_layers, 3);
+    check_waste(0.45); /* 5 slots of the largest at once, 3.5 on average */
     end();
 }
 END_TEST
@@ -370,4 +586,5 @@ START_TEST(auto_budget) {
 END_TEST
 
 ZT_MAIN("plan", random_models, equal_cohorts_follow_the_formula, a_large_matrix_is_cut, large_and_wide,
+        one_cut_is_dealt_again_and_again, little_of_the_pool_is_lost, uneven_cohorts_do_not_share_large_pieces,
         nothing_to_train, more_matrices_than_can_be_numbered, auto_budget)

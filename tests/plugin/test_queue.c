@@ -1,13 +1,15 @@
-/* tests/plugin/test_queue.c - commands of many pushers run in order on one thread; a full queue waits; the end drains.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_queue.c - commands of many pushers run in order on one thread; several at once; the ring's cells; a
+ * full queue waits, or gives up at its deadline; the end drains. */
 #define _GNU_SOURCE
-#include "queue.h"
+#include "base/queue.h"
 
 #include <check.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "suite.h"
 
@@ -46,14 +48,15 @@ static void *push_many(void *raw) {
     return NULL;
 }
 
-START_TEST(many_pushers) { /* more than the queue holds: pushers wait */
+/* Each of N_PUSHERS threads pushes N_PER_PUSHER numbered commands. */
+static void push_from_all(void *(*push)(void *)) {
     pthread_t threads[N_PUSHERS];
     uint32_t ids[N_PUSHERS];
     void *failed;
     create();
     for (uint32_t i = 0; i < N_PUSHERS; i++) {
         ids[i] = i;
-        pthread_create(&threads[i], NULL, push_many, &ids[i]);
+        pthread_create(&threads[i], NULL, push, &ids[i]);
     }
     for (int i = 0; i < N_PUSHERS; i++) {
         pthread_join(threads[i], &failed);
@@ -65,16 +68,22 @@ START_TEST(many_pushers) { /* more than the queue holds: pushers wait */
     ck_assert_uint_eq(zfi_timeline_now(&queue->executed), n_run);
     zfi_queue_destroy(queue);
 }
+
+START_TEST(many_pushers) { push_from_all(push_many); } /* more than the queue holds: pushers wait */
 END_TEST
 
 /* ---- a queue that stands still ----------------------------------------------------------------------------------- */
 
+enum { A_WHILE_US = 60000 };
+static const uint64_t a_moment = 30000000; /* ns */
 static zfi_timeline_t gate;
 static _Atomic uint32_t n_pushed;
 
-static void wait_at_gate(void *unused) {
-    (void)unused;
-    zfi_timeline_wait(&gate, 1, a_minute, NULL);
+/* Stands still until the gate reaches what the arguments say. */
+static void wait_at_gate(void *value) { zfi_timeline_wait(&gate, *(uint64_t *)value, a_minute, NULL); }
+
+static void push_gate(uint64_t value, uint64_t *out_seq) {
+    ck_assert_int_eq(zfi_queue_push(queue, wait_at_gate, &value, sizeof value, out_seq), ZF_OK);
 }
 
 static void count(void *unused) {
@@ -82,9 +91,44 @@ static void count(void *unused) {
     n_run++;
 }
 
+static void push_counts(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_int_eq(zfi_queue_push(queue, count, NULL, 0, NULL), ZF_OK);
+}
+
+static void start_still(void) {
+    zfi_timeline_init(&gate, "gate");
+    create();
+    push_gate(1, NULL);
+}
+
+static void end_still(void) {
+    zfi_queue_destroy(queue);
+    zfi_timeline_free(&gate);
+}
+
+/* Cells in use, and the first of them. */
+static uint32_t cells(uint32_t *out_first) {
+    uint32_t n;
+    pthread_mutex_lock(&queue->lock);
+    n = queue->n_cells;
+    *out_first = queue->first_cell;
+    pthread_mutex_unlock(&queue->lock);
+    return n;
+}
+
+/* Until the last command's cells are given back, which is after executed has counted it. */
+static void rest(void) {
+    uint32_t first;
+    sync_queue();
+    while (cells(&first) != 0)
+        sched_yield();
+    ck_assert_uint_eq(first, 0);
+}
+
 static void *push_over_the_brim(void *unused) {
     (void)unused;
-    for (uint32_t i = 0; i < ZFI_QUEUE_LENGTH + 100; i++) {
+    for (uint32_t i = 0; i < ZFI_QUEUE_CELLS + 100; i++) {
         zfi_queue_push(queue, count, NULL, 0, NULL);
         atomic_fetch_add(&n_pushed, 1);
     }
@@ -93,24 +137,46 @@ static void *push_over_the_brim(void *unused) {
 
 START_TEST(full) {
     pthread_t pusher;
-    uint64_t seq;
+    uint64_t seq = 0;
     zfi_timeline_init(&gate, "gate");
     create();
-    ck_assert_int_eq(zfi_queue_push(queue, wait_at_gate, NULL, 0, &seq), ZF_OK);
+    push_gate(1, &seq);
     ck_assert_uint_eq(seq, 1);
     pthread_create(&pusher, NULL, push_over_the_brim, NULL);
-    while (atomic_load(&n_pushed) < ZFI_QUEUE_LENGTH - 1)
+    while (atomic_load(&n_pushed) < ZFI_QUEUE_CELLS - 1)
         sched_yield();
-    ck_assert_uint_le(atomic_load(&n_pushed),
-                      ZFI_QUEUE_LENGTH); /* the command at the gate is taken: its place is free */
+    usleep(A_WHILE_US);
+    ck_assert_uint_eq(atomic_load(&n_pushed), ZFI_QUEUE_CELLS - 1); /* the command at the gate lies where it is run */
     ck_assert_uint_eq(zfi_timeline_now(&queue->executed), 0);
     ck_assert_int_eq(zfi_timeline_wait(&queue->executed, 1, 1000000, NULL), ZF_ERR_TIMEOUT);
     zfi_timeline_signal(&gate, 1);
     pthread_join(pusher, NULL);
     sync_queue();
-    ck_assert_uint_eq(n_run, ZFI_QUEUE_LENGTH + 100);
-    zfi_queue_destroy(queue);
-    zfi_timeline_free(&gate);
+    ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS + 100);
+    end_still();
+}
+END_TEST
+
+START_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */
+    zfi_queue_item_t items[3] = {{count, NULL, 0}, {count, NULL, 0}, {count, NULL, 0}};
+    uint64_t seq = 77, newest, start = zfi_now_ns();
+    start_still();
+    push_counts(ZFI_QUEUE_CELLS - 3); /* two cells are left */
+    newest = zfi_queue_newest(queue);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, items, 3, &seq), ZF_ERR_TIMEOUT);
+    ck_assert_uint_ge(zfi_now_ns() - start, a_moment);
+    ck_assert_uint_eq(seq, 77);
+    ck_assert_uint_eq(zfi_queue_newest(queue), newest);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, items, 2, &seq), ZF_OK);
+    ck_assert_uint_eq(seq, newest + 2);
+    ck_assert_int_eq(zfi_queue_push_all(queue, 0, items, 1, &seq), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 1);
+    sync_queue();
+    ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS - 1);
+    ck_assert_uint_eq(zfi_timeline_now(&queue->executed), ZFI_QUEUE_CELLS);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 3, &seq), ZF_OK); /* it goes on */
+    end_still();
+    ck_assert_uint_eq(n_run, ZFI_QUEUE_CELLS + 2);
 }
 END_TEST
 
@@ -126,22 +192,235 @@ END_TEST
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-static unsigned char seen[ZFI_QUEUE_ARGS];
+enum { HEAD = 16, N_SIZES = 9 }; /* bytes of a cell that the queue takes for itself, once per command */
+static const size_t sizes[N_SIZES] = {8,
+                                      ZFI_QUEUE_CELL - HEAD,
+                                      ZFI_QUEUE_CELL - HEAD + 1,
+                                      2 * ZFI_QUEUE_CELL - HEAD,
+                                      2 * ZFI_QUEUE_CELL - HEAD + 1,
+                                      9,
+                                      1000,
+                                      ZFI_QUEUE_ARGS - 1,
+                                      ZFI_QUEUE_ARGS};
 
-static void copy_args(void *raw) { memcpy(seen, raw, sizeof seen); }
+/* Arguments of any size: the size, and bytes that follow from it and a number. */
+typedef struct payload {
+    uint32_t nbytes, number;
+    unsigned char bytes[ZFI_QUEUE_ARGS - 8];
+} payload_t;
 
-START_TEST(arguments_are_copied) {
-    unsigned char args[ZFI_QUEUE_ARGS + 1];
-    for (size_t i = 0; i < sizeof args; i++)
-        args[i] = (unsigned char)(i * 7 + 1);
+static unsigned char byte_of(const payload_t *payload, size_t i) {
+    return (unsigned char)(i * 7 + payload->nbytes + payload->number * 3);
+}
+
+static payload_t payload_of(size_t nbytes, uint32_t number) {
+    payload_t payload = {.nbytes = (uint32_t)nbytes, .number = number};
+    for (size_t i = 0; i < sizeof payload.bytes; i++)
+        payload.bytes[i] = byte_of(&payload, i);
+    return payload;
+}
+
+static uint32_t n_payloads, n_wrong;
+
+/* Payloads are numbered from 0 in the order of their pushes. */
+static void check_payload(void *raw) {
+    const payload_t *payload = raw;
+    n_wrong += payload->number != n_payloads++;
+    n_wrong += (uintptr_t)raw % 16 != 0;
+    for (size_t i = 0; i + 8 < payload->nbytes; i++)
+        n_wrong += payload->bytes[i] != byte_of(payload, i);
+}
+
+static void push_payload(size_t nbytes, uint32_t number) {
+    payload_t payload = payload_of(nbytes, number);
+    ck_assert_int_eq(zfi_queue_push(queue, check_payload, &payload, nbytes, NULL), ZF_OK);
+    memset(&payload, 0, sizeof payload);
+}
+
+START_TEST(arguments_are_copied) {        /* of one cell and of many, one behind the other all around the ring */
+    enum { N = 3 * ZFI_QUEUE_CELLS / 4 }; /* five cells on the average */
+    payload_t too_much[2];
     create();
-    ck_assert_int_eq(zfi_queue_push(queue, copy_args, args, sizeof args, NULL), ZF_ERR_INTERNAL);
+    ck_assert_int_eq(zfi_queue_push(queue, check_payload, too_much, ZFI_QUEUE_ARGS + 1, NULL), ZF_ERR_INTERNAL);
     ck_assert_uint_eq(zfi_queue_newest(queue), 0);
-    ck_assert_int_eq(zfi_queue_push(queue, copy_args, args, ZFI_QUEUE_ARGS, NULL), ZF_OK);
-    memset(args, 0, sizeof args);
+    for (uint32_t i = 0; i < N; i++)
+        push_payload(sizes[i % N_SIZES], i);
     sync_queue();
-    for (size_t i = 0; i < sizeof seen; i++)
-        ck_assert_uint_eq(seen[i], (unsigned char)(i * 7 + 1));
+    ck_assert_uint_eq(n_payloads, N);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(zfi_timeline_now(&queue->executed), N);
+    zfi_queue_destroy(queue);
+}
+END_TEST
+
+/* ---- several at once --------------------------------------------------------------------------------------------- */
+
+START_TEST(several_at_once) {
+    static payload_t payloads[ZFI_QUEUE_MOST_COMMANDS + 1];
+    zfi_queue_item_t items[ZFI_QUEUE_MOST_COMMANDS + 1];
+    uint64_t seq = 0;
+    for (uint32_t i = 0; i <= ZFI_QUEUE_MOST_COMMANDS; i++) {
+        payloads[i] = payload_of(sizes[i % N_SIZES], i);
+        items[i] = (zfi_queue_item_t){check_payload, &payloads[i], payloads[i].nbytes};
+    }
+    create();
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS + 1, &seq), ZF_ERR_INTERNAL);
+    items[3].nbytes = ZFI_QUEUE_ARGS + 1; /* one of them is too long: none is pushed */
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 5, &seq), ZF_ERR_INTERNAL);
+    items[3].nbytes = payloads[3].nbytes;
+    ck_assert_uint_eq(zfi_queue_newest(queue), 0);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS, &seq), ZF_OK);
+    ck_assert_uint_eq(seq, ZFI_QUEUE_MOST_COMMANDS);
+    memset(payloads, 0, sizeof payloads);
+    ck_assert_int_eq(zfi_timeline_wait(&queue->executed, seq, a_minute, NULL), ZF_OK);
+    ck_assert_uint_eq(n_payloads, ZFI_QUEUE_MOST_COMMANDS);
+    ck_assert_uint_eq(n_wrong, 0);
+    zfi_queue_destroy(queue);
+}
+END_TEST
+
+enum { IN_GROUP = 5 };
+static uint32_t n_in_group; /* of the newest group that runs */
+
+static void check_group(void *raw) {
+    const numbered_t *args = raw;
+    static uint32_t pusher;
+    if (n_in_group == 0)
+        pusher = args->pusher;
+    n_out_of_order += pusher != args->pusher || next_of[pusher]++ != args->number;
+    n_in_group = (n_in_group + 1) % IN_GROUP;
+    n_run++;
+}
+
+static void *push_groups(void *raw) {
+    uint32_t pusher = *(uint32_t *)raw;
+    for (uint32_t i = 0; i < N_PER_PUSHER; i += IN_GROUP) {
+        numbered_t args[IN_GROUP];
+        zfi_queue_item_t items[IN_GROUP];
+        for (uint32_t k = 0; k < IN_GROUP; k++) {
+            args[k] = (numbered_t){pusher, i + k};
+            items[k] = (zfi_queue_item_t){check_group, &args[k], sizeof args[k]};
+        }
+        if (zfi_queue_push_all(queue, a_minute, items, IN_GROUP, NULL))
+            return raw;
+    }
+    return NULL;
+}
+
+START_TEST(what_is_pushed_at_once_stays_together) { push_from_all(push_groups); }
+END_TEST
+
+/* ---- the ring ---------------------------------------------------------------------------------------------------- */
+
+/* A queue that stands still at a command in cell `at`; the cells before it are free, those behind it too. */
+static void stand_at(uint32_t at) {
+    uint32_t first;
+    start_still();
+    push_counts(at - 1);
+    push_gate(2, NULL);
+    zfi_timeline_signal(&gate, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&queue->executed, at, a_minute, NULL), ZF_OK);
+    do
+        sched_yield();
+    while (cells(&first) != 1);
+    ck_assert_uint_eq(first, at);
+}
+
+static size_t of_cells(uint32_t n) { return n * (size_t)ZFI_QUEUE_CELL - HEAD; }
+
+/* All that stands still runs: n payloads, and so many commands in all. */
+static void run_still(uint32_t n, uint64_t n_commands) {
+    zfi_timeline_signal(&gate, 2);
+    rest();
+    ck_assert_uint_eq(n_payloads, n);
+    ck_assert_uint_eq(n_wrong, 0);
+    ck_assert_uint_eq(zfi_timeline_now(&queue->executed), n_commands);
+    end_still();
+}
+
+START_TEST(no_command_crosses_the_end) {
+    enum { AT = ZFI_QUEUE_CELLS - 4 };
+    uint32_t first;
+    stand_at(AT);
+    push_payload(of_cells(4), 0);
+    ck_assert_uint_eq(cells(&first), 1 + 3 + 4); /* three are left over */
+    push_payload(of_cells(1), 1);
+    push_payload(of_cells(5), 2);
+    ck_assert_uint_eq(cells(&first), 1 + 3 + 4 + 6);
+    ck_assert_uint_eq(first, AT);
+    run_still(3, AT + 1 + 3); /* the cells left over are no command */
+}
+END_TEST
+
+START_TEST(a_command_ends_with_the_ring) {
+    enum { AT = ZFI_QUEUE_CELLS - 4 };
+    uint32_t first;
+    stand_at(AT);
+    push_payload(of_cells(3), 0);
+    push_payload(of_cells(2), 1);
+    ck_assert_uint_eq(cells(&first), 1 + 3 + 2);
+    run_still(2, AT + 1 + 2);
+}
+END_TEST
+
+START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, five at the start: neither holds six */
+    enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
+    payload_t six = payload_of(of_cells(6), 0);
+    zfi_queue_item_t item = {check_payload, &six, six.nbytes};
+    uint32_t first;
+    stand_at(AT);
+    push_counts(FILL);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, &item, 1, NULL), ZF_ERR_TIMEOUT);
+    ck_assert_uint_eq(cells(&first), 1 + FILL);
+    push_payload(of_cells(3), 0);
+    push_payload(of_cells(5), 1);
+    ck_assert_uint_eq(cells(&first), ZFI_QUEUE_CELLS);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, &(zfi_queue_item_t){count, NULL, 0}, 1, NULL), ZF_ERR_TIMEOUT);
+    run_still(2, AT + 1 + FILL + 2);
+    ck_assert_uint_eq(n_run, AT - 1 + FILL);
+}
+END_TEST
+
+START_TEST(what_is_left_over_counts) { /* with it, the command fills the ring to its last cell */
+    enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
+    uint32_t first;
+    stand_at(AT);
+    push_counts(FILL);
+    push_payload(of_cells(5), 0);
+    ck_assert_uint_eq(cells(&first), ZFI_QUEUE_CELLS);
+    run_still(1, AT + 1 + FILL + 1);
+}
+END_TEST
+
+START_TEST(several_wrap_together) { /* a push that does not fit before the end begins as a whole at the start */
+    enum { AT = ZFI_QUEUE_CELLS - 4 };
+    payload_t payloads[] = {payload_of(8, 0), payload_of(of_cells(2), 1), payload_of(8, 2)};
+    zfi_queue_item_t items[] = {{check_payload, &payloads[0], payloads[0].nbytes},
+                                {check_payload, &payloads[1], payloads[1].nbytes},
+                                {check_payload, &payloads[2], payloads[2].nbytes}};
+    uint64_t seq;
+    uint32_t first;
+    stand_at(AT);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 3, &seq), ZF_OK);
+    ck_assert_uint_eq(seq, AT + 1 + 3);
+    ck_assert_uint_eq(cells(&first), 1 + 3 + 4);
+    run_still(3, AT + 1 + 3);
+}
+END_TEST
+
+static const void *lies_at;
+
+static void look_where(void *args) { lies_at = args; }
+
+START_TEST(an_empty_ring_starts_again) {
+    uint64_t word = 0;
+    create();
+    for (int i = 0; i < 200; i++) {
+        rest();
+        ck_assert_int_eq(zfi_queue_push(queue, look_where, &word, sizeof word, NULL), ZF_OK);
+        sync_queue();
+        ck_assert_ptr_eq(lies_at, queue->cells + HEAD);
+    }
     zfi_queue_destroy(queue);
 }
 END_TEST
@@ -172,5 +451,7 @@ START_TEST(thread_is_named_and_takes_no_signals) {
 }
 END_TEST
 
-ZT_MAIN("queue", many_pushers, full, destroy_runs_what_was_pushed, arguments_are_copied,
-        thread_is_named_and_takes_no_signals)
+ZT_MAIN("queue", many_pushers, full, a_full_queue_gives_up, destroy_runs_what_was_pushed, arguments_are_copied,
+        several_at_once, what_is_pushed_at_once_stays_together, no_command_crosses_the_end,
+        a_command_ends_with_the_ring, what_is_left_over_is_not_taken_in_vain, what_is_left_over_counts,
+        several_wrap_together, an_empty_ring_starts_again, thread_is_named_and_takes_no_signals)

@@ -1,6 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_rebind.c - a second bind_params in the middle of windows: storage that moved, a parameter unfrozen,
  * sets that are refused. */
 #include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,4 +115,41 @@ START_TEST(bind_again_without_room) {
 }
 END_TEST
 
-ZT_MAIN("rebind", bind_again_with_more, bind_again_elsewhere, bind_again_refused, bind_again_without_room)
+/* ---- statistics from another thread ------------------------------------------------------------------------------ */
+
+static _Atomic int is_over;
+
+static void *read_statistics(void *raw) {
+    const zf_stats_t *want = raw;
+    while (!atomic_load(&is_over)) {
+        zf_stats_t now = {.struct_size = sizeof now};
+        if (copy.stats->read(copy.inst, &now, NULL) != ZF_OK || now.slot_chunks_total != want->slot_chunks_total ||
+            now.host_measured_nbytes != want->host_measured_nbytes)
+            return &is_over;
+    }
+    return NULL;
+}
+
+/* A load makes a second run and frees the first, which no other thread may be reading. */
+START_TEST(statistics_while_runs_are_exchanged) {
+    zf_stats_t want = {.struct_size = sizeof want};
+    pthread_t reader;
+    void *failed;
+    zt_memory_store_start(&store);
+    start_pair(zt_state_configs[0], 5);
+    ZT_OK(&copy, zt_save(&copy, &store.table, NULL, 0, NULL));
+    ZT_OK(&copy, copy.stats->read(copy.inst, &want, &copy.err));
+    ck_assert_uint_gt(want.slot_chunks_total, 0);
+    pthread_create(&reader, NULL, read_statistics, &want);
+    for (int i = 0; i < 20; i++)
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    atomic_store(&is_over, 1);
+    pthread_join(reader, &failed);
+    ck_assert_ptr_null(failed);
+    end_pair("exchanged", 6);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+ZT_MAIN("rebind", bind_again_with_more, bind_again_elsewhere, bind_again_refused, bind_again_without_room,
+        statistics_while_runs_are_exchanged)

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_rule.c - powers and the scalars of an update against numbers known beforehand. */
-#include "rule.h"
+#include "plan/rule.h"
 
 #include <check.h>
 #include <math.h>

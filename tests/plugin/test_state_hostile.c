@@ -1,12 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_hostile.c - checkpoints that are damaged, foreign or made to do harm: refused with a message,
  * nothing crashes, and the instance that was asked to load them is as it was. */
+#define _GNU_SOURCE
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "crc32.h"
+#include "base/crc32.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -61,6 +65,11 @@ static void expect_refused(const char *what) {
         ck_abort_msg("%s: message \"%s\"", what, victim.err.message);
     if (!strstr(what, "rule") && zt_state(&victim)->verify(&args, &report, &victim.err) >= 0)
         ck_abort_msg("%s: verify found nothing", what);
+}
+
+static void expect_refused_for(const char *what, const char *why) {
+    expect_refused(what);
+    ck_assert_msg(strstr(victim.err.message, why) != NULL, "%s: %s", what, victim.err.message);
 }
 
 static void finish(void) {
@@ -182,6 +191,10 @@ START_TEST(hostile_indexes) {
         {"\"clocks\"", "\"window_first\":[", "\"window_first\":[0,"},
         {"\"clocks\"", "\"last_choice\":[", "\"last_choice\":[99],\"z\":["},
         {"\"clocks\"", "\"waiting_choice\":", "\"waiting_choice\":1"},
+        {"\"clocks\"", "\"steps_before\":0", "\"steps_before\":72057594037927935"},
+        {"\"clocks\"", "\"steps_before\":0", "\"steps_before\":3221225466"},
+        {"\"clocks\"", "\"steps_applied\":", "\"steps_applied\":72057594037927935,\"z\":"},
+        {"\"clocks\"", "\"steps_skipped\":", "\"steps_skipped\":9,\"z\":"},
         {NULL, "\"n_steps\":", "\"n_steps\":6"},
         {NULL, "\"n_cohorts\":4", "\"n_cohorts\":0"},
         {NULL, "\"n_cohorts\":4", "\"n_cohorts\":4000000000"},
@@ -202,6 +215,13 @@ START_TEST(hostile_indexes) {
         expect_refused(edits[i].to);
     }
     check_unchanged("after hostile indexes");
+    zt_memory_store_clear(&good); /* compact: steps that are to come are counted on from these */
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, ZF_STATE_COMPACT, NULL));
+    copy_good();
+    replace("\"clocks\"", "\"steps_before\":0", "\"steps_before\":72057594037927935");
+    expect_refused_for("a compact one of too many steps", "3221225472");
+    zt_memory_store_clear(&good);
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
     copy_good(); /* nested deep enough to exhaust a stack */
     {
         char *text = malloc(3000000 + 200);
@@ -236,7 +256,17 @@ static void plant(const char *param, const char *tensor, uint64_t at, const void
     replace(was, was, is);
 }
 
+/* What the checkpoint had where the two differ; 1 where they do not. */
+static unsigned char replaced_byte(void) {
+    const zt_blob_t *was = zt_memory_store_find(&good, data_blob), *is = zt_memory_store_find(&bad, data_blob);
+    for (size_t i = 0; i < was->nbytes; i++)
+        if (was->data[i] != is->data[i])
+            return was->data[i];
+    return 1;
+}
+
 START_TEST(hostile_values) {
+    uint64_t n_more = 0;
     static const float nan = NAN, inf = INFINITY, minus = -1e-9f;
     static const double bad_importance = -1.0, wild = NAN, half = 0.5, two = 2.0;
     static const uint32_t many = 4000000000u;
@@ -265,13 +295,175 @@ START_TEST(hostile_values) {
         expect_refused("short");
     }
     cut_off = 0;
-    for (uint64_t c = 0; c < 2; c++) { /* one channel more than the choice takes */
+    for (uint64_t c = 0; c < 80; c++) { /* one channel more than the choice takes */
         copy_good();
         plant("\"params\"", "selected", c, &one, 1);
-        if (memcmp(zt_memory_store_find(&bad, data_blob)->data, zt_memory_store_find(&good, data_blob)->data,
-                   zt_memory_store_find(&good, data_blob)->nbytes) != 0)
-            expect_refused("selected");
+        if (replaced_byte() != 0)
+            continue; /* it was selected, or on its way in */
+        expect_refused("selected");
+        n_more++;
     }
+    ck_assert_uint_eq(n_more, 80 - 16);
+    finish();
+}
+END_TEST
+
+/* ---- headers, places, and files that change while they are read ---------------------------------------------------
+ */
+
+/* Makes the header's checksum in the index right. */
+static void seal_header(void) {
+    const zt_blob_t *data = zt_memory_store_find(&bad, data_blob);
+    unsigned long long nbytes, crc;
+    char was[100], is[100];
+    const char *at = strstr(index_text(), "\"header_nbytes\":");
+    ck_assert_int_eq(sscanf(at, "\"header_nbytes\":%llu,\"header_crc32\":%llu", &nbytes, &crc), 2);
+    snprintf(was, sizeof was, "\"header_crc32\":%llu", crc);
+    snprintf(is, sizeof is, "\"header_crc32\":%u", zfi_crc32(0, data->data, nbytes));
+    replace(NULL, was, is);
+}
+
+/* What foreign tools find a tensor by: it says what the index says, or the checkpoint is refused. */
+START_TEST(hostile_headers) {
+    static const struct {
+        const char *from, *to; /* of one length */
+    } edits[] = {{"\"F32\"", "\"U32\""},
+                 {"[96,80]", "[80,96]"},
+                 {"\"data_offsets\":[", "\"data_offsats\":["},
+                 {"\"w/", "\"q/"},
+                 {"{\"__metadata__\"", "[\"__metadata__\""},
+                 {"zf.state\"}", "zf.state\" "}};
+    start();
+    for (int byte = 0; byte < 8; byte++) {
+        copy_good();
+        zt_memory_store_find(&bad, data_blob)->data[byte] ^= 1;
+        seal_header();
+        expect_refused_for("a broken length", "first eight bytes");
+    }
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        unsigned char *data, *at;
+        copy_good();
+        data = zt_memory_store_find(&bad, data_blob)->data;
+        at = memmem(data, 4000, edits[i].from, strlen(edits[i].from));
+        ck_assert_msg(at != NULL, "no %s in the header", edits[i].from);
+        memcpy(at, edits[i].to, strlen(edits[i].to));
+        seal_header();
+        expect_refused_for(edits[i].to, "its header");
+    }
+    finish();
+}
+END_TEST
+
+/* m of the first parameter at v's place, with v's checksum: every byte of it is right. */
+START_TEST(tensors_that_overlap) {
+    char m[200], v[200];
+    unsigned long long n[8];
+    const char *from;
+    start();
+    copy_good();
+    from = strstr(index_text(), "\"params\"");
+    ck_assert_int_eq(sscanf(strstr(from, "\"m\":{"),
+                            "\"m\":{\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &n[0], &n[1], &n[2],
+                            &n[3]),
+                     4);
+    ck_assert_int_eq(sscanf(strstr(from, "\"v\":{"),
+                            "\"v\":{\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", &n[4], &n[5], &n[6],
+                            &n[7]),
+                     4);
+    snprintf(m, sizeof m, "\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", n[1], n[2], n[3]);
+    snprintf(v, sizeof v, "\"offset\":%llu,\"nbytes\":%llu,\"crc32\":%llu", n[5], n[6], n[7]);
+    replace("\"params\"", m, v);
+    expect_refused_for("two tensors in one place", "overlap");
+    finish();
+}
+END_TEST
+
+/* A file of a terabyte of holes, as large as the index says. */
+START_TEST(hollow_files) {
+    zf_state_args_t args = {.struct_size = sizeof args};
+    char path[160], was[64];
+    const char *at;
+    unsigned long long nbytes;
+    start();
+    copy_good();
+    at = strstr(strstr(index_text(), "\"files\""), "\"nbytes\":");
+    ck_assert_int_eq(sscanf(at, "\"nbytes\":%llu", &nbytes), 1);
+    snprintf(was, sizeof was, "\"nbytes\":%llu", nbytes);
+    replace("\"files\"", was, "\"nbytes\":1099511627776");
+    snprintf(path, sizeof path, "%s/hollow", zt_state_dir());
+    args.path = path;
+    mkdir(path, 0777);
+    for (int i = 0; i < bad.n_blobs; i++) {
+        char file[256];
+        FILE *f;
+        snprintf(file, sizeof file, "%s/%s", path, bad.blobs[i].name);
+        f = fopen(file, "wb");
+        ck_assert_uint_eq(fwrite(bad.blobs[i].data, 1, bad.blobs[i].nbytes, f), bad.blobs[i].nbytes);
+        if (strcmp(bad.blobs[i].name, data_blob) == 0)
+            ck_assert_int_eq(ftruncate(fileno(f), (off_t)1 << 40), 0);
+        fclose(f);
+    }
+    ck_assert_int_eq(zt_state(&rig)->verify(&args, NULL, &rig.err), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(rig.err.message, "holes") != NULL, "%s", rig.err.message);
+    finish();
+}
+END_TEST
+
+/* Overwrites a tensor of the first parameter in `bad`, whose checksums stay. */
+static void overwrite(const char *tensor, int value) {
+    char key[64];
+    const char *from = strstr(index_text(), "\"params\"");
+    unsigned long long file, offset, n;
+    snprintf(key, sizeof key, "\"%s\":{", tensor);
+    from = strstr(from, key);
+    ck_assert_ptr_nonnull(from);
+    ck_assert_int_eq(sscanf(from + strlen(key), "\"file\":%llu,\"offset\":%llu,\"nbytes\":%llu", &file, &offset, &n),
+                     3);
+    memset(zt_memory_store_find(&bad, data_blob)->data + offset, value, n);
+}
+
+/* The files are exchanged after any of a load's reads. What comes from the changed ones is checked as it is used: a
+ * mask of too many channels would be listed past its end, a weight would become NaN. */
+static void check_swapped(const char *tensor, int value, const char *into, const char *why) {
+    int n_calls, n_why = 0;
+    copy_good();
+    overwrite(tensor, value);
+    for (n_calls = 1;; n_calls++) {
+        zt_rig_t fresh;
+        zf_status_t st;
+        int is_over;
+        good.n_calls = 0;
+        good.other = &bad;
+        good.other_from = n_calls;
+        zt_state_open(&fresh, into);
+        st = zt_load(&fresh, &good.table, NULL, 0, NULL);
+        is_over = good.n_calls <= n_calls && !st;
+        good.other = NULL;
+        n_why += st && strstr(fresh.err.message, why) != NULL;
+        if (st && value && !strstr(fresh.err.message, why)) /* found by its checksum, when it had been used */
+            ck_abort_msg("changed after read %d: %s", n_calls, fresh.err.message);
+        if (!st && !is_over) {
+            zt_rig_t sound;
+            zt_state_open(&sound, into);
+            ZT_OK(&sound, zt_load(&sound, &good.table, NULL, 0, NULL));
+            zt_state_check_equal(&sound, &fresh, "the changed bytes were not used");
+            zt_rig_end(&sound);
+        }
+        zt_rig_end(&fresh);
+        if (is_over)
+            break;
+    }
+    ck_assert_int_gt(n_calls, 20);
+    ck_assert_msg(n_why > 1, "\"%s\" was said %d times", why, n_why); /* by the first read, and by the second */
+}
+
+START_TEST(files_that_change) {
+    static const char other[] = "topk_ratio = 0.2\nupdate_interval = 3\nfull_warm_up_rounds = 2";
+    start();
+    check_swapped("selected", 1, config, "not as many selected channels");
+    check_swapped("w", 0xFF, config, "no training leaves");
+    check_swapped("w", 0xFF, other, "no training leaves");
+    check_swapped("w", 0, other, "changed while it was read");
     finish();
 }
 END_TEST
@@ -285,11 +477,6 @@ static void drop(const char *key) {
     memcpy(was, from, (size_t)(to - from));
     replace(was, was, "");
     free(was);
-}
-
-static void expect_refused_for(const char *what, const char *why) {
-    expect_refused(what);
-    ck_assert_msg(strstr(victim.err.message, why) != NULL, "%s: %s", what, victim.err.message);
 }
 
 /* Of the automatic interval: windows that data cannot have left open, decisions from nothing, sums that cannot be. */
@@ -394,21 +581,5 @@ START_TEST(a_rule_that_does_not_fit) {
 }
 END_TEST
 
-/* ---- the wrong one --------------------------------------------------------------------------------------------------
- */
-
-START_TEST(another_model) {
-    zt_shape_t other[] = {{.rows = 96, .cols = 81}, {.rows = 17}};
-    zt_rig_t small;
-    start();
-    zt_rig_start(&small, other, 2);
-    zt_rig_open(&small, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
-    ck_assert_int_eq(zt_load(&small, &good.table, NULL, ZF_STATE_PARTIAL, NULL), ZF_ERR_CHECKPOINT);
-    ck_assert_msg(strstr(small.err.message, "96, 80") && strstr(small.err.message, "96, 81"), "%s", small.err.message);
-    zt_rig_end(&small);
-    finish();
-}
-END_TEST
-
-ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_intervals,
-        a_rule_that_does_not_fit, another_model)
+ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
+        tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_does_not_fit)

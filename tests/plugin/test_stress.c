@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_stress.c - hosts that press: many delivering threads, queues with random naps, many workers, tiny
  * pools, thousands of tensors. However the threads meet, the end is AdamW's, bit for bit (replay mode: law 6 of the
  * design). */

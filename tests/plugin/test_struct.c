@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_struct.c - sized structs of hosts older and newer than this plugin. */
-#include "struct.h"
+#include "base/struct.h"
 
 #include <check.h>
 #include <string.h>

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_tensor.c - descriptors from a host that is wrong or hostile; strided copies. */
-#include "tensor.h"
+#include "base/tensor.h"
 
 #include <check.h>
 #include <string.h>
@@ -168,13 +169,13 @@ START_TEST(packing) {
     size_t at = 0;
     for (size_t i = 0; i < 4096; i++)
         data[i] = (float)i;
-    zfi_tensor_pack(out, data, 4, 4, sizes, steps);
+    zfi_pack(out, data, 4, 4, sizes, steps);
     for (int64_t a = 0; a < 3; a++)
         for (int64_t b = 0; b < 2; b++)
             for (int64_t c = 0; c < 5; c++)
                 for (int64_t d = 0; d < 4; d++)
                     ck_assert(out[at++] == (float)(a + 200 * b + 3 * c + 30 * d));
-    zfi_tensor_pack(out, data + 9, 4, 0, NULL, NULL);
+    zfi_pack(out, data + 9, 4, 0, NULL, NULL);
     ck_assert(out[0] == 9);
 }
 END_TEST

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_timeline.c - counters that only rise: waiting, deadlines, poison, no lost wake-up. */
 #define _GNU_SOURCE
-#include "timeline.h"
+#include "base/timeline.h"
 
 #include <check.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_workers.c - what a replay and a copy wait for, with timelines moved by hand: a worker that starts
  * too early changes state that is still in use. Each "not yet" below can fail only if the engine does not wait. */
 #define _GNU_SOURCE
@@ -8,68 +9,72 @@
 #include <unistd.h>
 
 #include "bare.h"
-#include "offload/transfer.h"
+#include "offload/gradients.h"
+#include "offload/publish.h"
+#include "offload/sums.h"
+#include "schedule/window.h"
 #include "suite.h"
-#include "window.h"
 
 enum { A_WHILE_US = 60000 };
 static const uint64_t a_minute = 60000000000u;
 static const zt_shape_t shapes[] = {{.rows = 48, .cols = 40}};
 
 static zt_rig_t rig;
-static zf_instance_t *inst;
+static zfi_run_t *run;
 static float before[48 * 40];
+static double learning_rate = 1e-3;
 
 static void start(uint32_t n_workers) {
     zt_rig_start(&rig, shapes, 1);
-    inst = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
-    for (uint32_t i = 0; i < inst->plan.n_matrices; i++)
-        memcpy(inst->hs.w + inst->plan.matrices[i].state_base, rig.params[0].serial.w, sizeof before);
-    ck_assert_uint_eq(inst->plan.n_matrices, 1);
+    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n[host]\naffinity = none\n");
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        memcpy(run->hs.w + run->plan.tiles[i].state_base, rig.params[0].serial.w, sizeof before);
+    ck_assert_uint_eq(run->plan.n_matrices, 1);
     memcpy(before, rig.params[0].serial.w, sizeof before);
-    ck_assert_int_eq(zfi_workers_start(inst, n_workers, NULL), ZF_OK);
+    ck_assert_int_eq(zfi_workers_start(run, n_workers, NULL), ZF_OK);
 }
 
 static void end(void) {
     zf_error_t over = {.struct_size = sizeof over, .status = ZF_ERR_STATE, .message = "over"};
-    zfi_poison(inst, &over);
-    zfi_workers_stop(inst->workers);
-    zt_bare_destroy(inst);
+    zfi_poison(run->engine, &over);
+    zt_bare_destroy(run);
     zt_rig_end(&rig);
 }
 
 /* Closes step t, whose gradients are in slots; the selection in force is of choice_step. */
 static void push(uint64_t t, uint64_t choice_step) {
-    zfi_step_row_t *row = zfi_row(inst, t);
+    zfi_step_row_t *row = zfi_row(run, t);
     zfi_close_t close;
     row->t = t;
     row->scalars.applied = row->present[0] = 1;
     row->scalars.s = 1.0f;
-    row->hyper[0] = (zfi_hyper_t){1e-3, 0.9, 0.999, 1e-8, 0.5};
-    for (uint32_t i = 0; i < inst->plan.n_chunks; i++) {
+    row->hyper[0] = (zfi_hyper_t){learning_rate, 0.9, 0.999, 1e-8, 0.5};
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++) {
         uint64_t needs_job = 0;
-        ck_assert_int_eq(zfi_window_slot(inst, i, &needs_job), ZF_OK);
+        ck_assert_int_eq(zfi_window_slot(run, i, &needs_job), ZF_OK);
     }
-    inst->last_choice[0] = choice_step;
-    zfi_window_close(inst, 0, t, 0, &close);
-    inst->t = t;
-    zfi_window_prepare(inst);
-    zfi_workers_push(inst, &close);
+    run->clock.last_choice[0] = choice_step;
+    zfi_window_close(run, 0, t, 0, &close);
+    run->clock.t = t;
+    zfi_window_prepare(run);
+    zfi_workers_push(run, &close);
 }
 
 static int is_untouched(void) {
     usleep(A_WHILE_US);
-    return memcmp(inst->hs.w + inst->plan.matrices[0].state_base, before, sizeof before) == 0;
+    return memcmp(run->hs.w + run->plan.tiles[0].state_base, before, sizeof before) == 0;
 }
 
-static void finishes(uint64_t job) { ck_assert_int_eq(zfi_timeline_wait(&inst->jobs, job, a_minute, NULL), ZF_OK); }
+static void finishes(uint64_t job) {
+    ck_assert_int_eq(zfi_timeline_wait(&run->engine->lines.jobs, job, a_minute, NULL), ZF_OK);
+}
 
 START_TEST(waits_for_slots) {
     start(2);
     push(1, 0);
     ck_assert(is_untouched());
-    zfi_timeline_signal(&inst->down, 1);
-    finishes(inst->plan.n_chunks);
+    zfi_timeline_signal(&run->engine->lines.down, 1);
+    finishes(run->plan.n_chunks);
     ck_assert(!is_untouched());
     end();
 }
@@ -77,39 +82,52 @@ END_TEST
 
 START_TEST(waits_for_entering_state_to_be_read) {
     start(2);
-    zfi_timeline_signal(&inst->down, 1);
+    zfi_timeline_signal(&run->engine->lines.down, 1);
     push(1, 9);
     ck_assert(is_untouched());
-    zfi_timeline_signal(&inst->host_sel, 9);
-    finishes(inst->plan.n_chunks);
+    zfi_timeline_signal(&run->engine->lines.host_sel, 9);
+    finishes(run->plan.n_chunks);
     end();
 }
 END_TEST
 
 START_TEST(waits_for_the_window_before) { /* which hangs; other workers are free */
     start(8);
-    zt_bare_pass(&inst->up);
-    zfi_timeline_signal(&inst->down, 2);
+    zt_bare_pass(&run->engine->lines.up);
+    zfi_timeline_signal(&run->engine->lines.down, 2);
     push(1, 9);
     push(2, 0);
     ck_assert(is_untouched());
-    zfi_timeline_signal(&inst->host_sel, 9);
-    finishes(2 * inst->plan.n_chunks);
-    ck_assert_uint_eq(inst->hs.n[0], 2);
+    zfi_timeline_signal(&run->engine->lines.host_sel, 9);
+    finishes(2 * run->plan.n_chunks);
+    ck_assert_uint_eq(run->hs.n[0], 2);
     end();
 }
 END_TEST
 
 START_TEST(waits_for_the_ring) { /* values of the window before have not gone up yet */
     start(2);
-    zfi_timeline_signal(&inst->down, 2);
+    zfi_timeline_signal(&run->engine->lines.down, 2);
     push(1, 0);
-    finishes(inst->plan.n_chunks);
-    memcpy(before, inst->hs.w + inst->plan.matrices[0].state_base, sizeof before);
+    finishes(run->plan.n_chunks);
+    memcpy(before, run->hs.w + run->plan.tiles[0].state_base, sizeof before);
     push(2, 0);
     ck_assert(is_untouched());
-    zt_bare_pass(&inst->up);
-    finishes(2 * inst->plan.n_chunks);
+    zt_bare_pass(&run->engine->lines.up);
+    finishes(2 * run->plan.n_chunks);
+    end();
+}
+END_TEST
+
+START_TEST(a_weight_overflows) {
+    learning_rate = 3e38;
+    start(2);
+    zfi_timeline_signal(&run->engine->lines.down, 1);
+    push(1, 0);
+    ck_assert_int_eq(zfi_timeline_wait(&run->engine->lines.jobs, UINT64_MAX - 1, a_minute, NULL), ZF_ERR_POISONED);
+    ck_assert_int_eq(run->engine->poison.error.status, ZF_ERR_NONFINITE);
+    ck_assert_ptr_nonnull(strstr(run->engine->poison.error.message, "\"layer.0.weight\""));
+    ck_assert_ptr_nonnull(strstr(run->engine->poison.error.message, "step 1:"));
     end();
 }
 END_TEST
@@ -123,94 +141,247 @@ END_TEST
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
+static zfi_timeline_t gate; /* what a stream is held at */
+
+static void start_copies(const char *config) {
+    zt_rig_start(&rig, shapes, 1);
+    run = zt_bare_create(&rig, config);
+    zfi_timeline_init(&gate, "gate");
+}
+
+static void end_copies(void) {
+    zt_bare_destroy(run);
+    zt_rig_end(&rig);
+    zfi_timeline_free(&gate);
+}
+
+/* After a while, the timeline is still there. */
+static void stays_at(const zfi_timeline_t *timeline, uint64_t value) {
+    usleep(A_WHILE_US);
+    ck_assert_uint_eq(zfi_timeline_now(timeline), value);
+}
+
+static void reaches(zfi_timeline_t *timeline, uint64_t value) {
+    ck_assert_int_eq(zfi_timeline_wait(timeline, value, a_minute, NULL), ZF_OK);
+}
+
 START_TEST(a_piece_is_not_written_before_its_replay_is_over) {
     zfi_batch_t *batch;
-    uint64_t needs_job = 0;
-    zt_rig_start(&rig, shapes, 1);
-    inst = zt_bare_create(&rig, "");
-    ck_assert_int_eq(zfi_queue_create(&inst->down_stream, "down", NULL), ZF_OK);
-    for (uint32_t i = 0; i < inst->plan.n_chunks; i++)
-        zfi_window_slot(inst, i, &needs_job);
+    uint64_t needs_job = 0, at = 0;
+    start_copies("");
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
+        zfi_window_slot(run, i, &needs_job);
     zt_rig_fill_grad(&rig, 0, 1);
-    batch = &inst->batch_ring[0];
+    batch = &run->incoming.batch_ring[0];
     *batch = (zfi_batch_t){.n = 1, .step = 1, .needs_job = 5};
-    batch->entries[0] = (zfi_delivery_t){.flags = ZFI_DELIVER_SHIP, .grad = rig.params[0].grad};
-    ck_assert_int_eq(zfi_transfer_gradients(inst, 0), ZF_OK);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->batches), 0); /* not shipped */
-    zfi_timeline_signal(&inst->shipped, 1);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->batches), 0); /* still being replayed */
-    zfi_timeline_signal(&inst->jobs, 5);
-    ck_assert_int_eq(zfi_timeline_wait(&inst->batches, 1, a_minute, NULL), ZF_OK);
-    ck_assert_uint_eq(atomic_load(&inst->count.down_grad_nbytes), sizeof before);
-    zfi_queue_destroy(inst->down_stream);
-    zt_bare_destroy(inst);
-    zt_rig_end(&rig);
+    batch->gradients[0] =
+        (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP, .source = rig.params[0].grad, .grad = rig.params[0].grad};
+    zt_bare_hold(run, run->engine->stream, &gate);
+    ck_assert_int_eq(zfi_gradients_ship(run, 0), ZF_OK);
+    zfi_timeline_signal(&run->engine->lines.jobs, 4);
+    stays_at(&run->engine->lines.batches, 0); /* not shipped */
+    zfi_timeline_signal(&gate, 1);
+    reaches(&run->engine->lines.shipped, 1);
+    stays_at(&run->engine->lines.batches, 0); /* still being replayed */
+    zfi_timeline_signal(&run->engine->lines.jobs, 5);
+    reaches(&run->engine->lines.batches, 1);
+    ck_assert_uint_eq(atomic_load(&run->engine->count.down_grad_nbytes), sizeof before);
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++) { /* the chunks of one matrix hold its gradient in turn */
+        uint64_t nbytes = run->plan.chunks[i].n_elems * sizeof(float);
+        ck_assert_int_eq(memcmp(zfi_slot(run, i, 0, 0), rig.params[0].grad + at, nbytes), 0);
+        at += nbytes;
+    }
+    ck_assert_uint_eq(at, sizeof before);
+    end_copies();
+}
+END_TEST
+
+/* The last is so large that the two neighbours in bfloat16 share a lot, and so a chunk. */
+static const zt_shape_t several[] = {{.rows = 4, .cols = 8},
+                                     {.rows = 5, .cols = 30, .is_bf16 = 1},
+                                     {.rows = 7, .is_bf16 = 1},
+                                     {.rows = 3, .cols = 50},
+                                     {.rows = 400, .cols = 500}};
+enum { N_SEVERAL = sizeof several / sizeof *several };
+
+/* Segments whose gradient is not in their slots of step 1; *out_first: those that begin a slot. */
+static uint32_t n_misplaced(uint32_t *out_first) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < run->plan.n_segments; i++) {
+        const zfi_segment_t *segment = &run->plan.segments[i];
+        const zfi_matrix_t *matrix = &run->plan.matrices[segment->matrix];
+        const zt_param_t *param = &rig.params[matrix->param];
+        const unsigned char *slot = zfi_window_slot_of(run, segment->chunk, 1);
+        uint64_t from = (matrix->param_offset + segment->matrix_offset) * param->elem_nbytes;
+        n += memcmp(slot + segment->chunk_offset * param->elem_nbytes, param->grad + from,
+                    segment->n_elems * param->elem_nbytes) != 0;
+        *out_first += segment->chunk_offset == 0;
+    }
+    return n;
+}
+
+START_TEST(gradients_lie_one_behind_the_other) { /* in the slots of their chunks */
+    zfi_batch_t *batch;
+    uint64_t needs_job = 0;
+    uint32_t n_first = 0;
+    zt_rig_start(&rig, several, N_SEVERAL);
+    run = zt_bare_create(&rig, "[zenflow]\nstagger = false\n");
+    zfi_timeline_init(&gate, "gate");
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
+        zfi_window_slot(run, i, &needs_job);
+    batch = &run->incoming.batch_ring[0];
+    *batch = (zfi_batch_t){.n = N_SEVERAL, .step = 1};
+    for (uint32_t i = 0; i < N_SEVERAL; i++) {
+        zt_rig_fill_grad(&rig, i, 1);
+        batch->gradients[i] = (zfi_gradient_t){
+            .param = i, .flags = ZFI_GRADIENT_SHIP, .source = rig.params[i].grad, .grad = rig.params[i].grad};
+    }
+    ck_assert_int_eq(zfi_gradients_ship(run, 0), ZF_OK);
+    reaches(&run->engine->lines.batches, 1);
+    ck_assert_uint_eq(n_misplaced(&n_first), 0);
+    ck_assert_uint_lt(n_first, run->plan.n_segments);
+    end_copies();
+}
+END_TEST
+
+START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before, which reads the same memory */
+    zfi_batch_t *batch;
+    float staging[48 * 40] = {0};
+    uint64_t needs_job = 0;
+    start_copies("");
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
+        zfi_window_slot(run, i, &needs_job);
+    zt_rig_fill_grad(&rig, 0, 1);
+    batch = &run->incoming.batch_ring[1];
+    *batch = (zfi_batch_t){.n = 1, .step = 1, .staging_batch = 1};
+    batch->gradients[0] =
+        (zfi_gradient_t){.flags = ZFI_GRADIENT_SHIP | ZFI_GRADIENT_KEEP, .source = rig.params[0].grad, .grad = staging};
+    ck_assert_int_eq(zfi_gradients_ship(run, 1), ZF_OK);
+    stays_at(&run->engine->lines.shipped, 0);
+    ck_assert(staging[0] == 0.0f && staging[48 * 40 - 1] == 0.0f);
+    zfi_timeline_signal(&run->engine->lines.batches, 1);
+    reaches(&run->engine->lines.batches, 2);
+    ck_assert_int_eq(memcmp(staging, rig.params[0].grad, sizeof staging), 0);
+    end_copies();
 }
 END_TEST
 
 START_TEST(sums_wait_for_their_rounding_and_pieces) {
     zfi_close_t close;
-    zt_rig_start(&rig, shapes, 1);
-    inst = zt_bare_create(&rig, "[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
-                                "update_interval = 2\nstagger = false\n");
-    ck_assert_int_eq(zfi_queue_create(&inst->down_stream, "down", NULL), ZF_OK);
-    inst->window_first[0] = 2;
-    inst->cohort_sums[0] = inst->n_sums = 1;
-    zfi_row(inst, 2)->present[0] = 1;
-    zfi_window_close(inst, 0, 3, 0, &close);
+    start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
+                 "update_interval = 2\nstagger = false\n");
+    run->clock.window_first[0] = 2;
+    run->clock.cohort_sums[0] = run->clock.n_sums = 1;
+    zfi_row(run, 2)->present[0] = 1;
+    zfi_window_close(run, 0, 3, 0, &close);
     close.needs_job = 5;
-    for (uint64_t i = 0; i < inst->plan.n_state_elems; i++) {
-        inst->dev.sum1[i] = 1.0f;
-        inst->dev.sum2[i] = 2.0f;
+    for (uint64_t i = 0; i < run->plan.n_state_elems; i++) {
+        run->dev.head.sum1[i] = 1.0f;
+        run->dev.head.sum2[i] = 2.0f;
     }
-    ck_assert_int_eq(zfi_transfer_sums(inst, &close), ZF_OK);
-    zfi_timeline_signal(&inst->jobs, 5);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->sums), 0); /* not rounded */
-    zfi_timeline_signal(&inst->rounded, 1);
-    ck_assert_int_eq(zfi_timeline_wait(&inst->sums, 1, a_minute, NULL), ZF_OK);
-    ck_assert_uint_eq(atomic_load(&inst->count.down_grad_nbytes), 2 * sizeof before);
+    ck_assert_int_eq(zfi_sums_copy_down(run, &close), ZF_OK);
+    zfi_timeline_signal(&run->engine->lines.jobs, 5);
+    stays_at(&run->engine->lines.sums, 0); /* not rounded */
+    zfi_timeline_signal(&run->engine->lines.rounded, 1);
+    reaches(&run->engine->lines.sums, 1);
+    ck_assert_uint_eq(atomic_load(&run->engine->count.down_grad_nbytes), 2 * sizeof before);
     for (int k = 0; k < 2; k++)
-        ck_assert(*(const float *)(const void *)zfi_piece(inst, zfi_slot_table(inst, 0, close.table)[k]) ==
-                  (float)(k + 1));
+        ck_assert(*(const float *)(const void *)zfi_slot(run, 0, close.table, (uint32_t)k) == (float)(k + 1));
     close.sums = 2;
     close.needs_job = 6;
-    ck_assert_int_eq(zfi_transfer_sums(inst, &close), ZF_OK);
-    zfi_timeline_signal(&inst->rounded, 2);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->sums), 1); /* the pieces are still being read */
-    zfi_timeline_signal(&inst->jobs, 6);
-    ck_assert_int_eq(zfi_timeline_wait(&inst->sums, 2, a_minute, NULL), ZF_OK);
-    zfi_queue_destroy(inst->down_stream);
-    zt_bare_destroy(inst);
-    zt_rig_end(&rig);
+    ck_assert_int_eq(zfi_sums_copy_down(run, &close), ZF_OK);
+    zfi_timeline_signal(&run->engine->lines.rounded, 2);
+    stays_at(&run->engine->lines.sums, 1); /* the pieces are still being read */
+    zfi_timeline_signal(&run->engine->lines.jobs, 6);
+    reaches(&run->engine->lines.sums, 2);
+    end_copies();
 }
 END_TEST
 
-START_TEST(a_published_chunk_waits_for_its_place) {
+START_TEST(sums_are_not_written_before_they_have_travelled) {
+    start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
+                 "update_interval = 2\nstagger = false\n");
+    run->clock.n_sums = 3;
+    ck_assert_int_eq(zfi_sums_add(run, 2), ZF_OK);
+    zfi_timeline_signal(&run->engine->lines.sums, 2);
+    stays_at(&run->engine->lines.summed, 0);
+    zfi_timeline_signal(&run->engine->lines.sums, 3);
+    reaches(&run->engine->lines.summed, 2);
+    end_copies();
+}
+END_TEST
+
+/* Of what a publication waits for, all but one is there. */
+static void publication_waits_for(int missing) {
     zfi_close_t close;
-    zt_rig_start(&rig, shapes, 1);
-    inst = zt_bare_create(&rig, "[zenflow]\nupdate_interval = 1\n");
-    ck_assert_int_eq(zfi_queue_create(&inst->up_stream, "up", NULL), ZF_OK);
-    inst->next_job = inst->next_publish = ZFI_RING_CHUNKS;
-    zfi_window_close(inst, 0, 1, 0, &close);
-    ck_assert_int_eq(zfi_transfer_publish(inst, &close), ZF_OK);
-    zt_bare_pass(&inst->publish_due);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->up), 0); /* not replayed */
-    zt_bare_pass(&inst->jobs);
-    usleep(A_WHILE_US);
-    ck_assert_uint_eq(zfi_timeline_now(&inst->up), 0); /* the place holds an older chunk */
-    zt_bare_pass(&inst->merged);
-    ck_assert_int_eq(zfi_timeline_wait(&inst->up, ZFI_RING_CHUNKS + close.n_chunks, a_minute, NULL), ZF_OK);
-    zfi_queue_destroy(inst->up_stream);
-    zt_bare_destroy(inst);
-    zt_rig_end(&rig);
+    uint64_t room, end;
+    zfi_timeline_t *inputs[3];
+    start_copies("[zenflow]\nupdate_interval = 1\n");
+    inputs[0] = &run->engine->lines.jobs; /* its values are replayed */
+    inputs[1] = &run->engine->lines.publish_due;
+    inputs[2] = &run->engine->lines.merged; /* its place no longer holds an older chunk */
+    room = run->plan.ring_chunks;
+    run->clock.next_job = run->clock.next_publish = room;
+    zfi_window_close(run, 0, 1, 0, &close);
+    end = room + close.n_chunks;
+    memset(run->publish, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
+    for (int i = 0; i < 3; i++)
+        if (i != missing)
+            zfi_timeline_signal(inputs[i], end);
+    ck_assert_int_eq(zfi_publish_upload(run, &close), ZF_OK);
+    stays_at(&run->engine->lines.up, 0);
+    ck_assert_uint_eq(run->dev.ring[0], 0);
+    zfi_timeline_signal(inputs[missing], end);
+    reaches(&run->engine->lines.up, end);
+    ck_assert_uint_eq(run->dev.ring[0], 7);
+    end_copies();
+}
+
+START_TEST(a_published_chunk_waits_for_its_place) {
+    for (int missing = 0; missing < 3; missing++)
+        publication_waits_for(missing);
+}
+END_TEST
+
+START_TEST(an_older_chunk_waits_for_the_host) { /* who may take all the time it likes to come to its next step */
+    zfi_close_t close;
+    uint64_t room, end;
+    start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
+    room = run->plan.ring_chunks;
+    run->clock.next_job = run->clock.next_publish = room;
+    zfi_window_close(run, 0, 1, 0, &close);
+    end = room + close.n_chunks;
+    zfi_timeline_signal(&run->engine->lines.jobs, end);
+    zfi_timeline_signal(&run->engine->lines.merged, end);
+    ck_assert_int_eq(zfi_publish_upload(run, &close), ZF_OK);
+    usleep(500000);
+    ck_assert_int_eq(zfi_is_poisoned(run->engine), 0);
+    ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.up), 0);
+    zfi_timeline_signal(&run->engine->lines.publish_due, end);
+    reaches(&run->engine->lines.up, end);
+    end_copies();
+}
+END_TEST
+
+START_TEST(values_wait_until_they_are_up) { /* and become visible then */
+    zfi_close_t close;
+    start_copies("[zenflow]\nupdate_interval = 1\n");
+    zfi_window_close(run, 0, 1, 0, &close);
+    memset(run->dev.ring, 0, (size_t)run->plan.ring_chunks * run->plan.publish_piece_nbytes);
+    close.publishes_all = 1;
+    ck_assert_int_eq(zfi_publish_merge(run, &close), ZF_OK);
+    stays_at(&run->engine->lines.merged, 0);
+    ck_assert_int_eq(memcmp(rig.params[0].visible, rig.params[0].serial.w, sizeof before), 0);
+    zfi_timeline_signal(&run->engine->lines.up, close.n_chunks);
+    reaches(&run->engine->lines.merged, close.n_chunks);
+    memset(before, 0, sizeof before);
+    ck_assert_int_eq(memcmp(rig.params[0].visible, before, sizeof before), 0);
+    end_copies();
 }
 END_TEST
 
 ZT_MAIN("workers", waits_for_slots, waits_for_entering_state_to_be_read, waits_for_the_window_before,
-        waits_for_the_ring, stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over,
-        sums_wait_for_their_rounding_and_pieces, a_published_chunk_waits_for_its_place)
+        waits_for_the_ring, a_weight_overflows, stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over,
+        gradients_lie_one_behind_the_other, staging_is_not_written_before_it_was_copied,
+        sums_wait_for_their_rounding_and_pieces, sums_are_not_written_before_they_have_travelled,
+        a_published_chunk_waits_for_its_place, an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)

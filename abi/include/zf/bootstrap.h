@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/bootstrap.h - the entry of libzfplugin and the only frozen header: nothing in this file may ever change.
  *
  * Model: a host fills a zf_bootstrap_t with the ABIs it serves and calls the one exported symbol,

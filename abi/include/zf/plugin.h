@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/plugin.h - the plugin table: every hook of libzfplugin (major 0).
  *
  * States of an instance, and where a slot is legal:
@@ -72,9 +73,9 @@ typedef struct zf_rule_callback {
 typedef struct zf_create_args {
     uint32_t struct_size;
     uint32_t flags;        /* ZF_CREATE_CAP_... */
-    const zf_host_t *host; /* required; must outlive the instance */
-    /* Configuration, INI: text (config_text, config_text_nbytes) or a file (config_path), never both; neither =
-     * defaults. */
+    const zf_host_t *host; /* required; copied, with its strings: only its ctx must outlive the instance */
+    /* Configuration, INI: text (config_text, config_text_nbytes; 0 bytes = NUL-terminated) or a file (config_path),
+     * never both; neither = defaults. A key that another one leaves without effect is named in a warning. */
     const char *config_text;
     uint64_t config_text_nbytes;
     const char *config_path;
@@ -151,8 +152,13 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
     uint32_t id;
     uint32_t flags;
     uint32_t reserved0;
-    const zf_tensor_t
-        *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done fence */
+    const zf_tensor_t *tensor; /* same shape as the parameter, declared gradient dtype; memory borrowed until the done
+                                * fence */
+    /* Of a parameter with batch axes: the matrices [first_batch, first_batch + n_batches) of the same tensor, no others
+     * are read; 0, 0 = all. With LAST and without parts before; ranges of one step must adjoin, from either end, and be
+     * complete at step. */
+    uint32_t first_batch;
+    uint32_t n_batches;
 } zf_grad_item_t;
 
 /* ---- step -------------------------------------------------------------------------------------------------------- */
@@ -185,23 +191,26 @@ typedef struct zf_step_args {
 } zf_step_args_t;
 
 #define ZF_SKIP_NONE 0
-#define ZF_SKIP_NONFINITE 1
+#define ZF_SKIP_NONFINITE 1 /* a gradient, the norm (also a host_norm that is negative) or the factor is not finite */
 
 typedef struct zf_step_report { /* output struct */
     uint32_t struct_size;
-    int32_t has_report;       /* 0: no step has finished yet, the rest is zero but submitted_step */
-    uint64_t submitted_step;  /* number of this submission, from 1; DISCARD does not count */
-    uint64_t step;            /* the newest finished step that the rest speaks of */
-    int32_t applied;          /* 1 applied, 0 skipped */
-    int32_t skip_reason;      /* ZF_SKIP_... */
-    uint32_t nonfinite_param; /* first parameter with a non-finite gradient, or ZF_NO_ID */
-    uint32_t n_present;       /* parameters that had a gradient */
-    double grad_norm;         /* unscale * sqrt(sum of squares), before clipping */
+    int32_t has_report;      /* 0: no step has finished yet, the rest is zero but submitted_step */
+    uint64_t submitted_step; /* number of this submission, from 1; DISCARD does not count */
+    uint64_t step;           /* the newest finished step that the rest speaks of */
+    int32_t applied;         /* 1 applied, 0 skipped */
+    int32_t skip_reason;     /* ZF_SKIP_... */
+    uint32_t
+        nonfinite_param; /* first parameter with a non-finite gradient, or ZF_NO_ID (also where the norm is to blame) */
+    uint32_t n_present;  /* parameters that had a gradient */
+    double grad_norm;    /* unscale * sqrt(sum of squares), before clipping */
     double clip_factor;
     uint64_t n_skipped;           /* since create */
     uint64_t window_closes;       /* cohort windows closed since create */
     uint64_t stall_ns;            /* time the device waited for the plugin since create */
     uint64_t lost_overlap_nbytes; /* gradient bytes that were shipped early and then replaced */
+    uint32_t n_missing;           /* parameters without a gradient in this step that had one in every step before ... */
+    uint32_t first_missing;       /* ... the first of them, or ZF_NO_ID */
 } zf_step_report_t;
 
 /* ---- quiesce, export --------------------------------------------------------------------------------------------- */
@@ -232,7 +241,8 @@ typedef struct zf_plugin {
      * windows are lost: FLUSH first). instance may be NULL. Never fails. */
     void (*destroy)(zf_instance_t *instance);
 
-    /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
+    /* [control] Refused by name: a weight that is not finite, memory that another live instance of this library trains.
+     * Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
      * allocates all memory, copies the visible values into the masters. Whole or not at all. out_ids [n] receives ids
      * (0, 1, ... in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced:
      * again. The same declarations with other memory, which already holds the values: everything goes on. Another set
@@ -244,8 +254,8 @@ typedef struct zf_plugin {
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 
     /* [control] The host wrote these parameters itself (a load). Masters follow the visible values, open slots of these
-     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. The host's writes are finished before the call.
-     * Blocks. State: bound, active, quiesced. */
+     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. ids NULL with n = 0: all; a list of 0: none.
+     * The host's writes are finished before the call. Blocks. State: bound, active, quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
                                   zf_error_t *err);
 
@@ -257,7 +267,8 @@ typedef struct zf_plugin {
 
     /* [hook] One optimizer step over what was delivered since the last. Returns ZF_SUBMITTED; with WAIT ZF_OK or
      * ZF_SKIPPED. Without the FETCH capability every visible write of the step is complete, in stream order, before
-     * what is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is. */
+     * what is enqueued next (HOST_THREAD: before the call returns). A parameter without a gradient is left as it is;
+     * one that had a gradient in every step before is counted in n_missing, and named once in a warning. */
     zf_status_t (*step)(zf_instance_t *instance, const zf_step_args_t *args, zf_step_report_t *out_report,
                         zf_error_t *err);
 

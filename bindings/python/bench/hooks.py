@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the binding costs on the training thread, per parameter, and what that is made of; beside torch's AdamW.
 
     python3 bench/hooks.py [--params 1000] [--size 32] [--steps 60] [--json FILE]
@@ -94,8 +95,8 @@ def measure(n, size, steps):
         p.register_post_accumulate_grad_hook(lambda p: None)
     opt = make_ours(sets["ours"])
     table, inner = opt._instance.table, {}
-    for row, owner, name in (("check_weights", opt._table, "find_changed"), ("read_weights", opt._table, "_read"),
-                             ("check_gradients", opt._feed, "_compare")):
+    for row, owner, name in (("check_weights", opt._binding.table, "find_changed"), ("read_weights", opt._binding.table, "_read"),
+                             ("check_gradients", opt._binding.feed, "_compare")):
         inner[row] = Timer(getattr(owner, name))
         setattr(owner, name, inner[row])
     theirs = {name: torch.optim.AdamW(sets[name], lr=1e-4, foreach=name == "foreach", fused=name == "fused")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Accelerate with gradient accumulation and clipping: prepare() takes the optimizer like any other.
 
     python3 accelerate_loop.py [--steps N]
@@ -33,8 +34,8 @@ def train(steps, accumulation=2, make_optimizer=zenflow):
             optimizer.step()
             optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    if hasattr(optimizer.optimizer, "flush"):
-        optimizer.optimizer.flush()
+    if make_optimizer is zenflow:
+        zfplugin.torch.unwrap(optimizer).flush()
     return losses
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Hugging Face Trainer, unchanged: optimizers=(optimizer, schedule). Stops half-way, resumes from the checkpoint.
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face Trainer, unchanged: optimizers=(optimizer, schedule), and a callback. Stops half-way, resumes from the checkpoint.
 
     python3 hf_trainer.py [--steps N] [--out DIR]
 """
@@ -10,6 +11,7 @@ import transformers
 from tiny import Language, model_of
 
 import zfplugin.torch
+from zfplugin.torch.trainer import ZenFlowCallback
 
 
 def zenflow(model, config=None):
@@ -26,12 +28,13 @@ def make_trainer(out, steps, stop_at=None, make_optimizer=zenflow):
 
     model = model_of("gpt2")
     optimizer = make_optimizer(model)
+    ours = [ZenFlowCallback()] if isinstance(optimizer, zfplugin.torch.ZenFlow) else []
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
     arguments = transformers.TrainingArguments(
         output_dir=out, max_steps=steps, per_device_train_batch_size=8, gradient_accumulation_steps=2, use_cpu=True,
         logging_steps=max(1, steps // 5), save_strategy="no", report_to=[], disable_tqdm=True, seed=1, max_grad_norm=1.0)
     return transformers.Trainer(model=model, args=arguments, train_dataset=Language(2000),
-                                optimizers=(optimizer, schedule), callbacks=[Stop()])
+                                optimizers=(optimizer, schedule), callbacks=[Stop(), *ours])
 
 
 def main():
@@ -44,8 +47,11 @@ def main():
         make_trainer(out, args.steps, stop_at=args.steps // 2).train()
         trainer = make_trainer(out, args.steps)
         result = trainer.train(resume_from_checkpoint=True)
-        trainer.optimizer.optimizer.flush()  # inside the wrapper of Accelerate
         print(f"resumed at step {args.steps // 2}, loss of the whole run {result.training_loss:.3f}")
+        for entry in trainer.state.log_history:
+            if "zenflow/stall_ms" in entry:
+                print(f"step {entry['step']}: waited {entry['zenflow/stall_ms']:.2f} ms per step, the plugin holds "
+                      f"{entry['zenflow/host_mib']:.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lightning: configure_optimizers returns the plugin's optimizer; the Trainer clips and accumulates as ever.
 
     python3 lightning_fit.py [--steps N]
@@ -12,6 +13,7 @@ import torch
 from tiny import Language, model_of
 
 import zfplugin.torch
+from zfplugin.torch.lightning import ZenFlowCallback
 
 
 def zenflow(model, config=None):
@@ -33,17 +35,14 @@ class LanguageModel(lightning.LightningModule):
     def configure_optimizers(self):
         return self.make_optimizer(self)
 
-    def on_train_end(self):
-        if hasattr(self.optimizers().optimizer, "flush"):
-            self.optimizers().optimizer.flush()
-
 
 def fit(steps, make_optimizer=zenflow):
     """Losses of every micro-batch."""
     model = LanguageModel(make_optimizer)
     trainer = lightning.Trainer(
         accelerator="cpu", max_steps=steps, gradient_clip_val=1.0, accumulate_grad_batches=2, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[ZenFlowCallback()] if make_optimizer is zenflow else [])
     trainer.fit(model, torch.utils.data.DataLoader(Language(16 * steps), batch_size=8))
     return model.losses
 

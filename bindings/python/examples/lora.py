@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PEFT: LoRA adapters train through the plugin; frozen weights take no state and no memory.
 
     python3 lora.py [--steps N]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of every step as a dict: into TensorBoard, and into a tqdm bar where tqdm is installed.
 
     python3 tensorboard_log.py [--steps N] [--out DIR]

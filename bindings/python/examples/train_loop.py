@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A plain training loop, converted by three lines (marked 1, 2, 3).
 
     python3 train_loop.py [--family gpt2|bert|llama] [--steps N] [--adamw] [--plot FILE.svg]

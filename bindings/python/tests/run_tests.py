@@ -1,4 +1,6 @@
-"""Runs one test file for ctest: run_tests.py FILE [--needs-torch]. Exit status 77, with the reason, where it cannot run.
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one test file for ctest: run_tests.py FILE [--needs-torch] [--needs-matplotlib]. Exit status 77, with the reason, where
+it cannot run; with CI set, which promises that everything is installed, that is a failure.
 
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
 with (one that has torch): tests/run.sh sets it to a virtual environment.
@@ -13,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 def skip(reason):
     print(reason)
-    sys.exit(77)
+    sys.exit(1 if os.environ.get("CI") else 77)
 
 
 def main():
@@ -28,6 +30,11 @@ def main():
             import torch  # noqa: F401
         except ImportError as problem:
             skip(f"torch is not installed for {sys.executable} ({problem})")
+    if "--needs-matplotlib" in sys.argv:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as problem:
+            skip(f"matplotlib is not installed for {sys.executable} ({problem})")
     import unittest
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,6 +47,8 @@ def main():
         print(f"skipped: {test}: {reason}")
     if result.wasSuccessful() and len(result.skipped) == result.testsRun:
         skip(f"every test of {name} was skipped: {result.skipped[0][1]}")
+    if result.skipped and os.environ.get("CI"):
+        sys.exit(f"{name}: {len(result.skipped)} tests were skipped, and CI is set")
     sys.exit(0 if result.wasSuccessful() else 1)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: the package of this checkout, small models, and torch's AdamW as the reference.
 
 The plugin's exact mode is update_interval = 1 with publish_lag = 0, or topk_ratio = 1: the weights are AdamW's at every
@@ -78,6 +79,11 @@ else:
         return zfplugin.torch.ZenFlow(trained.named_parameters(), **kwargs)
 
 
+def _is_no_forgotten_flush(record):
+    """Tests end without one."""
+    return "after the last flush()" not in record.msg
+
+
 class TorchTest(unittest.TestCase):
     """Base of tests that need torch: skipped without; optimizers made with self.zenflow() are closed."""
 
@@ -87,8 +93,10 @@ class TorchTest(unittest.TestCase):
         self.made = []
 
     def tearDown(self):
+        logging.getLogger("zfplugin").addFilter(_is_no_forgotten_flush)
         for opt in self.made:
             opt.close()
+        logging.getLogger("zfplugin").removeFilter(_is_no_forgotten_flush)
 
     def zenflow(self, trained, **kwargs):
         self.made.append(zenflow(trained, **kwargs))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ctypes structs are the golden layout's, member by member; the generated file is up to date."""
 import ctypes
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples: Hugging Face Trainer, Accelerate, Lightning, PEFT and a plain loop over public model families, each in
 the plugin's synchronous mode beside torch.optim.AdamW in the same trainer, and once as a user runs it."""
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m zfplugin.glue as a program: a tiny encoder on a made-up CoLA, kept runs, verdict, bad input; data order."""
 import json
 import os
@@ -50,14 +51,14 @@ class Program(unittest.TestCase):
         write_task(root / "data")
         write_encoder(root / "encoder")
         cls.arguments = ["--task", "cola", "--data", str(root / "data"), "--model", str(root / "encoder"), "--out", str(root / "out"),
-                         "--seeds", "2", "--steps", "12", "--batch", "8", "--threads", "1", "--precision", "float32"]
+                         "--seeds", "2", "--steps", "48", "--lr", "0.02", "--batch", "8", "--threads", "1", "--precision", "float32"]
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def start(self, *more):
-        environment = {**os.environ, "PYTHONPATH": str(support.HERE.parent), "HF_HUB_OFFLINE": "1"}
+    def start(self, *more, **variables):
+        environment = {**os.environ, "PYTHONPATH": str(support.HERE.parent), "HF_HUB_OFFLINE": "1", **variables}
         return subprocess.run([sys.executable, "-m", "zfplugin.glue", *self.arguments, *more], capture_output=True, text=True,
                               env=environment, check=False)
 
@@ -71,19 +72,35 @@ class Program(unittest.TestCase):
         self.assertEqual(sorted(name.rsplit("-", 1)[0] for name in kept),
                          ["cola-adamw-1", "cola-adamw-2", "cola-sync-1", "cola-zenflow-1", "cola-zenflow-2"])
         self.assertIn("one-sided 95 % bounds", first.stdout)
+        self.assertNotIn("learned nothing", first.stdout)
         again = self.start("--group-by-length")
         self.assertEqual((again.returncode, self.runs()), (first.returncode, kept))
         self.assertEqual(again.stdout, first.stdout)
         losses = {name.rsplit("-", 1)[0]: json.loads(Path(self.folder.name, "out", "runs", name).read_text())["losses"]
                   for name in kept}
-        # 12 steps lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
+        # all lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
         for name in ("cola-sync-1", "cola-zenflow-1"):
-            for ours, theirs in zip(losses[name], losses["cola-adamw-1"]):
+            for ours, theirs in zip(losses[name][:12], losses["cola-adamw-1"]):
                 self.assertAlmostEqual(ours, theirs, places=4)
         self.assertNotEqual(losses["cola-adamw-1"], losses["cola-adamw-2"])
         other = self.start("--arms", "adamw", "--seeds", "1")  # another order of the data is another run
         self.assertEqual(other.returncode, 3, other.stderr)
         self.assertEqual(len(self.runs()), len(kept) + 1)
+
+    def test_runs_that_learned_nothing_prove_nothing(self):
+        """Scores are alike, and a PASS of them would say that the plugin trains as AdamW does."""
+        done = self.start("--lr", "0", "--out", str(Path(self.folder.name, "nothing")), "--arms", "adamw,zenflow")
+        self.assertEqual(done.returncode, 3, done.stdout)
+        self.assertIn("INCONCLUSIVE: AdamW itself learned nothing", done.stdout)
+        self.assertNotIn("PASS", done.stdout)
+
+    def test_a_missing_judge_is_said_before_training(self):
+        out = Path(self.folder.name, "unjudged")
+        done = self.start("--out", str(out), ZF_CONFORM="", PATH="/nowhere")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("zf-conform was not found", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertFalse(out.exists())
 
     def test_bad_input_is_named(self):
         for more, said in ((["--task", "colour"], "known are"), (["--arms", "adam"], "unknown adam"),
@@ -92,6 +109,31 @@ class Program(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
+
+
+class Learned(unittest.TestCase):
+    """What a run must beat to have learned something."""
+
+    def judged(self, task, labels, scores, losses=(0.7, 0.4)):
+        from zfplugin.glue import judge, tasks
+        runs = {("adamw", seed): {"scores": [{task_.metrics[0]: score}], "losses": list(losses)}
+                for task_ in [tasks.find_task(task)] for seed, score in enumerate(scores)}
+        return judge.why_nothing_was_learned(runs, tasks.find_task(task), [labels], 1.0)
+
+    def test_accuracy_against_the_largest_class(self):
+        labels = [0.0] * 70 + [1.0] * 30
+        self.assertEqual(self.judged("sst2", labels, [90.0, 88.0]), "")
+        self.assertIn("70.0", self.judged("sst2", labels, [70.0, 70.9]))
+        self.assertIn("accuracy", self.judged("mnli", labels, [50.0]))
+
+    def test_correlations_against_none(self):
+        self.assertEqual(self.judged("cola", [0.0, 1.0], [20.0]), "")
+        self.assertIn("matthews", self.judged("cola", [0.0, 1.0], [0.5]))
+        self.assertIn("pearson", self.judged("stsb", [0.0, 5.0], [float("nan")]))
+
+    def test_the_loss_must_fall(self):
+        self.assertIn("loss", self.judged("cola", [0.0, 1.0], [20.0], losses=[0.7] * 20))
+        self.assertIn("loss", self.judged("cola", [0.0, 1.0], [20.0], losses=[0.7] * 10 + [0.9] * 10))
 
 
 @unittest.skipUnless(torch, "torch is not installed")

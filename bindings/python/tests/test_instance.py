@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The framework-neutral instance, on plain array.array memory: no torch, no numpy."""
 import array
 import ctypes
@@ -33,6 +34,19 @@ class Training(unittest.TestCase):
         instance = zfplugin.Instance(support.config(*parts), **kwargs)
         self.addCleanup(instance.close)
         return instance
+
+    def test_a_newer_instance_takes_over(self):
+        older, newer, other = (self.make(support.SYNCHRONOUS) for _ in range(3))
+        a, b = floats(1, 2), floats(-1)
+        older.bind([zfplugin.Param("a", a), zfplugin.Param("b", b)])
+        other.bind([zfplugin.Param("c", floats(3))])
+        with self.assertLogs("zfplugin", logging.WARNING) as logged:
+            newer.bind([zfplugin.Param("b", b), zfplugin.Param("a", a, frozen=True)])
+        self.assertIn("1 parameters are taken over", logged.output[0])
+        self.assertTrue(older.is_closed)
+        self.assertFalse(other.is_closed)
+        newer.grads_ready([(0, floats(0.5))])
+        self.assertTrue(newer.step([zfplugin.Hyper(1e-2)]).applied)
 
     def test_two_groups_follow_adamw(self):
         opt = self.make(support.SYNCHRONOUS)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding and opening the library: each failure has a sentence that names the file or symbol and the way out."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel: one command builds it, pip installs it into an empty environment, and it trains there with nothing else."""
 import os
 import shutil

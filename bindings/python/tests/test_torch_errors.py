@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Misuse: one clear exception each, and the training state as it was, so that the right call afterwards works."""
 import unittest
 
@@ -77,7 +78,7 @@ class Misuse(TorchTest):
 
     def test_what_needs_bound_parameters(self):
         opt = self.zenflow(mlp())
-        for call in (opt.flush, opt.drain, opt.export, opt.params_changed):
+        for call in (opt.drain, opt.export, opt.params_changed):
             with self.assertRaises(zfplugin.StateError) as caught:
                 call()
             self.assertIn("first step", str(caught.exception))
@@ -127,6 +128,34 @@ class WrongParameters(TorchTest):
             zfplugin.torch.ZenFlow([{"params": [p]}, {"params": [p]}])
 
 
+class OptionsOfTorchs(TorchTest):
+    """One sentence each; what says "no" is taken."""
+
+    def test_refused(self):
+        for option, said in (("fused", "leave it out"), ("foreach", "leave it out"), ("capturable", "leave it out"),
+                             ("maximize", "negate the loss"), ("differentiable", "outside of autograd"),
+                             ("amsgrad", "two moments")):
+            with self.assertRaises(zfplugin.ArgumentError) as caught:
+                self.zenflow(mlp(), **{option: True})
+            self.assertRegex(str(caught.exception), f"{option}=True.*{said}")
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_taken(self):
+        model = mlp()
+        opt = self.zenflow(model, fused=None, foreach=False, capturable=False, maximize=False, differentiable=False, amsgrad=False)
+        plain_step(model, opt, 0)
+        self.assertNotIn("fused", opt.param_groups[0])
+
+    def test_keys_of_the_configuration(self):
+        for kwargs in ({"topk_ratio": 0.1}, {"update_interval": 4}):
+            with self.assertRaisesRegex(zfplugin.ArgumentError, r'config=\{"zenflow\.' + next(iter(kwargs))):
+                self.zenflow(mlp(), **kwargs)
+
+    def test_unknown(self):
+        with self.assertRaisesRegex(TypeError, "learning_rate"):
+            self.zenflow(mlp(), learning_rate=1)
+
+
 class WrongConfiguration(TorchTest):
     def refused(self, error, *words, **kwargs):
         with self.assertRaises(error) as caught:
@@ -143,6 +172,14 @@ class WrongConfiguration(TorchTest):
 
     def test_unknown_key_with_the_nearest(self):
         self.refused(zfplugin.ConfigError, "update_interval", config="[zenflow]\nupdate_intervall = 4\n")
+
+    def test_keys_without_their_section(self):
+        for kwargs in ({"config": {"topk_ratio": 0.5}}, {"config": "topk_ratio=0.5"}, {"config": "topk_ratio = 0.5"},
+                       {"overrides": {"topk_ratio": 0.5}}, {"overrides": ["topk_ratio=0.5"]}):
+            self.refused(zfplugin.ConfigError, '"topk_ratio" lacks its section: "zenflow.topk_ratio"', **kwargs)
+        self.refused(zfplugin.ConfigError, '"host.threads"', config={"threads": 2})
+        self.refused(zfplugin.ConfigError, '"zenflow.update_interval"', config={"update_intervall": 2})
+        self.refused(zfplugin.ConfigError, '"nonsense"', "section.key", config={"nonsense": 2})
 
     def test_values_of_the_trainer(self):
         self.refused(zfplugin.ConfigError, "lr", config="[zenflow]\nlr = 4\n")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """param_groups as the source of truth: edited by hand between steps, as torch.optim.AdamW takes it; what is refused."""
 import unittest
 
@@ -178,7 +179,7 @@ class AutogradsGuard(TorchTest):
         with self.assertNoLogs("zfplugin", "DEBUG"):
             for i in range(8):
                 plain_step(model, opt, i)
-        self.assertEqual(opt._n_flushed_steps, 0)
+        self.assertEqual(opt._binding.n_flushed_steps, 0)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model features that change how gradients come: adapters, Conv1D, checkpointing, compilation, attention, autocast."""
 import contextlib
 import unittest
@@ -134,6 +135,24 @@ class Models(ModelTest):
                 model(torch.randn(64, 192)).pow(2).mean().backward()
                 opt.step()
 
+    def test_a_training_step_compiled_as_a_whole(self):
+        """Backward and step() run outside of the graph."""
+        ours, theirs = twins()
+        opt, reference = self.zenflow(ours, **HYPER), torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+        def one_step(x, y):
+            opt.zero_grad()
+            loss = nn.functional.mse_loss(ours(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        fast = torch.compile(one_step, backend="eager")
+        for i in range(12):
+            plain_step(theirs, reference, i)
+            fast(*batch(i))
+        self.assert_same(ours, theirs)
+
     def test_compiled_with_fetch(self):
         """torch.compile does not see hooks that come after it, and traces others: then step() waits."""
         for is_late in (False, True):
@@ -228,7 +247,7 @@ class Conv1D(ModelTest):
             opts[key].bind()
         self.assertEqual(opts["model"].layout["n_channels"], opts["callback"].layout["n_channels"])
         self.assertNotEqual(opts["model"].layout["n_channels"], opts["none"].layout["n_channels"])
-        declared = {d.name: d.channels for d in opts["model"]._table.decls}
+        declared = {d.name: d.channels for d in opts["model"]._binding.table.decls}
         self.assertEqual(declared, {"0.weight": "rows", "0.bias": "columns", "2.weight": "rows", "2.bias": "columns"})
 
     def test_it_trains_as_adamw(self):
@@ -260,7 +279,7 @@ class Conv1D(ModelTest):
         model = make()
         opt = self.zenflow(model, model=model)
         opt.bind()
-        rows = {d.name for d in opt._table.decls if d.channels == "rows"}
+        rows = {d.name for d in opt._binding.table.decls if d.channels == "rows"}
         self.assertEqual(len(rows), 8)
         self.assertTrue(all("c_" in name and name.endswith("weight") for name in rows), rows)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ZenFlow as a torch.optim.Optimizer, each behaviour beside torch.optim.AdamW on the same model and data."""
 import copy
 import io
@@ -214,7 +215,7 @@ class AsAnOptimizer(TorchTest):
     def test_options_that_are_not_there_are_refused(self):
         with self.assertRaises(ValueError):
             zfplugin.torch.ZenFlow([{"params": list(mlp().parameters()), "amsgrad": True}], config=config())
-        with self.assertRaises(TypeError):
+        with self.assertRaises(ValueError):
             self.zenflow(mlp(), amsgrad=True)
 
     def test_closing_takes_the_hooks_away(self):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters that are added, unfrozen, moved, converted or replaced after the first step: as with torch's AdamW, which keeps
 a state per parameter. In the synchronous mode the weights agree at every step; in windows, after flush()."""
 import copy

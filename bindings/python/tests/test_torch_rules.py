@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Update rules beside torch's optimizers, a plain Lion, and a compiled rule of the caller's."""
 import ctypes
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights written by somebody else after the optimizer was made: followed, or refused with the parameter's name.
 Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py."""
 import logging
@@ -104,7 +105,7 @@ class Followed(TorchTest):
             for i in range(12):
                 plain_step(model, opt, i)
                 model[2].weight.data[77, 13] = 0.25
-        self.assertGreater(opt._n_flushed_steps, 0)
+        self.assertGreater(opt._binding.n_flushed_steps, 0)
 
     def test_the_same_weights_loaded_after_the_optimizers_state_are_no_change(self):
         """Either order of loading goes on to the bit, in mid-window, with 16-bit weights too."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """zfplugin: libzfplugin's selective, stall-free optimizer offload from Python, over its C ABI with ctypes alone.
 
     import zfplugin.torch

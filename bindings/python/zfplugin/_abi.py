@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ABI for ctypes. Written by generate_abi.py from abi/layout/v0.1.txt: change that, not this.
 
 Structs have the names of the C headers without zf_ and _t. LAYOUT holds the golden sizes and offsets for the test that
@@ -292,6 +293,8 @@ class GradItem(C.Structure):
         ("flags", C.c_uint32),
         ("reserved0", C.c_uint32),
         ("tensor", C.c_void_p),
+        ("first_batch", C.c_uint32),
+        ("n_batches", C.c_uint32),
     ]
 
 
@@ -337,6 +340,8 @@ class StepReport(C.Structure):
         ("window_closes", C.c_uint64),
         ("stall_ns", C.c_uint64),
         ("lost_overlap_nbytes", C.c_uint64),
+        ("n_missing", C.c_uint32),
+        ("first_missing", C.c_uint32),
     ]
 
 
@@ -564,10 +569,10 @@ LAYOUT = {
     "CreateArgs": (80, [("struct_size", 0, 4), ("flags", 4, 4), ("host", 8, 8), ("config_text", 16, 8), ("config_text_nbytes", 24, 8), ("config_path", 32, 8), ("overrides", 40, 8), ("n_overrides", 48, 4), ("device_type", 52, 4), ("device_id", 56, 4), ("norm_group", 60, 4), ("rule", 64, 4), ("reserved0", 68, 4), ("rule_callback", 72, 8)]),
     "ParamDecl": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("name", 8, 8), ("tensor", 16, 8), ("grad_dtype", 24, 4), ("group", 28, 4), ("reduce_group", 32, 4), ("reduce_group2", 36, 4), ("n_batch_axes", 40, 4), ("channels", 44, 4), ("tied_to", 48, 4), ("reserved0", 52, 4)]),
     "Layout": (96, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("host_nbytes", 8, 8), ("host_state_nbytes", 16, 8), ("host_slots_nbytes", 24, 8), ("host_publish_nbytes", 32, 8), ("device_nbytes", 40, 8), ("n_elems", 48, 8), ("n_matrices", 56, 8), ("n_channels", 64, 8), ("n_selected_elems", 72, 8), ("slots_peak_milli", 80, 8), ("slots_mean_milli", 88, 8)]),
-    "GradItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8)]),
+    "GradItem": (32, [("struct_size", 0, 4), ("id", 4, 4), ("flags", 8, 4), ("reserved0", 12, 4), ("tensor", 16, 8), ("first_batch", 24, 4), ("n_batches", 28, 4)]),
     "GroupHyper": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("lr", 8, 8), ("beta1", 16, 8), ("beta2", 24, 8), ("eps", 32, 8), ("weight_decay", 40, 8)]),
     "StepArgs": (56, [("struct_size", 0, 4), ("flags", 4, 4), ("groups", 8, 8), ("n_groups", 16, 4), ("elem_size", 20, 4), ("unscale", 24, 8), ("clip_norm", 32, 8), ("host_norm", 40, 8), ("stream", 48, 8)]),
-    "StepReport": (88, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8)]),
+    "StepReport": (96, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8), ("n_missing", 88, 4), ("first_missing", 92, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
     "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),

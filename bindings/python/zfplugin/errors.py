@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exceptions: one class per negative status of the ABI, with the plugin's own sentence as text.
 
 Model: the plugin says what, where, have/need and what to do; the binding adds nothing but the class. Every class is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One optimizer of the plugin, for any framework: parameters in, gradients in, steps.
 
     with zfplugin.Instance(config={"zenflow.topk_ratio": 0.1}) as opt:
@@ -16,6 +17,7 @@ zfplugin.torch builds on this and keeps its own arrays of descriptors for the tw
 import contextlib
 import ctypes as C
 import dataclasses
+import difflib
 import logging
 import os
 import re
@@ -140,12 +142,24 @@ def _split_config(config):
         return None, None, _config_lines(config)
     if isinstance(config, str) and ("\n" in config or "[" in config):
         return config, None, []
-    if isinstance(config, str) and re.match(r"\w+\.\w+ *=", config) and not os.path.exists(config):
+    if isinstance(config, str) and re.match(r"\w+(\.\w+)? *=", config) and not os.path.exists(config):
         return None, None, [config]
     if not isinstance(config, (str, bytes, os.PathLike)):
         raise errors.ArgumentError(f"config is a {type(config).__name__}; need the path of an INI file, INI text, or a dict "
                                    'such as {"zenflow.topk_ratio": 0.1}')
     return None, os.fspath(config), []
+
+
+def _check_sections(lines, library_):
+    """Raises ConfigError for an override without its section, with the key that is meant."""
+    for line in lines:
+        name = line.partition("=")[0].strip()
+        if "." in name or not name:
+            continue
+        full = {key["key"]: f"{key['section']}.{key['key']}" for key in library_.config_keys()}
+        near = [full[key] for key in difflib.get_close_matches(name, full, n=1)]
+        raise errors.ConfigError(f'"{name}" lacks its section: ' + (f'"{near[0]}"' if near else
+                                 "keys are section.key, and zfplugin.load().config_keys() lists them"))
 
 
 def _make_host(logger, ctx_name):
@@ -159,6 +173,9 @@ def _make_host(logger, ctx_name):
     host = _abi.Host(struct_size=C.sizeof(_abi.Host), name=ctx_name.encode(), version=b"0.1.0")
     host.log = type(host.log)(log)
     return host
+
+
+_bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
 
 class Instance:
@@ -189,10 +206,13 @@ class Instance:
         self.handle = self._create(config, overrides, fetch, RULES[rule], callback)
         kept = (self._host, self.lib, rule_callback)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
+        self._places = frozenset()
+        self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
     def _create(self, config, overrides, fetch, rule, callback):
         text, path, lines = _split_config(config)
         lines += _config_lines(overrides)
+        _check_sections(lines, self.lib)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
         array = library.string_array(lines)
         args = _abi.CreateArgs(
@@ -245,13 +265,30 @@ class Instance:
             if view.is_readonly:
                 raise errors.ArgumentError(f'"{param.name}" is read-only memory: the plugin writes parameters')
             _fill_decl(decls[i], param, view, names[i])
+        places = frozenset(view.struct.dl.data for param, view in zip(params, views)
+                           if not param.frozen and view.struct.dl.data)
+        self._end_older(places)
         ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
         self.call(self.table.bind_params, decls, len(params), C.sizeof(_abi.ParamDecl), ids, C.byref(layout),
                   doing="bind")
+        self._places = places
+        _bound.add(self)
         self.params = params
         self._views = views
         self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[1:]}
         return list(ids)[:len(params)]
+
+    def _end_older(self, places):
+        """An optimizer that was replaced lives on for as long as anything refers to it (a scheduler does), and the plugin
+        refuses memory that a live instance trains: the older one ends here."""
+        for other in list(_bound):
+            shared = places & other._places
+            if other is self or other.is_closed or not shared:
+                continue
+            self.log.warning("%d parameters are taken over from an older instance, which is closed: what it had not yet "
+                             "published is lost; flush() and close() an optimizer before its successor takes a step",
+                             len(shared))
+            other.on_superseded()
 
     def params_changed(self, ids, reset=False):
         """The caller wrote these parameters: masters follow, moments are kept unless reset."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds, opens and negotiates with libzfplugin.so, in pure Python.
 
 Order of the checks, each with a sentence that names the file or symbol and the way out: the file is there and is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints of an instance through zf.state/1: into a directory, or as named blobs in memory.
 
 Model: a checkpoint is a JSON index and safetensors files of plain tensors per logical parameter, as the plugin writes them;
@@ -28,6 +29,39 @@ def write_index(blobs, index):
     text = json.dumps(index, separators=(",", ":"))[1:].encode()
     before, after = head.split(b'"crc32":"')
     blobs[INDEX] = before + b'"crc32":"%08x' % zlib.crc32(text) + after[8:] + b"\n" + text + b"\n"
+
+
+def rename(blobs, names):
+    """Gives the parameters of a checkpoint other names, {saved: new}, in its index and in its files' headers."""
+    index = read_index(blobs)
+    for param in index["params"]:
+        param["name"] = names.get(param["name"], param["name"])
+    for number, file in enumerate(index["files"]):
+        old, header = file["header_nbytes"], _renamed_header(blobs[file["name"]], file["header_nbytes"], names)
+        blobs[file["name"]] = header + bytes(blobs[file["name"]][old:])
+        file.update(header_nbytes=len(header), header_crc32=zlib.crc32(header), nbytes=file["nbytes"] + len(header) - old)
+        _shift(index, number, len(header) - old)
+    write_index(blobs, index)
+
+
+def _renamed_header(blob, nbytes, names):
+    """The head of a safetensors file: length, JSON, blanks to a multiple of 8. Tensors are named ARRAY/PARAMETER."""
+    header = {}
+    for key, value in json.loads(bytes(blob[8:nbytes])).items():
+        array, slash, name = key.partition("/")
+        header[array + slash + names.get(name, name)] = value
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _shift(part, number, delta):
+    """Moves the places of all tensors in a file."""
+    if isinstance(part, dict) and {"file", "offset", "nbytes"} <= set(part):
+        part["offset"] += delta * (part["file"] == number)
+    elif isinstance(part, (dict, list)):
+        for inner in part.values() if isinstance(part, dict) else part:
+            _shift(inner, number, delta)
 
 
 class Blobs:

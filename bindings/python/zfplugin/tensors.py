@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptors of dense tensors (zf_tensor_t) for anything that a Python trainer may hold.
 
 Model: torch and numpy arrays are described from their own attributes; everything else through the DLPack protocol

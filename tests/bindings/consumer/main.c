@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the plugin named by the first argument and prints what it is; without one, only proves that it links. */
 #include <stdio.h>
 #include <zf/ext/cpu.h>

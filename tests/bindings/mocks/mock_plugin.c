@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mock_plugin.c - plugins that keep or break one rule of the entry, for test_loader.c.
  *
  * One source, one library per value of MOCK (tests/bindings/CMakeLists.txt). The slots do nothing: the loader never

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/config.h - "zf.config/1": the table of configuration keys, and the effective values of an instance. */
 #ifndef ZF_EXT_CONFIG_H
 #define ZF_EXT_CONFIG_H

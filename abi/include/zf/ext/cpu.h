@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/cpu.h - "zf.cpu/1": streams of the CPU backend, and waiting for host-counter fences.
  *
  * A queue is the CPU backend's device stream: a thread that runs what was launched on it in order. A host that enqueues
@@ -24,8 +25,8 @@ typedef struct zf_cpu_ext {
     zf_status_t (*queue_create)(zf_cpu_queue_t **out_queue, zf_stream_t *out_stream, zf_error_t *err);
     /* [any-thread] Waits for what was launched, ends the thread. NULL is legal. */
     void (*queue_destroy)(zf_cpu_queue_t *queue);
-    /* [any-thread] fn(arg) runs on the queue's thread after everything launched before. Blocks while 1024 launches
-     * wait. */
+    /* [any-thread] fn(arg) runs on the queue's thread after everything launched before. Blocks while the
+     * queue is full: 16384 launches wait. */
     zf_status_t (*queue_launch)(zf_cpu_queue_t *queue, void (*fn)(void *arg), void *arg, zf_error_t *err);
     /* [any-thread] Waits until everything launched so far has run. */
     zf_status_t (*queue_sync)(zf_cpu_queue_t *queue, uint64_t timeout_ns, zf_error_t *err);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/state.h - "zf.state/1": the whole training state of an instance, saved and loaded.
  *
  * A checkpoint is a small set of named blobs: one JSON index, ZF_STATE_INDEX, and safetensors files that hold plain
@@ -10,11 +11,25 @@
  * An exact checkpoint whose schedule does not fit the loading instance (other configuration, parameters cut
  * differently) is taken as a compact one: open slots are replayed while loading; the report and the log say so.
  *
- * Gradients that were delivered but not yet stepped are not part of a checkpoint: save between steps.
- * load() drops them. Directory: written as a temporary directory beside `path`, synced, then renamed; a process killed
- * at any moment leaves the old checkpoint whole. A directory that holds anything but a checkpoint is never replaced.
- * Load checks everything before it changes anything. Memory: a load into an instance that has trained needs its host
- * memory a second time while it lasts; into a fresh one only buffers.
+ * Moments are saved as fp32, whatever [host] moments_dtype is. Loaded into an instance that keeps bfloat16, each m and
+ * v is rounded to nearest even once, also with bfloat16_stochastic: the run is then not the one that fp32 would have
+ * gone on to. Loaded from bfloat16 into fp32 they are what they were. bfloat16_stochastic rounds by a hash of the
+ * parameter's number: where the same parameters have other numbers, an exact checkpoint is taken as a compact one.
+ *
+ * Gradients that were delivered but not yet stepped are not part of a checkpoint: save between steps. load() drops
+ * them. Load checks everything before it changes anything, and what it reads again it checks again. Memory: a load into
+ * an instance that has trained needs its host memory a second time while it lasts; into a fresh one only buffers.
+ *
+ * Directory. A save writes beside `path`, into a directory `path`.zf-save-<16 hexadecimal digits>, syncs it, reads
+ * index and headers back, and exchanges the two names in one rename: a process killed at any moment leaves the old
+ * checkpoint whole. What it leaves beside it is removed by the next save to the same path; a mark in it says that it is
+ * of a save, so that nothing of the user's is touched. A directory that holds anything but a checkpoint is never
+ * replaced. The new directory gets mode and group of the one that it replaces. Where the file system cannot exchange
+ * names, the save renames twice; between the two nothing is at `path`, and a load takes the former checkpoint, which
+ * lies beside it under such a name with the mark "aside". That is the only case in which a load reads another directory
+ * than `path`. Loads and saves of several processes do not disturb each other: a load reads the checkpoint that it
+ * began with, saves to one path take turns, and the last one stays. Where the file system has no locks (flock), a load
+ * that lost its files begins again, and what killed processes left stays.
  */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H
@@ -72,7 +87,8 @@ typedef struct zf_state_ext {
     uint32_t struct_size;
     uint32_t reserved0;
     /* [control] Saves; drains first, changes nothing. State: bound, active, quiesced. ZF_ERR_STORAGE names file, errno
-     * and bytes; an older checkpoint at path is then still whole. out_report may be NULL. */
+     * and bytes; an older checkpoint at path is then still whole; only where the message says so the new one is in its
+     * place. out_report may be NULL. */
     zf_status_t (*save)(zf_instance_t *instance, const zf_state_args_t *args, zf_state_report_t *out_report,
                         zf_error_t *err);
     /* [control] Loads into an instance whose parameters are bound by the same names and shapes; visible values are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/stats.h - "zf.stats/1": counters of an instance, for metrics and for the conformance suite.
  * All counters rise from create() on. Bytes are counted where they are copied, not derived from a formula. */
 #ifndef ZF_EXT_STATS_H

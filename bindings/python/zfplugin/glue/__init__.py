@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GLUE fine-tuning in PyTorch: AdamW, the plugin in its synchronous mode, and ZenFlow, judged by zf-conform's test.
 
 ``python -m zfplugin.glue --task sst2 --data DIR --model DIR`` trains every arm with the same seeds, data order,

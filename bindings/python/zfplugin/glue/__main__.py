@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """python -m zfplugin.glue: see the package's docstring, or --help."""
 
 from __future__ import annotations
@@ -109,10 +110,12 @@ def main(argv=None) -> int:
         unknown = set(args.arms.split(",")) - {"adamw", "sync", "zenflow"}
         if unknown:
             raise DataError(f"--arms {args.arms}: unknown {', '.join(unknown)}; adamw, sync and zenflow")
+        if {"sync", "zenflow"} & set(args.arms.split(",")) and "adamw" in args.arms.split(","):
+            judge.need_conform()  # before hours of training
         task = find_task(args.task)
         train_examples = read(task, find_file(task, args.data, "train.tsv"))
         dev_examples = [read(task, find_file(task, args.data, name)) for name in task.dev]
-    except DataError as error:
+    except (DataError, RuntimeError) as error:
         print(f"glue: {error}", file=sys.stderr)
         return 2
     try:
@@ -133,7 +136,8 @@ def main(argv=None) -> int:
     train = model.tokenize(path, task, train_examples)
     dev = [model.tokenize(path, task, e) for e in dev_examples]
     runs = train_all(args, task, settings, train, dev)
-    verdicts = {arm: judge.verdict(runs, arm, task, args.margin) for arm in ("sync", "zenflow")
+    why_not = judge.why_nothing_was_learned(runs, task, [e.labels for e in dev_examples], args.margin)
+    verdicts = {arm: judge.weighed(judge.verdict(runs, arm, task, args.margin), why_not) for arm in ("sync", "zenflow")
                 if any((arm, s) in runs for a, s in runs if a == "adamw")}
     text = judge.table(runs, task, verdicts)
     print(text)

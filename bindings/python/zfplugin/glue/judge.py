@@ -1,8 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdict, table and plot of finished runs."""
 
 from __future__ import annotations
 
+import collections
 import json
+import math
 import os
 import shutil
 import statistics
@@ -26,17 +29,56 @@ def find_conform() -> str | None:
     return None
 
 
-def points(run: dict, task: Task) -> float:
-    """The deciding metric, mean over the dev sets."""
-    return statistics.fmean(s[task.metrics[0]] for s in run["scores"])
-
-
-def verdict(runs: dict, arm: str, task: Task, margin: float) -> dict:
-    """zf-conform's verdict of arm against AdamW over the seeds that both have."""
+def need_conform() -> str:
+    """As find_conform(); RuntimeError says what to do where there is none."""
     conform = find_conform()
     if not conform:
         raise RuntimeError("zf-conform was not found: set $ZF_CONFORM to the program that the build makes "
                            "(build/conformance/zf-conform), or put it on the PATH")
+    return conform
+
+
+def points(run: dict, task: Task) -> float:
+    """The deciding metric, mean over the dev sets. Where it is undefined (a constant has no correlation) it is 0."""
+    scores = [s[task.metrics[0]] for s in run["scores"]]
+    return statistics.fmean(0.0 if math.isnan(score) else score for score in scores)
+
+
+def chance(task: Task, labels: list[list[float]]) -> float:
+    """What an answer that never changes scores, mean over the dev sets' labels: the share of the largest class, or 0 for a
+    correlation."""
+    if task.metrics[0] != "accuracy":
+        return 0.0
+    return statistics.fmean(100.0 * max(collections.Counter(own).values()) / len(own) for own in labels)
+
+
+def why_nothing_was_learned(runs: dict, task: Task, labels: list[list[float]], margin: float) -> str:
+    """A sentence where AdamW's runs scored no better than chance, within the margin, or their loss did not fall; else "".
+    Optimizers that both learn nothing score alike, which says nothing about them."""
+    scores = [points(r, task) for (a, _), r in runs.items() if a == "adamw"]
+    if not scores:
+        return ""
+    base, losses = chance(task, labels), mean_losses(runs, "adamw")
+    start, end = statistics.fmean(losses[:max(1, len(losses) // 20)]), late_loss(runs, "adamw")
+    if statistics.fmean(scores) <= base + margin:
+        return (f"AdamW itself learned nothing: {task.metrics[0]} {statistics.fmean(scores):.2f}, and an answer that never changes "
+                f"scores {base:.2f}. More steps or another learning rate")
+    if not end < start:
+        return (f"AdamW itself learned nothing: its loss was {start:.4f} at the start and {end:.4f} in the last quarter. More steps "
+                "or another learning rate")
+    return ""
+
+
+def weighed(verdict_: dict, why_not: str) -> dict:
+    """The verdict, or that there is none, where why_nothing_was_learned() gave a sentence."""
+    if not why_not:
+        return verdict_
+    return {**verdict_, "verdict": "INCONCLUSIVE", "sentence": f"INCONCLUSIVE: {why_not}"}
+
+
+def verdict(runs: dict, arm: str, task: Task, margin: float) -> dict:
+    """zf-conform's verdict of arm against AdamW over the seeds that both have."""
+    conform = need_conform()
     seeds = sorted(s for a, s in runs if a == arm and ("adamw", s) in runs)
     text = "".join(f"{s} {points(runs['adamw', s], task):.9g} {points(runs[arm, s], task):.9g}\n" for s in seeds)
     done = subprocess.run([conform, "verdict", "--json", "--margin", str(margin), "-"], input=text, text=True,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GLUE's metrics, in points of 100, from scipy and scikit-learn."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The encoder to fine-tune and the tokens of a data set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nine GLUE tasks and their official TSV files (Wang et al., arXiv 1804.07461).
 
 Files are split on LF and TAB alone: their quotes are plain characters, stray control characters occur, MRPC starts with

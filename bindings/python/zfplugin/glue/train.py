@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run: an encoder fine-tuned with one optimizer; everything but the optimizer follows from the seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """zfplugin.torch: the plugin as a torch.optim.Optimizer.
 
     import zfplugin.torch
@@ -5,9 +6,11 @@
     ... loss.backward(); opt.step(); opt.zero_grad() ...
     opt.flush()                       # at the end: every update has arrived
 
-optimizer.py is the Optimizer, parameters.py what is bound and how changes of weights are noticed, gradients.py how
-gradients travel during backward.
+optimizer.py is the Optimizer, binding.py what is bound and how it follows the trainer, parameters.py the weights and how changes
+of them are noticed, gradients.py how gradients travel during backward, saving.py weights that leave the run. trainer.py and
+lightning.py are callbacks for Hugging Face's and Lightning's Trainer; unwrap() finds the optimizer inside of wrappers.
 """
 from .optimizer import ZenFlow
+from .wrappers import unwrap
 
-__all__ = ["ZenFlow"]
+__all__ = ["ZenFlow", "unwrap"]

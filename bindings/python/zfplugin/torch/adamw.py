@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, written into a compact checkpoint of this
 optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow.
 

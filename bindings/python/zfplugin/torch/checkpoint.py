@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
 
     {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
-                                                         "n_flushed_steps": <steps that still end with a flush>}}
+                                                         "n_flushed_steps": <steps that still end with a flush>,
+                                                         "edited": {name: tensor}}}
 
-The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
+"edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
 first step: there is nothing to save but the groups.
 """
 import ctypes as C
@@ -45,20 +47,31 @@ def unpack(packed):
 
 def fit_names(blobs, table):
     """Where a state was saved under other names throughout (without names, or by another wrapper of the model), but of the
-    same shapes in the same order, it is read by position, as torch does. Returns whether it was."""
+    same shapes in the same order, it is read by position, as torch does. {saved name: own}, empty where names fit."""
     try:
         index = state.read_index(blobs)
         saved = [(param["name"], list(param["shape"])) for param in index["params"]]
     except (ValueError, KeyError, TypeError, IndexError):
-        return False  # damaged: loading says how
+        return {}  # damaged: loading says how
     own = [(table.names[i], list(table.shapes[i])) for i, _ in table.trainable
            if table.tied_to[i] is None and table.shapes[i].numel()]
     if {name for name, _ in saved} & {name for name, _ in own} or [s for _, s in saved] != [s for _, s in own]:
-        return False
-    for param, (name, _) in zip(index["params"], own):
-        param["name"] = name
-    state.write_index(blobs, index)
-    return True
+        return {}
+    renamed = {param["name"]: name for param, (name, _) in zip(index["params"], own)}
+    state.rename(blobs, renamed)
+    return renamed
+
+
+def edited_in(packed, renamed, table):
+    """{id: values} that were written before the save and that no step had followed; renamed: as fit_names() gave it."""
+    numbers, out = {table.names[i]: i for i, _ in table.trainable}, {}
+    for name, values in packed.get("edited", {}).items():
+        i = numbers.get(renamed.get(name, name))
+        if i is None or values.shape != table.shapes[i]:
+            raise errors.CheckpointError(f'load_state_dict: the values of "{name}" (shape {list(values.shape)}) fit no parameter '
+                                         "of this optimizer")
+        out[i] = values
+    return out
 
 
 def check(groups, saved, has_two_moments):

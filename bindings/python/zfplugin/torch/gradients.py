@@ -1,10 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 """How gradients reach the plugin: hooks during backward, one foreign call per bucket, a check at step.
 
 Model: a hook on every trainable parameter fires when autograd has added to its .grad. .grad is a running total, so the
 gradient of a step is what .grad holds when step() is called; everything before that is shipped early, to overlap with
 the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
-version counter, digest of the contents) and shipped again where it differs. Where one was written without a sign but its
-digest, nothing that was shipped is trusted. Correctness never depends on the hooks.
+version counter, digest of the contents) and shipped again where it differs. One operation in place that left the contents
+as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between them.
+Correctness never depends on the hooks.
 
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in
 the last step is how often it is expected in this one, and only the last firing ships; accumulate() and
@@ -85,7 +87,6 @@ class GradientFeed:
         self.lock = instance.lock
         self.is_shipping = overlap      # early shipping at all
         self.is_accumulating = False    # inside accumulate()
-        self.is_suspect = False         # gradients were changed in a way that leaves no trace
         self.fixed_count = accumulation_steps
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
@@ -111,11 +112,12 @@ class GradientFeed:
             self.fired.append(fired)
         self.held = [None] * n          # shipped gradients, and what they looked like
         self.held_storage = [None] * n
-        self.version = [0] * n
+        self.version = [0] * n          # NaN: nothing that was shipped counts
         self.address = [0] * n
         self.fired_at = [0] * n
         self.digest = [0] * n
-        self.digests = Digests(self.instance, self._tensor_address, self.nbytes)
+        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.params])
+        self.at_rest = []               # frozen, and without a gradient in the last step
         self.is_shipping = self.is_shipping and self.digests.is_able
         self.digest_at = [0] * n        # flat_address() of each
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
@@ -222,6 +224,8 @@ class GradientFeed:
 
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
+        if grad.is_neg():  # its memory holds the other sign
+            grad = grad.resolve_neg()
         address = self._describe(i, grad)
         if self.held[i] is not None:
             flags |= _abi.GRAD_REPLACE
@@ -235,7 +239,7 @@ class GradientFeed:
         self._pending_nbytes += self.nbytes[i]
         self.held[i] = grad
         self.held_storage[i] = grad.untyped_storage()
-        self.version[i] = math.nan if grad.is_inference() else grad._version  # NaN is never taken as unchanged
+        self.version[i] = math.nan if grad.is_inference() else grad._version
         self.address[i] = address
         self.fired_at[i] = self.fired[i]
 
@@ -267,7 +271,7 @@ class GradientFeed:
         at, words = _TENSOR_WORDS * i, self._tensor_words
         words[at + _DATA] = address
         if grad.is_contiguous():
-            self.digest_at[i] = address if address % 8 == 0 else 0
+            self.digest_at[i] = address
             words[at + _STRIDES] = 0
             words[at + _NBYTES] = self.nbytes[i]
         else:
@@ -291,7 +295,7 @@ class GradientFeed:
         status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, fence, record)
         if status < 0:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
-                self.version[i] = self.fired_at[i] = -1
+                self.version[i], self.fired_at[i] = math.nan, -1
             raise errors.from_record(status, self._record, "grads_ready")
         if not is_last:
             for i, digest in zip(ids, self.digests.of(ids, self.digest_at)):
@@ -330,31 +334,31 @@ class GradientFeed:
     def _compare(self):
         """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
         the last backward, whether one that was shipped has no gradient any more)."""
-        present, todo, n_early, n_changed, is_withdrawn = [], [], 0, 0, False
-        held, version, address, pending, same = self.held, self.version, self.address, set(self._pending_ids), []
+        present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
+        held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
             grad = p.grad
             before = held[i]
             if grad is None:
                 is_withdrawn = is_withdrawn or before is not None
+                if not p.requires_grad:
+                    self.at_rest.append(i)
                 continue
             present.append(i)
             if before is None:
                 todo.append(i)
                 continue
-            n_early += 1
-            if (grad is before and not grad.is_inference() and grad._version == version[i]
-                    and grad.data_ptr() == address[i]):
-                if i not in pending:  # else it has not been read yet
-                    same.append(i)
+            is_in_place = grad is before and grad.data_ptr() == address[i]
+            if is_in_place and i in pending:
+                continue  # it has not been read yet
+            n_early += i not in pending
+            if is_in_place and not grad.is_inference() and 0 <= grad._version - version[i] <= 1:
+                same.append(i)
                 continue
             n_changed += self.fired_at[i] == self.fired[i]
             todo.append(i)
-        if same and self.digests.of(same, self.digest_at) != [self.digest[i] for i in same]:
-            self.is_suspect = True
-        if self.is_suspect:  # written behind torch's back in one place: nothing that was shipped can be trusted
-            todo, n_changed = present, n_early
-        return present, todo, n_early, n_changed, is_withdrawn
+        edited = [i for i, now in zip(same, self.digests.of(same, self.digest_at)) if now != self.digest[i]]
+        return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
 
     def _no_gradient(self):
         if not self.table.trainable:
@@ -367,12 +371,12 @@ class GradientFeed:
     def _judge_changes(self, n_early, n_changed):
         """Switches early shipping off where it only makes gradients travel twice."""
         self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
-        if not self.is_shipping or not (self.is_suspect or self.n_changed_steps >= STEPS_UNTIL_OFF):
-            self.is_suspect = False
+        if not self.is_shipping or self.n_changed_steps < STEPS_UNTIL_OFF:
             return
-        self.is_shipping = self.is_suspect = False
-        self.log.warning("gradients are changed after backward (clipping or unscaling by the host): from now on they "
-                         "travel at step, without overlap. clip_norm=... and unscale_in_plugin=True keep the overlap")
+        self.is_shipping = False
+        self.log.warning("gradients were changed after backward in %d steps in a row (clipped, unscaled or averaged over "
+                         "processes by the host): from now on they travel at step, without overlap. clip_norm=... and "
+                         "unscale_in_plugin=True keep the overlap", STEPS_UNTIL_OFF)
 
     def _ship_tied(self, ids):
         """Parameters on one storage have one gradient: the sum of theirs."""
@@ -403,7 +407,7 @@ class GradientFeed:
         self._ship()
         for i in ids:
             if self.held[i] is not None:
-                self.version[i] = self.fired_at[i] = -1
+                self.version[i], self.fired_at[i] = math.nan, -1
 
     def end_step(self):
         """The step is done and reported, or the fence waited for: nothing is being read any more."""
@@ -414,7 +418,6 @@ class GradientFeed:
             self.held[:], self.held_storage[:] = [None] * n, [None] * n
             self.released.clear()
             self.released_nbytes = 0
-            self.digests.next_phase()
             if not self.fixed_count:
                 self.expected = [e if e == NEVER or not f else f for e, f in zip(self.expected, self.fired)]
             if self.is_timing:

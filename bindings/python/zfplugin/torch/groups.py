@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """param_groups: the source of truth, read at every step. What is refused is said with the group's number."""
 import math
 import numbers
@@ -8,12 +9,35 @@ import torch
 from .. import errors
 
 _UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
+_WHY_NOT = {
+    "fused": "it chooses among torch's implementations, and the plugin is its own: leave it out",
+    "foreach": "it chooses among torch's implementations, and the plugin is its own: leave it out",
+    "capturable": "the step cannot be captured in a CUDA graph: leave it out",
+    "maximize": "negate the loss instead",
+    "differentiable": "the updates run outside of autograd",
+    "amsgrad": "the plugin keeps two moments, AMSGrad needs a third",
+}
 
 
 def _number(value, what, allowed, is_allowed):
     is_number = isinstance(value, numbers.Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
     if not is_number or isinstance(value, bool) or not math.isfinite(value) or not is_allowed(float(value)):
         raise errors.ArgumentError(f"{what} = {value!r}; allowed: {allowed}")
+
+
+def refuse(options, library):
+    """Options of torch's optimizers that ask for nothing (None, False) are taken; the others, keys of the configuration and
+    unknown ones are refused. library: a zfplugin.Library."""
+    sections = {key["key"]: key["section"] for key in library.config_keys()} if options else {}
+    for name, value in options.items():
+        if name in _WHY_NOT and not value:
+            continue
+        if name in _WHY_NOT:
+            raise errors.ArgumentError(f"{name}={value!r} is not supported: {_WHY_NOT[name]}")
+        if name in sections:
+            raise errors.ArgumentError(f"{name} is a key of the configuration: "
+                                       f'config={{"{sections[name]}.{name}": {value!r}}}')
+        raise TypeError(f"ZenFlow() got an unexpected keyword argument '{name}'")
 
 
 def check(group, number):

@@ -1,15 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an optimizer binds: names, ties, channel axes; and how a change of the weights is noticed.
 
-Model: the plugin holds the fp32 masters and writes the parameters' memory itself, through plain pointers, which moves no
-version counter of torch. So whatever moves a counter, or a storage, was somebody else: a checkpoint loaded after the
-optimizer was made, an initialisation, an average swapped in. Three signs, from cheap to rare, are compared at each step:
-  - the version counter: every in-place operation of torch, load_state_dict()
-  - the address: .data = ..., .to(), share_memory_()
-  - digests of the contents (digests.py): writes through .data or numpy, which move no counter
-In-place writes are followed (the masters take the new values, moments stay). For a parameter in other memory the table is
-made anew: where the new memory holds what the old one does, converted to its dtype, only the address has changed; else it
-was written too. What cannot be followed (another shape, device or layout) is refused by name. The third sign is not used
-with fetch=True, where the plugin writes between steps too.
+Model: the plugin holds the fp32 masters and writes the parameters' memory itself. A digest of every parameter's contents is
+taken when the plugin has written, and compared before it writes again: what differs was written by somebody else (a
+checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data), and what was written and
+written back is as it was. Where no digest is known (the plugin has none, or fetch=True and nobody has waited for the values
+yet) the version counter decides, which in-place operations of torch move and writes through .data do not.
+
+The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
+the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
+What cannot be followed (another shape, device or layout) is refused by name.
 """
 import contextlib
 
@@ -22,6 +22,7 @@ from .digests import Digests, flat_address
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
+_NO_DIGEST = -1  # no contents have it
 
 
 def _increment_versions(params):
@@ -91,10 +92,11 @@ class ParameterTable:
         self.tied_to = self._find_ties()
         self.aliases = [p.detach() for p in self.params]  # the bound memory, alive whatever becomes of the parameter
         self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
-        self.digests = self._seen = self._loaded = None
+        self.numbers = {id(p): i for i, p in enumerate(self.params)}
+        self.digests = None
         self._read_ids = [i for i, p in self.trainable if p.numel()]
         self._read_at = [flat_address(alias) for alias in self.aliases]
-        self.remember(probe=False)
+        self.remember(is_settled=False)
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""
@@ -117,6 +119,10 @@ class ParameterTable:
             ties.append(None if owner == i else owner)
         return ties
 
+    def owner(self, i):
+        """The id whose memory i shares, or i."""
+        return i if self.tied_to[i] is None else self.tied_to[i]
+
     def _declare(self, i, channels, n_batch_axes, rows):
         param, name = self.params[i], self.names[i]
         axis = "rows" if id(param) in rows else "columns"
@@ -131,67 +137,59 @@ class ParameterTable:
 
     def watch(self, instance):
         """The instance is bound to this table."""
-        self.digests = Digests(instance, instance.tensor_addresses, [a.numel() * a.element_size() for a in self.aliases])
+        self.digests = Digests(instance, instance.tensor_addresses, [(a.numel(), a.element_size()) for a in self.aliases])
 
-    def _read(self):
-        return self.digests.of(self._read_ids, self._read_at)
+    def _read(self, ids):
+        return self.digests.of(ids, self._read_at)
 
-    def remember(self, probe=True, is_load=False):
-        """What the weights look like now is the plugin's own doing. is_load: it loaded them, and the trainer may well load
-        the same values after it, which is no change."""
+    def remember(self, is_settled=True):
+        """What the weights look like now is the plugin's own doing. is_settled: it writes no more before the next step;
+        else look() says when."""
         self.versions = [p._version for p in self.params]
         self.addresses = [p.data_ptr() for p in self.params]
-        self._seen = self._read() if probe else None
-        is_known = is_load and self.digests.is_able
-        self._loaded = dict(zip(self._read_ids, self.digests.of(self._read_ids))) if is_known else None
+        self.seen = dict.fromkeys(self._read_ids)
+        if is_settled:
+            self.look(self._read_ids)
+
+    def look(self, ids):
+        """The plugin has written what it had to of these. One that was written by somebody else meanwhile stays unknown."""
+        if self.digests is None or not self.digests.is_able:
+            return
+        ids = [i for i in ids if i in self.seen and self.seen[i] is None and self.params[i]._version == self.versions[i]]
+        self.seen.update(zip(ids, self._read(ids)))
 
     def say_written(self, ids):
-        """Moves the version counters of what the plugin wrote, as torch's optimizers do, and remembers them."""
-        written = [self.params[i] for i in ids]
-        _increment_versions(written)
-        for i, p in zip(ids, written):
-            self.versions[i] = p._version
+        """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
+        _increment_versions([self.params[i] for i in ids])
 
-    def remember_step(self, probe=True):
-        """A step was made."""
-        self._loaded = None
-        if probe:
-            self.digests.next_phase()
-            self._seen = self._read()
+    def put_edits(self, edits):
+        """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
+        for i, values in edits.items():
+            self.aliases[i].copy_(values)
+            self.seen[i], self.versions[i] = _NO_DIGEST, -1
+
+    def find_edited(self, ids):
+        """Those of ids whose bound memory somebody else wrote since."""
+        known = [i for i in ids if self.seen.get(i) is not None]
+        edited = [i for i, now in zip(known, self._read(known)) if now != self.seen[i]] if known else []
+        return sorted(edited + [i for i in ids if self.seen.get(i) is None and self.params[i]._version != self.versions[i]])
 
     def find_changed(self, held=None):
-        """held: ids (of Python) of the parameters that count; None = all. (ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
-        cannot be followed."""
-        versions, addresses, changed, moved = self.versions, self.addresses, [], []
+        """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
+        cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
+        addresses, shapes, ids, moved = self.addresses, self.shapes, [], []
         for i, p in self.trainable:
             if held is not None and id(p) not in held:
                 continue  # taken out of the groups
-            if p.data_ptr() != addresses[i] or p.shape != self.shapes[i]:
+            ids.append(i)
+            if p.data_ptr() != addresses[i] or p.shape != shapes[i]:
                 self.check_successor(i, p)
                 moved.append(i)
-            if p._version != versions[i]:
-                changed.append(i)
-        if any(self._is_gone(i) for i in moved):
-            return changed, moved
-        if changed and self._loaded is not None:
-            changed = self._find_unlike_loaded(changed)
-        if self._seen is not None:
-            now = self._read()
-            if now != self._seen:
-                changed += [i for i, before, after in zip(self._read_ids, self._seen, now) if before != after]
-        return sorted(set(changed)), moved
+        if any(self.is_gone(i) for i in moved):
+            return [i for i in ids if self.params[i]._version != self.versions[i]], moved
+        return self.find_edited(ids), moved
 
-    def _find_unlike_loaded(self, written):
-        """Those of the written ones that hold other values than were loaded; the rest is as it was."""
-        found = []
-        for i, digest in zip(written, self.digests.of(written)):
-            if digest != self._loaded.get(i, digest):
-                found.append(i)
-            else:
-                self.versions[i] = self.params[i]._version
-        return found
-
-    def _is_gone(self, i):
+    def is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
         return self.aliases[i].data_ptr() != self.addresses[i]
 
@@ -203,7 +201,7 @@ class ParameterTable:
             raise errors.ShapeError(f'"{name}" has the shape {list(p.shape)} now, {list(self.shapes[i])} when it was '
                                     "bound: its moments do not fit; make a new optimizer for the new model", scope="param")
 
-    def find_edited(self, before, written):
+    def find_rewritten(self, before, written):
         """ids of parameters that before's table trained too and that hold other values now; written: ids of before's
         that were written in place."""
         numbers = {name: number for number, name in enumerate(before.names)}
@@ -219,7 +217,7 @@ class ParameterTable:
 
     def holds(self, i, other):
         """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
-        if self._is_gone(i):
+        if self.is_gone(i):
             return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
         word = _WORDS[other.element_size()]
         return torch.equal(self.aliases[i].to(other.dtype).view(word), other.view(word))
@@ -238,6 +236,9 @@ def _check(param, name, is_frozen, when=""):
     if param.is_inference():
         raise errors.ParamError(f'"{name}" {when}is an inference tensor (made under torch.inference_mode()): autograd cannot '
                                 "train it; make the model outside", scope="param")
+    if param.is_neg():
+        raise errors.ParamError(f'"{name}" {when}is negated lazily, its memory holds the other sign: use resolve_neg()',
+                                scope="param")
     if param.layout is not torch.strided:
         raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
                                 scope="param")

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/draft/digest.h - "zf.digest/0": digests of memory, for a host that must notice writes which move no version
  * counter: gradients that travelled early, weights that others write.
  * Draft: may change or go with any release. */

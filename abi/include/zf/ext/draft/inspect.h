@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zf/ext/draft/inspect.h - "zf.inspect/0": the host's optimizer state of one parameter, for the conformance suite.
  * Draft: may change or go with any release. */
 #ifndef ZF_EXT_DRAFT_INSPECT_H

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zf_trainer.h - libzfplugin for a trainer of plain float arrays, in as few lines as its own AdamW took.
+ *
+ * Model: the trainer owns its weights and gradients, float32 arrays in row-major order, and goes on owning them. It
+ * names each array once, binds them, and calls step() where it called its AdamW. This file fills in the structs of
+ * zf/plugin.h; whoever needs more (bf16, learning rates per group, own streams, accumulation in parts) calls that table
+ * directly.
+ *
+ *     zf_trainer_t *opt = zf_trainer_new(NULL, "zf.ini", 0);
+ *     zf_trainer_adamw(opt, 0.9, 0.999, 1e-8, 0.01);              for what is added from here on
+ *     zf_trainer_add(opt, "fc.weight", w, g, 2, shape, 0);        ... one line per array
+ *     if (zf_trainer_bind(opt) < 0)
+ *         return fprintf(stderr, "%s\n", zf_trainer_error(opt)), 1;
+ *     for (...) {
+ *         forward and backward, as before
+ *         if (zf_trainer_step(opt, lr) < 0) ...                   in place of the trainer's AdamW
+ *     }
+ *     zf_trainer_flush(opt);                                      before the weights are evaluated or written
+ *     zf_trainer_free(opt);
+ *
+ * Overlapped (ZF_TRAINER_OVERLAP): zf_trainer_ready() hands a gradient over while backward goes on, and weights arrive
+ * while the trainer does something else; zf_trainer_wait() before the next forward.
+ *
+ * Matrices and vectors. Of the axes that follow the n_batch_axes leading ones, two or more make a matrix: [out, in], or
+ * [out, everything after it]. Of a matrix `topk_ratio` of the columns are up to date at every step, the rest once per
+ * window. One axis or none makes a vector, which is up to date at every step: a bias [out], a table of L biases [L,
+ * out] with n_batch_axes = 1. Without n_batch_axes [L, out] would be taken for one matrix.
+ *
+ * Errors. Functions return 0 or a negative status of zf/types.h or zf_loader.h. The first error stays: every later call
+ * does nothing and returns it, so a trainer may ignore what add() and ready() return and look at bind() and step(). The
+ * weights are then those of the last step that went well. A step whose gradients are not all finite is no error:
+ * nothing is updated, and zf_trainer_report() says so.
+ *
+ * Ownership. What add() names must live until zf_trainer_free(). Names, shapes and paths are copied.
+ * Threads. One thread at a time calls the functions of one zf_trainer_t; it need not be the same one. The plugin's own
+ * threads read gradients and write weights only as said at ready() and wait().
+ * Memory. bindings/c/README.md has the formula, `zf_memory` prints it. No call after the first step() allocates.
+ */
+#ifndef ZF_TRAINER_H
+#define ZF_TRAINER_H
+
+#include "zf_loader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct zf_trainer
+    zf_trainer_t; /* opaque; every function takes NULL, which is what new() gives without memory */
+
+#define ZF_TRAINER_OVERLAP 1u /* gradients and weights travel while the trainer computes: ready(), wait() */
+
+/* Opens a plugin (path as in zf_loader_open; NULL: ZFPLUGIN_PATH or the installed one). config_path: an INI file, NULL
+ * = every default. flags: 0 or ZF_TRAINER_OVERLAP. Errors are said by zf_trainer_bind(). */
+zf_trainer_t *zf_trainer_new(const char *plugin_path, const char *config_path, unsigned flags);
+
+/* One key of the configuration, "section.key=value", over what the file says; before bind(). */
+zf_status_t zf_trainer_set(zf_trainer_t *trainer, const char *key_value);
+
+/* AdamW's constants of every array that is added from now on: beta1 and beta2 in [0, 1), eps > 0, weight_decay >= 0.
+ * Before the first call: 0.9, 0.999, 1e-8, 0. Up to 64 different settings. */
+zf_status_t zf_trainer_adamw(zf_trainer_t *trainer, double beta1, double beta2, double eps, double weight_decay);
+
+/* Clips the global norm of all gradients, from the next step on; 0 = off, which is the default. */
+zf_status_t zf_trainer_clip(zf_trainer_t *trainer, double max_norm);
+
+/* Names one array of weights w and one of gradients g, both float32, dense, row-major, of shape [ndim] in elements,
+ * ndim 0..8. name: unique, 1..255 bytes; it stands in messages and checkpoints. n_batch_axes: see "Matrices" above.
+ * Returns the array's number (0, 1, ...), for ready(), or a negative status. Before bind(). */
+int32_t zf_trainer_add(zf_trainer_t *trainer, const char *name, float *w, float *g, int32_t ndim, const int64_t *shape,
+                       int32_t n_batch_axes);
+
+/* Plans and allocates all memory, and copies the weights, which hold their first values by now. Once. */
+zf_status_t zf_trainer_bind(zf_trainer_t *trainer);
+
+/* The gradient of this array is complete for this step; it must stay as it is until step() returns. With OVERLAP it is
+ * read meanwhile, else within this call. An array that was not announced is handed over by step(). Once per step and
+ * array: with accumulation, in the last micro-batch. */
+zf_status_t zf_trainer_ready(zf_trainer_t *trainer, int32_t array);
+
+/* The same of the matrices [first, first + n) of an array with batch axes: for a trainer whose backward ends one layer
+ * after the other. Ranges of one step adjoin, from either end; step() refuses an array of which some are missing. */
+zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n);
+
+/* One update of every array with this learning rate (finite, >= 0). When it returns, gradients may be overwritten, and,
+ * without OVERLAP, weights read. Returns ZF_SUBMITTED. */
+zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
+
+/* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. */
+zf_status_t zf_trainer_wait(zf_trainer_t *trainer);
+
+/* Every update that is still under way arrives: the weights are those to evaluate, write or keep. Training may go on.
+ */
+zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
+
+/* The whole training state, to and from a directory (zf/ext/state.h): a run that loads it goes on to the same bits.
+ * load() comes after bind() with the same arrays, and writes the weights too. */
+zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory);
+zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory);
+
+/* The first error as one line of text for the user, "" if there was none. Valid until free(). */
+const char *zf_trainer_error(const zf_trainer_t *trainer);
+
+/* The newest finished step as of the last step(): applied or not, gradient norm, counters. Never NULL. */
+const zf_step_report_t *zf_trainer_report(const zf_trainer_t *trainer);
+
+/* The memory plan of bind(), in bytes. Never NULL. */
+const zf_layout_t *zf_trainer_layout(const zf_trainer_t *trainer);
+
+/* What is behind it, for calls that are not here; NULL before bind(). */
+const zf_plugin_t *zf_trainer_plugin(const zf_trainer_t *trainer);
+zf_instance_t *zf_trainer_instance(const zf_trainer_t *trainer);
+
+/* Ends what is under way and frees everything; weights keep what they have (flush() first). */
+void zf_trainer_free(zf_trainer_t *trainer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

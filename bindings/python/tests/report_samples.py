@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the report share: a small result of every area, and a folder to keep them in."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import support
+
+from zfplugin.report import shapes
+from zfplugin.report.__main__ import SECTIONS
+
+HOSTILE = '</td><script>alert(1)</script>&"<$x$\x01\x7f'
+SOURCE = {"plugin": "0.1.0", "task": "sst2", "metric": "accuracy", "is_synthetic": True, "dtype": "fp32", "parameters": 853442, "steps": 40,
+          "batch": 32, "lr": 1e-3, "sha256": {"train": "48eac263"}}
+LINK = {"down": 100e4, "publish": 20e4, "enter": 3e4, "down_formula": 100e4, "publish_formula": 25e4}
+LOSSES = [0.7 - 0.01 * i for i in range(40)]
+SAMPLES = {
+    "abi": {"area": "abi", "exit_status": 1, "summary": "1 rule broken", "unit": "checks", "checks": [
+        {"group": "proof 5", "name": "null", "verdict": "PASS", "text": "refused", "count": 86, "details": []},
+        {"group": "proof 5", "name": HOSTILE, "verdict": "FAIL", "text": HOSTILE, "details": [HOSTILE, "line\nbreak"]}]},
+    "glue": {"area": "glue", **SOURCE, "exit_status": 3, "margin": 1, "arms": [
+        {"name": "adamw", "title": "AdamW", "metric": [80, 81], "mean_losses": LOSSES},
+        {"name": "zenflow", "title": "ZenFlow", "metric": [80.5, 81], "verdict": "INCONCLUSIVE", "mean_difference": 0.25, "lower": -1.2,
+         "upper": None, "start": {"conforms": True}, "last_quarter_ratio": 1.02, "link_bytes_per_step": LINK, "stall_us_per_step": 12,
+         "step_us": 7000, "host_bytes_per_parameter": {"mapped": 28.6}, "mean_losses": [x + 0.01 for x in LOSSES]}]},
+    "curves": {"area": "curves", **SOURCE, "exit_status": 1, "seeds": 2, "arms": [
+        {"name": "adamw", "last_quarter_loss": 0.26, "to_adamw": 1, "bar": None, "curve_every": 10, "curve": [0.7, 0.5]},
+        {"name": "r4", "title": "replay, S = 4", "last_quarter_loss": 0.3, "to_adamw": 1.2, "bar": 1.05, "dev_metric": 80.5,
+         "curve_every": 10, "curve": [0.7, 0.6]}]},
+    "ablation": {"area": "ablation", **SOURCE, "exit_status": 0, "seeds": 2, "is_quick": True, "levels": [
+        {"factor": "publish_lag", "level": "0", "arm": 1, "against_default": "better"},
+        {"factor": "predict", "level": "auto", "not_run": HOSTILE}], "arms": [
+        {"title": "AdamW", "rates": [{"lr": "1e-3", "to_adamw": 1, "curve_every": 5, "curve": [1, 0.5]}]},
+        {"title": "0", "rates": [{"lr": "1e-3", "to_adamw": 1.01, "curve_every": 5, "curve": [1, 0.6]}]}]},
+    "perf": {"area": "perf", "exit_status": 0, "rows": [
+        {"gradient": "bf16", "interval": 4, "down_formula": 2, "up_formula": 0.5, "host_formula": 19.5, "faults": "",
+         "measured": {"n_elems": 5e6, "down": 2, "up": 0.5, "records": 0.01, "enter": 0.02, "state": 12, "slots": 7, "publish": 0.5,
+                      "planned": 19.7, "mapped": 19.7, "device_mapped": 1.5, "outside": 22, "hook_allocations": 0, "stall_us": 100,
+                      "step_us": 9000}}],
+        "timeline": {"interval": 4, "steps_us": [500, 1000], "hooks": [{"name": "step", "from_to_us": [100, 120, 600, 620]}],
+                     "threads": [{"name": "zf-down", "busy_us": [100, 0, 300]}], "at_us": [1, 301, 601, 1001],
+                     "down_bytes": [0, 1000, 0], "up_bytes": [0, 0, 10]}},
+    "verdict": {"area": "verdict", "exit_status": 0, "verdict": "PASS", "sentence": "PASS: +0.10 points", "n_seeds": 3,
+                "mean_difference": 0.1, "standard_deviation": 0.2, "lower": -0.2, "upper": None, "margin": 1},
+}
+
+
+def section(area, data):
+    shapes.check_area(area, data)
+    return SECTIONS[area](data)
+
+
+def places(value, path=()):
+    """The path of every value in a document, the document's own members first."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def put(data, path, value):
+    for key in path[:-1]:
+        data = data[key]
+    data[path[-1]] = value
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def keep(self, area, data=None, name=None):
+        path = self.folder / f"{name or area}.json"
+        path.write_text(json.dumps(data or SAMPLES[area]))
+        return path
+
+    def start(self, *arguments, **environment):
+        return subprocess.run([sys.executable, "-m", "zfplugin.report", *map(str, arguments)], capture_output=True, text=True, check=False,
+                              cwd=self.folder, env={**os.environ, "PYTHONPATH": str(support.HERE.parent), **environment})

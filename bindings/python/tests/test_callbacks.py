@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Callbacks for Hugging Face's and Lightning's Trainer: final weights in checkpoints and at the end, figures in the logs."""
+import gc
+import importlib.util
+import logging
+import os
+import sys
+import tempfile
+import unittest
+import warnings
+
+from support import HERE, TorchTest, config, torch
+import zfplugin
+
+sys.path.insert(0, str(HERE.parent / "examples"))
+WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
+FIGURES = {"zenflow/stall_ms", "zenflow/host_wait_ms", "zenflow/replay_ms", "zenflow/host_mib", "zenflow/lost_overlap_mib",
+           "zenflow/skipped_steps"}
+warnings.filterwarnings("ignore")
+
+
+def needs(*packages):
+    missing = [p for p in packages if importlib.util.find_spec(p) is None]
+    return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
+
+
+def assert_final(saved, opt, prefix=""):
+    for name, values in opt.export().items():
+        assert torch.equal(saved[prefix + name], values), name
+
+
+@needs("transformers", "accelerate")
+class HuggingFace(TorchTest):
+    def setUp(self):
+        super().setUp()
+        import transformers
+        transformers.utils.logging.set_verbosity_error()
+
+    def make(self, out, **more):
+        import transformers
+        from tiny import Language, model_of
+        from zfplugin.torch.trainer import ZenFlowCallback
+        model = model_of("gpt2")
+        opt = zfplugin.torch.ZenFlow(model.named_parameters(), lr=2e-3, config=config(WINDOWS))
+        self.made.append(opt)
+        arguments = transformers.TrainingArguments(
+            output_dir=out, max_steps=11, per_device_train_batch_size=4, use_cpu=True, logging_steps=3, report_to=[],
+            disable_tqdm=True, seed=1, **{"save_strategy": "no", **more})
+        return model, opt, transformers.Trainer(
+            model=model, args=arguments, train_dataset=Language(200), eval_dataset=Language(8, seed=9), optimizers=(opt, None),
+            callbacks=[ZenFlowCallback()])
+
+    def test_flushed_at_the_end(self):
+        with tempfile.TemporaryDirectory() as out, self.assertNoLogs("zfplugin", logging.WARNING):
+            model, opt, trainer = self.make(out, max_grad_norm=0)
+            trainer.train()
+            visible = [p.detach().clone() for p in model.parameters()]
+            opt.flush()
+            for p, values in zip(model.parameters(), visible):
+                self.assertTrue(torch.equal(p, values))
+            opt.close()
+
+    def test_checkpoints_hold_final_weights(self):
+        import safetensors.torch
+        import transformers
+
+        with tempfile.TemporaryDirectory() as out:
+            model, opt, trainer = self.make(out, save_steps=5, save_strategy="steps")
+            finals = {}
+
+            class Look(transformers.TrainerCallback):
+                def on_step_end(self, args, state, control, **kwargs):
+                    if state.global_step == 5:
+                        finals.update({name: value.clone() for name, value in opt.export().items()})
+                        self.lag = max((finals[name] - p).abs().max().item() for name, p in model.named_parameters())
+
+            look = Look()
+            trainer.add_callback(look)
+            trainer.train()
+            saved = safetensors.torch.load_file(os.path.join(out, "checkpoint-5", "model.safetensors"))
+        self.assertGreater(look.lag, 1e-4, "nothing was on its way: the test shows nothing")
+        for name, values in saved.items():
+            self.assertTrue(torch.equal(values, finals[name]), name)
+
+    def test_the_best_model_is_kept_at_the_end(self):
+        with tempfile.TemporaryDirectory() as out:
+            model, opt, trainer = self.make(out, save_steps=5, save_strategy="steps", eval_strategy="steps", eval_steps=5,
+                                            load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=True)
+            trainer.train()
+            import safetensors.torch
+            best = safetensors.torch.load_file(os.path.join(trainer.state.best_model_checkpoint, "model.safetensors"))
+        self.assertIn("checkpoint-5", trainer.state.best_model_checkpoint)
+        for name, values in best.items():
+            self.assertTrue(torch.equal(dict(model.named_parameters())[name], values), name)
+
+    def test_figures_in_the_logs(self):
+        with tempfile.TemporaryDirectory() as out:
+            _, _, trainer = self.make(out)
+            trainer.train()
+        logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+        self.assertEqual(len(logs), 3)
+        for entry in logs:
+            self.assertLessEqual(FIGURES, set(entry))
+            self.assertGreater(entry["zenflow/host_mib"], 0)
+
+    def test_another_optimizer_is_said(self):
+        import transformers
+        from tiny import Language, model_of
+        from zfplugin.torch.trainer import ZenFlowCallback
+        with tempfile.TemporaryDirectory() as out:
+            trainer = transformers.Trainer(
+                model=model_of("gpt2"), train_dataset=Language(20), callbacks=[ZenFlowCallback()],
+                args=transformers.TrainingArguments(output_dir=out, max_steps=1, use_cpu=True, report_to=[]))
+            with self.assertRaisesRegex(zfplugin.ArgumentError, "no ZenFlow inside"):
+                trainer.train()
+
+
+@needs("transformers", "lightning")
+class Lightning(TorchTest):
+    def fit(self, out, optimizer=None, callbacks=(), **more):
+        import lightning
+        from lightning_fit import LanguageModel
+        from tiny import Language
+        from zfplugin.torch.lightning import ZenFlowCallback
+
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        made = []
+
+        def make(module):
+            made.append(optimizer(module) if optimizer else
+                        zfplugin.torch.ZenFlow(module.named_parameters(), lr=2e-3, config=config(WINDOWS)))
+            return made[0]
+
+        module = LanguageModel(make)
+        trainer = lightning.Trainer(accelerator="cpu", max_steps=11, logger=False, enable_progress_bar=False, default_root_dir=out,
+                                    enable_model_summary=False, callbacks=[ZenFlowCallback(), *callbacks], **more)
+        trainer.fit(module, torch.utils.data.DataLoader(Language(200), batch_size=4))
+        return module, made[0], trainer
+
+    def test_flushed_checkpointed_and_logged(self):
+        import lightning
+
+        finals = {}
+
+        class Look(lightning.Callback):
+            def on_train_batch_end(self, trainer, module, *args):
+                if trainer.global_step == 5:
+                    opt = trainer.optimizers[0]
+                    finals.update({name: value.clone() for name, value in opt.export().items()})
+                    self.lag = max((finals[name] - p).abs().max().item() for name, p in module.named_parameters())
+                    trainer.save_checkpoint(f"{trainer.default_root_dir}/five.ckpt")
+
+        with tempfile.TemporaryDirectory() as out, self.assertNoLogs("zfplugin", logging.WARNING):
+            look = Look()
+            module, opt, trainer = self.fit(out, callbacks=[look], enable_checkpointing=False)
+            saved = torch.load(f"{out}/five.ckpt", weights_only=True)["state_dict"]
+            visible = [p.detach().clone() for p in module.parameters()]
+            opt.flush()
+            for p, values in zip(module.parameters(), visible):
+                self.assertTrue(torch.equal(p, values))
+            self.assertGreater(look.lag, 1e-4, "nothing was on its way: the test shows nothing")
+            for name, values in finals.items():
+                self.assertTrue(torch.equal(saved[name], values), name)
+            self.assertLessEqual(FIGURES, set(trainer.callback_metrics))
+            opt.close()
+            del module, trainer, opt
+            gc.collect()
+
+    def test_another_optimizer_is_said(self):
+        with tempfile.TemporaryDirectory() as out, self.assertRaisesRegex(zfplugin.ArgumentError, "no zfplugin.torch.ZenFlow"):
+            self.fit(out, optimizer=lambda module: torch.optim.AdamW(module.parameters()), enable_checkpointing=False)
+
+
+@needs("accelerate")
+class Wrapped(TorchTest):
+    def test_unwrap(self):
+        import accelerate
+        from support import mlp
+        model = mlp()
+        opt = self.zenflow(model)
+        accelerator = accelerate.Accelerator(cpu=True)
+        wrapped = accelerator.prepare(opt)
+        self.assertIsNot(wrapped, opt)
+        self.assertIs(zfplugin.torch.unwrap(wrapped), opt)
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "AdamW"):
+            zfplugin.torch.unwrap(torch.optim.AdamW(model.parameters()))
+
+
+if __name__ == "__main__":
+    unittest.main()

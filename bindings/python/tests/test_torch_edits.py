@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights and gradients edited by hand in mid-window: nothing that is on its way is lost, and nothing is overlooked. The
+gradients here do not depend on the weights, so that in any windows the weights after flush() are those of torch's AdamW."""
+import copy
+import logging
+import unittest
+from unittest import mock
+
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+import zfplugin
+
+HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
+BIG = {"width": 256}  # its largest weights have 262,144 bytes
+
+
+def drawn(model, seed):
+    """Gradients that do not depend on the weights, delivered through a backward, so that hooks ship them early."""
+    generator = torch.Generator().manual_seed(seed)
+    loss = sum((p * torch.randn(p.shape, generator=generator)).sum() for p in model.parameters() if p.requires_grad)
+    for p in model.parameters():
+        p.grad = None
+    loss.backward()
+
+
+def drawn_step(model, opt, i):
+    drawn(model, i)
+    opt.step()
+
+
+class EditTest(TorchTest):
+    def pair(self, mode=WINDOWS, make=mlp, **kwargs):
+        ours, theirs = twins(make)
+        return ours, theirs, self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs}), \
+            torch.optim.AdamW(theirs.parameters(), **HYPER)
+
+
+class SwappedOutAndBack(EditTest):
+    """Averages for an evaluation: other values are written over the weights, and the old ones written back."""
+
+    def check(self, swap, n_steps=23, **kwargs):
+        ours, theirs, opt, reference = self.pair(**kwargs)
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            for i in range(n_steps):
+                drawn_step(theirs, reference, i)
+                drawn_step(ours, opt, i)
+                swap(ours, opt, i)
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    @staticmethod
+    def copy_out_and_back(model, opt, i):
+        kept = [p.detach().clone() for p in model.parameters()]
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        loss_of(model, i)
+        with torch.no_grad():
+            for p, values in zip(model.parameters(), kept):
+                p.copy_(values)
+
+    def test_copied_zeroed_and_copied_back(self):
+        self.check(self.copy_out_and_back)
+
+    def test_with_fetch(self):
+        model = mlp()
+        ours, theirs = model, copy.deepcopy(model)
+        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS), model=ours, fetch=True)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            for i in range(23):
+                drawn_step(theirs, reference, i)
+                drawn_step(ours, opt, i)
+                opt.synchronize()
+                self.copy_out_and_back(ours, opt, i)
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    def test_through_a_state_dict(self):
+        def swap(model, opt, i):
+            kept = copy.deepcopy(model.state_dict())
+            model.load_state_dict(mlp(seed=i).state_dict())
+            model.load_state_dict(kept)
+
+        self.check(swap)
+
+    def test_through_data(self):
+        def swap(model, opt, i):
+            kept = [p.data.clone() for p in model.parameters()]
+            for p in model.parameters():
+                p.data.fill_(0.5)
+            for p, values in zip(model.parameters(), kept):
+                p.data.copy_(values)
+
+        self.check(swap)
+
+    def test_a_state_is_saved_while_they_are_out(self):
+        """The run goes on as if nothing had been; a run that loads it goes on from the average, as with torch."""
+        for moves_storage in (False, True):
+            with self.subTest(moves_storage=moves_storage):
+                states = []
+
+                def swap(model, opt, i, states=states, moves_storage=moves_storage):
+                    kept = [p.data if moves_storage else p.detach().clone() for p in model.parameters()]
+                    average = [torch.full_like(p, 0.25) for p in model.parameters()]
+                    with torch.no_grad():
+                        for p, values in zip(model.parameters(), average):
+                            if moves_storage:
+                                p.data = values
+                            else:
+                                p.copy_(values)
+                        states.append(copy.deepcopy(opt.state_dict()))
+                        for p, values in zip(model.parameters(), kept):
+                            if moves_storage:
+                                p.data = values
+                            else:
+                                p.copy_(values)
+
+                self.check(swap)
+                resumed, same = mlp(seed=3), mlp(seed=3)
+                opt = self.zenflow(resumed, **HYPER, config=config(WINDOWS))
+                opt.load_state_dict(states[-1])
+                for p in resumed.parameters():
+                    self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
+                reference = torch.optim.AdamW(same.parameters(), **HYPER)
+                moments = mlp()
+                before = torch.optim.AdamW(moments.parameters(), **HYPER)
+                for i in range(23):
+                    drawn_step(moments, before, i)
+                reference.load_state_dict(before.state_dict())
+                with torch.no_grad():
+                    for p in same.parameters():
+                        p.fill_(0.25)
+                for i in range(23, 40):
+                    drawn_step(resumed, opt, i)
+                    drawn_step(same, reference, i)
+                opt.flush()
+                self.assert_same(resumed, same)
+
+
+class WrittenThroughData(EditTest):
+    """No version counter moves. Any change of a weight or of a gradient that was shipped early counts."""
+
+    EDITS = {
+        "row": lambda t, i: t[i % t.shape[0]].zero_(),
+        "column": lambda t, i: t[:, i % t.shape[1]].zero_(),
+        "element": lambda t, i: t[i % t.shape[0], i % t.shape[1]].fill_(2 + i),
+        "rows exchanged": lambda t, i: t.copy_(t.flip(0)),
+        "signs": lambda t, i: t.neg_(),
+        "numpy": lambda t, i: t.numpy().__setitem__((slice(3, 5), slice(1, 2)), 7 + i),
+    }
+
+    def test_weights(self):
+        """A narrow matrix and a wide one; each edit once, long after the one before."""
+        for name, edit in self.EDITS.items():
+            with self.subTest(name):
+                ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: torch.nn.Sequential(
+                    torch.nn.Linear(8, 500), torch.nn.Linear(500, 256), torch.nn.Linear(256, 4)))
+                for i in range(12):
+                    for model, o in ((theirs, reference), (ours, opt)):
+                        if i % 4 == 3:
+                            for layer in model:
+                                edit(layer.weight.data, i)
+                        drawn_step(model, o, i)
+                self.assert_same(ours, theirs)
+
+    def test_gradients(self):
+        def step(model, opt, i, edit):
+            drawn(model, i)
+            if hasattr(opt, "drain") and i:
+                opt.drain()  # what was shipped has been read
+            if i % 2:
+                edit(model[5].weight.grad.data, i)  # one of many, and then not again for a step
+            opt.step()
+
+        for name, edit in self.EDITS.items():
+            with self.subTest(name), mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
+                ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: mlp(**BIG))
+                for i in range(8):
+                    step(theirs, reference, i, edit)
+                    step(ours, opt, i, edit)
+                self.assert_same(ours, theirs)
+
+    def test_gradients_zeroed_and_restored(self):
+        """What was read in between must not count (gradient surgery): the second pass ends with the first one's values."""
+        with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
+            ours, theirs, opt, reference = self.pair(mode=SYNCHRONOUS, make=lambda: mlp(**BIG))
+            for i in range(8):
+                for model, o in ((theirs, reference), (ours, opt)):
+                    drawn(model, i)
+                    with torch.no_grad():
+                        for p in model.parameters():
+                            kept = p.grad.clone()
+                            p.grad.zero_()
+                            if o is opt and i:
+                                opt.drain()  # the zeros are read
+                            p.grad.copy_(kept)
+                    o.step()
+            self.assert_same(ours, theirs)
+
+
+class OddGradients(EditTest):
+    """As torch's AdamW takes them."""
+
+    def check(self, edit, make=lambda: mlp(**BIG)):
+        with mock.patch("zfplugin.torch.gradients.BUCKET_PARAMS", 1):
+            for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
+                ours, theirs, opt, reference = self.pair(mode, make)
+                for i in range(12):
+                    for model, o in ((theirs, reference), (ours, opt)):
+                        o.zero_grad()
+                        loss_of(model, i).backward()
+                        edit(model, i)
+                        o.step()
+                self.assert_same(ours, theirs, 1e-4)
+
+    def test_negated_lazily(self):
+        """torch keeps the sign beside the memory (imaginary parts of conjugates)."""
+        def edit(model, i):
+            model[2].weight.grad = torch._neg_view(model[2].weight.grad)
+            self.assertTrue(model[2].weight.grad.is_neg())
+
+        self.check(edit)
+
+    def test_expanded_and_shared(self):
+        def edit(model, i):
+            model[2].bias.grad = torch.full((1,), 0.1 * i).expand_as(model[2].bias)
+            model[5].weight.grad = model[2].weight.grad
+
+        self.check(edit)
+
+    def test_hooks_of_others_after_ours(self):
+        hooked = set()
+
+        def halve(p):
+            p.grad.data.mul_(0.5)
+
+        def edit(model, i):
+            if id(model) not in hooked and i == 2:
+                hooked.add(id(model))
+                for p in model.parameters():
+                    p.register_post_accumulate_grad_hook(halve)
+
+        self.check(edit)
+
+    def test_a_parameter_negated_lazily_is_refused(self):
+        model = mlp()
+        model[2].weight = torch.nn.Parameter(torch._neg_view(model[2].weight.data))
+        with self.assertRaisesRegex(zfplugin.ParamError, '"2.weight".*resolve_neg'):
+            self.zenflow(model).bind()
+
+
+class Frozen(EditTest):
+    """requires_grad_(False) in mid-window: what is on its way arrives with the next step; after it nothing moves."""
+
+    def values(self, model):
+        return [p.detach().clone() for p in model.parameters()]
+
+    def freeze(self, model, layer=2, is_frozen=True):
+        for p in model[layer].parameters():
+            p.requires_grad_(not is_frozen)
+
+    def test_it_stands_still_after_the_next_step_at_adamws_value(self):
+        for at in range(5, 13):
+            with self.subTest(at=at):
+                ours, theirs, opt, reference = self.pair()
+                for i in range(at):
+                    drawn_step(theirs, reference, i)
+                    drawn_step(ours, opt, i)
+                for model in (ours, theirs):
+                    self.freeze(model)
+                for i in range(at, at + 10):
+                    drawn_step(theirs, reference, i)
+                    drawn_step(ours, opt, i)
+                    for p, q in zip(ours[2].parameters(), theirs[2].parameters()):
+                        self.assertLess((p - q).abs().max().item(), 2e-5, f"step {i}")
+                for model in (ours, theirs):
+                    self.freeze(model, is_frozen=False)
+                for i in range(at + 10, at + 20):
+                    drawn_step(theirs, reference, i)
+                    drawn_step(ours, opt, i)
+                opt.flush()
+                self.assert_same(ours, theirs)
+
+    def test_flushed_before_it_never_moves(self):
+        ours, _, opt, _ = self.pair()
+        for i in range(9):
+            drawn_step(ours, opt, i)
+        opt.flush()
+        self.freeze(ours)
+        kept = [p.detach().clone() for p in ours[2].parameters()]
+        for i in range(9, 20):
+            drawn_step(ours, opt, i)
+            for p, values in zip(ours[2].parameters(), kept):
+                self.assertTrue(torch.equal(p, values))
+
+    def test_frozen_between_backward_and_step_its_gradient_counts(self):
+        """As with torch, whose step takes every .grad that is there."""
+        ours, theirs, opt, reference = self.pair()
+        for i in range(20):
+            for model, o in ((theirs, reference), (ours, opt)):
+                drawn(model, i)
+                if i == 9:
+                    self.freeze(model)
+                o.step()
+        self.assertLess(max((p - q).abs().max().item() for p, q in zip(ours[2].parameters(), theirs[2].parameters())), 2e-5)
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    def test_frozen_and_unfrozen_in_turn(self):
+        ours, theirs, opt, reference = self.pair()
+        for i in range(40):
+            for model, o in ((theirs, reference), (ours, opt)):
+                self.freeze(model, is_frozen=i % 3 == 1)
+                drawn_step(model, o, i)
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moments for others: torch's AdamW goes on with a run of ours; .state shows what torch's optimizers keep there. The way
+back, AdamW's state into ours: test_torch_state.py."""
+import copy
+import io
+import unittest
+
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, mlp, plain_step, torch, twins
+from test_torch_edits import HYPER, WINDOWS, drawn_step
+import zfplugin
+
+
+class IntoAdamW(TorchTest):
+    def train_ours(self, mode=WINDOWS, n_steps=23, make=mlp, **kwargs):
+        ours, theirs = twins(make)
+        opt = self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs})
+        make_theirs = torch.optim.Adam if kwargs.get("rule") == "adam" else torch.optim.AdamW
+        reference = make_theirs(theirs.parameters(), **HYPER)
+        for i in range(n_steps):
+            drawn_step(theirs, reference, i)
+            drawn_step(ours, opt, i)
+        return ours, theirs, opt, reference
+
+    def test_goes_on_with_our_moments(self):
+        """In mid-window: the exported moments are those after flush(), so with flushed weights AdamW goes on exactly."""
+        for rule in ("adamw", "adam"):
+            for mode in (WINDOWS, SYNCHRONOUS, ALL_SELECTED, {**WINDOWS, "zenflow.stagger": "false"}):
+                with self.subTest(rule=rule, mode=mode):
+                    ours, theirs, opt, reference = self.train_ours(mode, rule=rule)
+                    file = io.BytesIO()
+                    torch.save(opt.adamw_state_dict(), file)
+                    opt.flush()
+                    file.seek(0)
+                    follower = type(reference)(ours.parameters(), lr=0.5)
+                    follower.load_state_dict(torch.load(file, weights_only=True))
+                    self.assertEqual(follower.param_groups[0]["lr"], HYPER["lr"])
+                    self.assertEqual(set(follower.param_groups[0]), set(reference.param_groups[0]))
+                    for p, q in zip(ours.parameters(), theirs.parameters()):
+                        self.assertEqual(follower.state[p]["step"], reference.state[q]["step"])
+                    opt.close()
+                    for i in range(23, 60):
+                        drawn_step(theirs, reference, i)
+                        drawn_step(ours, follower, i)
+                    self.assert_same(ours, theirs)
+
+    def test_the_export_changes_nothing(self):
+        first, second = mlp(), mlp()
+        opts = [self.zenflow(model, **HYPER, config=config(WINDOWS)) for model in (first, second)]
+        for i in range(30):
+            plain_step(first, opts[0], i)
+            plain_step(second, opts[1], i)
+            opts[1].adamw_state_dict()
+            self.assertTrue(opts[1].state[second[2].weight]["exp_avg"].any())
+        for p, q in zip(first.parameters(), second.parameters()):
+            self.assertTrue(torch.equal(p, q))
+
+    def test_groups_holes_frozen_and_tied(self):
+        """The numbers in the state are torch's: positions in the groups. What never had a gradient has no state."""
+        class Odd(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.frozen, self.net, self.unused = torch.nn.Linear(3, 3), mlp(), torch.nn.Linear(2, 2)
+                self.again = torch.nn.Parameter(self.net[2].weight.data)
+                self.frozen.requires_grad_(False)
+
+            def forward(self, x):
+                return self.net(x) + self.again.sum()
+
+        model = Odd()
+        groups = [{"params": [(n, p) for n, p in model.named_parameters() if p.ndim == k], "lr": 1e-3 * k} for k in (2, 1)]
+        opt = zfplugin.torch.ZenFlow(groups, config=config(WINDOWS))
+        self.made.append(opt)
+        for i in range(5):
+            plain_step(model, opt, i)
+        saved = opt.adamw_state_dict()
+        order = [p for group in opt.param_groups for p in group["params"]]
+        for number, p in enumerate(order):
+            has_state = p.requires_grad and all(p is not q for q in model.unused.parameters()) and p is not model.net[2].weight
+            self.assertEqual(number in saved["state"], has_state, number)
+            self.assertEqual(p in opt.state, has_state)
+            if has_state:
+                self.assertEqual(saved["state"][number]["exp_avg"].shape, p.shape)
+        torch.optim.AdamW([{"params": g["params"]} for g in opt.param_groups]).load_state_dict(saved)
+
+    def test_before_the_first_step_and_for_other_rules(self):
+        opt = self.zenflow(mlp(), lr=0.25)
+        saved = opt.adamw_state_dict()
+        self.assertEqual((saved["state"], saved["param_groups"][0]["lr"]), ({}, 0.25))
+        other = self.zenflow(mlp(), rule="lion")
+        with self.assertRaisesRegex(zfplugin.StateError, "lion"):
+            other.adamw_state_dict()
+
+    def test_our_own_state_is_not_taken_for_adamws(self):
+        """torch's AdamW would take an empty state for that of a run before its first step, and begin with fresh moments."""
+        ours, _, opt, _ = self.train_ours()
+        saved = opt.state_dict()
+        for kind in (torch.optim.AdamW, torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam):
+            with self.assertRaisesRegex(KeyError, "step"):
+                kind(ours.parameters()).load_state_dict(copy.deepcopy(saved))
+        self.assertIn("adamw_state_dict", str(saved["state"][0]))
+
+
+class State(TorchTest):
+    """opt.state, read from the plugin when it is asked for."""
+
+    def test_is_torchs(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        self.assertFalse(opt.state)
+        for i in range(7):
+            plain_step(theirs, reference, i)
+            plain_step(ours, opt, i)
+            self.assertEqual(len(opt.state), len(reference.state))
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                mine, other = opt.state[p], reference.state[q]
+                self.assertEqual(set(mine), set(other))
+                self.assertEqual((mine["step"], mine["step"].dtype), (other["step"], other["step"].dtype))
+                for name in ("exp_avg", "exp_avg_sq"):
+                    self.assertLess((mine[name] - other[name]).abs().max().item(), 1e-5)
+        with self.assertRaises(KeyError):
+            opt.state[torch.nn.Parameter(torch.zeros(1))]
+
+    def test_other_rules(self):
+        for rule, names in (("sgd", {"step", "momentum_buffer"}), ("lion", {"step", "exp_avg"}),
+                            ("adam", {"step", "exp_avg", "exp_avg_sq"})):
+            model = mlp()
+            opt = self.zenflow(model, rule=rule)
+            plain_step(model, opt, 0)
+            self.assertEqual(set(opt.state[model[0].weight]), names)
+
+    def test_skipped_steps_do_not_count(self):
+        model = mlp()
+        opt = self.zenflow(model)
+        for i in range(4):
+            opt.zero_grad()
+            for p in model.parameters():
+                p.grad = torch.full_like(p, float("nan") if i == 2 else 1.0)
+            opt.step()
+        self.assertEqual(opt.state[model[0].weight]["step"], 3)
+
+    def test_an_edit_of_it_is_refused(self):
+        """It is a copy: an edit would do nothing, without a word."""
+        model = mlp()
+        opt = self.zenflow(model)
+        plain_step(model, opt, 0)
+        opt.state[model[0].weight]["exp_avg"].zero_()
+        with self.assertRaisesRegex(zfplugin.StateError, '"0.weight".*params_changed'):
+            plain_step(model, opt, 1)
+        plain_step(model, opt, 2)
+        for attempt in (lambda: opt.state.__setitem__(model[0].weight, {}), lambda: opt.state.clear(),
+                        lambda: opt.state.pop(model[0].weight)):
+            with self.assertRaisesRegex(zfplugin.StateError, "copy"):
+                attempt()
+        moved = {name: tensor.to("cpu") for name, tensor in opt.state[model[0].weight].items()}
+        opt.state[model[0].weight] = moved  # what loops over devices do (Lightning)
+        plain_step(model, opt, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that leave a run: with model= its state_dict() holds what flush() would give, and the run goes on as if it had not
+been asked. A flush that was forgotten is said at the end."""
+import copy
+import gc
+import io
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch
+from test_torch_edits import HYPER, WINDOWS
+import zfplugin
+
+
+class StateOfTheModel(TorchTest):
+    def trained(self, n_steps=11, make=mlp, mode=WINDOWS, **kwargs):
+        model = make()
+        opt = self.zenflow(model, **{**HYPER, "config": config(mode), "model": model, **kwargs})
+        for i in range(n_steps):
+            plain_step(model, opt, i)
+        return model, opt
+
+    def assert_final(self, saved, opt, prefix=""):
+        for name, final in opt.export().items():
+            self.assertTrue(torch.equal(saved[prefix + name], final.to(saved[prefix + name].dtype)), name)
+
+    def test_holds_the_final_weights(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            for kwargs in ({}, {"fetch": True}):
+                model = mlp(dtype=dtype)
+                opt = self.zenflow(model, **HYPER, config=config(WINDOWS), model=model, **kwargs)
+                for i in range(11):
+                    opt.zero_grad()
+                    loss_of(model, i, dtype).backward()
+                    opt.step()
+                saved = model.state_dict()
+                self.assert_final(saved, opt)
+                opt.synchronize()
+                self.assertFalse(torch.equal(saved["2.weight"], model[2].weight), "nothing was on its way: the test shows nothing")
+                opt.flush()
+                for name, values in model.state_dict().items():
+                    self.assertTrue(torch.equal(values, saved[name]))
+                    self.assertEqual(values.data_ptr(), dict(model.named_parameters())[name].data_ptr())
+
+    def test_the_run_goes_on_as_if_it_had_not_been_asked(self):
+        for kwargs in ({}, {"fetch": True}):
+            ours, opt = self.trained(0, **kwargs)
+            other, undisturbed = self.trained(0, **kwargs)
+            for i in range(40):
+                plain_step(ours, opt, i)
+                plain_step(other, undisturbed, i)
+                ours.state_dict()
+                copy.deepcopy(ours[2].state_dict())
+                for o in (opt, undisturbed):
+                    o.synchronize()
+                for p, q in zip(ours.parameters(), other.parameters()):
+                    self.assertTrue(torch.equal(p, q))
+
+    def test_of_a_part_and_within_another_module(self):
+        model, opt = self.trained()
+        final = opt.export()
+        self.assertTrue(torch.equal(model[2].state_dict()["weight"], final["2.weight"]))
+        self.assert_final(torch.nn.ModuleDict({"inner": model}).state_dict(), opt, "inner.")
+        for name, value in model.state_dict(keep_vars=True).items():
+            self.assertIs(value, dict(model.named_parameters())[name])
+
+    def test_ties_stay_ties(self):
+        class Tied(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.a, self.b, self.c = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+                self.b.weight = self.a.weight
+                self.b.bias = torch.nn.Parameter(self.a.bias.data)
+
+            def forward(self, x):
+                return self.c(self.b(torch.tanh(self.a(x))))
+
+        model, opt = self.trained(make=Tied, mode={**WINDOWS, "zenflow.topk_ratio": 0})
+        saved = model.state_dict()
+        for name in ("weight", "bias"):
+            self.assertEqual(saved[f"a.{name}"].data_ptr(), saved[f"b.{name}"].data_ptr())
+        self.assertNotEqual(saved["a.weight"].data_ptr(), model.a.weight.data_ptr())
+        self.assert_final(saved, opt)
+
+    def test_of_weights_that_somebody_else_wrote_it_holds_those(self):
+        model, opt = self.trained()
+        kept = model[2].weight.detach().clone()
+        model[2].weight.data.fill_(0.5)
+        moved, model[5].weight.data = model[5].weight.data, torch.full_like(model[5].weight, 0.25)
+        saved = model.state_dict()
+        self.assertTrue(torch.equal(saved["2.weight"], torch.full_like(kept, 0.5)))
+        self.assertTrue(torch.equal(saved["5.weight"], torch.full_like(kept, 0.25)))
+        self.assertTrue(torch.equal(saved["0.weight"], opt.export()["0.weight"]))
+        model[2].weight.data.copy_(kept)
+        model[5].weight.data = moved
+        self.assert_final(model.state_dict(), opt)
+
+    def test_where_nothing_is_deferred_it_is_the_weights_themselves(self):
+        for mode in (SYNCHRONOUS, {"zenflow.full_warm_up_rounds": 50}):
+            model, _ = self.trained(mode=mode)
+            for name, value in model.state_dict().items():
+                self.assertEqual(value.data_ptr(), dict(model.named_parameters())[name].data_ptr())
+
+    def test_swapped_through_it_nothing_is_lost(self):
+        """kept = state_dict(); load an average; evaluate; load kept: as a flush."""
+        from test_torch_edits import drawn_step
+        ours, opt = self.trained(0)
+        theirs = copy.deepcopy(ours)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            for i in range(23):
+                drawn_step(theirs, reference, i)
+                drawn_step(ours, opt, i)
+                if i % 5 == 3:
+                    kept = copy.deepcopy(ours.state_dict())
+                    ours.load_state_dict(mlp(seed=i).state_dict())
+                    ours.load_state_dict(kept)
+        self.assertEqual(opt._binding.n_flushed_steps, 0)
+        opt.flush()
+        self.assert_same(ours, theirs)
+
+    def test_a_run_resumes_to_the_bit_in_either_order(self):
+        for kwargs in ({}, {"fetch": True}):
+            for order in ("model", "opt"), ("opt", "model"):
+                whole, opt = self.trained(11, **kwargs)
+                saved = copy.deepcopy({"model": whole.state_dict(), "opt": opt.state_dict()})
+                other = mlp(seed=5)
+                resumed = self.zenflow(other, lr=0.5, config=config(WINDOWS), model=other, **kwargs)
+                for name in order:
+                    (other if name == "model" else resumed).load_state_dict(saved[name])
+                self.assert_final(other.state_dict(), opt)
+                for i in range(11, 30):
+                    plain_step(whole, opt, i)
+                    plain_step(other, resumed, i)
+                    for o in (opt, resumed):
+                        o.synchronize()
+                    for p, q in zip(whole.parameters(), other.parameters()):
+                        self.assertTrue(torch.equal(p, q), f"{kwargs} {order} step {i}")
+
+    def test_other_weights_loaded_after_the_state_count(self):
+        whole, opt = self.trained(11)
+        opt.load_state_dict(copy.deepcopy(opt.state_dict()))
+        whole.load_state_dict(mlp(seed=9).state_dict())
+        for p, q in zip(whole.parameters(), mlp(seed=9).parameters()):
+            self.assertTrue(torch.equal(p, q))
+        with self.messages(logging.INFO):
+            plain_step(whole, opt, 11)
+
+    def test_copies_of_the_model_are_models_of_their_own(self):
+        model, opt = self.trained()
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+            for (name, p), q in zip(other.named_parameters(), model.parameters()):
+                self.assertTrue(torch.equal(p, q))
+                self.assertEqual(other.state_dict()[name].data_ptr(), p.data_ptr())
+            other.load_state_dict(other.state_dict())
+        code = "import sys, torch; torch.load(sys.argv[1], weights_only=False).state_dict(); assert 'zfplugin' not in sys.modules"
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save(model, f"{folder}/model.pt")
+            subprocess.run([sys.executable, "-c", code, f"{folder}/model.pt"], check=True, cwd=folder)
+
+    def test_attached_later_and_taken_off(self):
+        model = mlp()
+        opt = self.zenflow(model, **HYPER, config=config(WINDOWS))
+        for i in range(11):
+            plain_step(model, opt, i)
+        self.assertEqual(model.state_dict()["2.weight"].data_ptr(), model[2].weight.data_ptr())
+        opt.attach(model)
+        opt.attach(model)
+        self.assert_final(model.state_dict(), opt)
+        self.assertEqual(len(model[2]._state_dict_hooks), 1)
+        opt.close()
+        self.assertFalse(model._state_dict_hooks or model[2]._state_dict_hooks or model._load_state_dict_post_hooks)
+        self.assertEqual(model.state_dict()["2.weight"].data_ptr(), model[2].weight.data_ptr())
+
+
+class ForgottenFlush(TorchTest):
+    SAYS = "flush()"
+
+    def left(self, forget, mode=WINDOWS, n_steps=11, with_model=False):
+        """Messages of a run that ends."""
+        model = mlp()
+        opt = zfplugin.torch.ZenFlow(model.named_parameters(), config=config(mode), model=model if with_model else None)
+        for i in range(n_steps):
+            plain_step(model, opt, i)
+        with self.assertLogs("zfplugin", logging.WARNING) as caught:
+            logging.getLogger("zfplugin").warning("so that there is one")
+            forget(model, opt)
+            del opt
+            gc.collect()
+        return [text for text in caught.output[1:] if "flush()" in text]
+
+    def test_said_when_the_optimizer_is_closed_or_dropped(self):
+        for forget in (lambda m, o: o.close(), lambda m, o: None, lambda m, o: m.state_dict(), lambda m, o: o.state_dict(),
+                       lambda m, o: (o.flush(), plain_step(m, o, 20))):
+            said = self.left(forget)
+            self.assertEqual(len(said), 1)
+        self.assertIn("11 steps", self.left(lambda m, o: None)[0])
+
+    def test_not_said_where_nothing_is_lost(self):
+        for forget in (lambda m, o: o.flush(), lambda m, o: (o.flush(), o.close()), lambda m, o: o.export()):
+            self.assertEqual(self.left(forget), [])
+        self.assertEqual(self.left(lambda m, o: m.state_dict(), with_model=True), [])
+        for mode in (SYNCHRONOUS, ALL_SELECTED, {"zenflow.update_interval": 1, "zenflow.overlap_step": "false"}):
+            self.assertEqual(self.left(lambda m, o: None, mode=mode), [])
+        self.assertEqual(self.left(lambda m, o: None, mode={"zenflow.full_warm_up_rounds": 11}), [])
+        self.assertEqual(self.left(lambda m, o: None, n_steps=0), [])
+
+    def test_at_the_end_of_the_process(self):
+        script = textwrap.dedent("""
+            import sys
+            sys.path.insert(0, {here!r})
+            from support import *
+            model = mlp()
+            opt = zenflow(model, config=config({mode!r}))
+            for i in range(9):
+                plain_step(model, opt, i)
+            {end}
+        """)
+        for end, is_said in (("", True), ("opt.flush()", False), ("raise SystemExit(0)", True)):
+            done = subprocess.run([sys.executable, "-c", script.format(here=str(HERE), mode=WINDOWS, end=end)], text=True,
+                                  capture_output=True, check=True)
+            self.assertEqual("flush()" in done.stderr, is_said, done.stderr)
+
+    def test_a_forked_child_says_nothing(self):
+        model = mlp()
+        opt = self.zenflow(model, config=config(WINDOWS))
+        for i in range(9):
+            plain_step(model, opt, i)
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            logging.getLogger("zfplugin").addHandler(logging.StreamHandler(os.fdopen(write, "w")))
+            opt._finalizer()
+            os._exit(0)
+        os.close(write)
+        os.waitpid(pid, 0)
+        self.assertEqual(os.read(read, 1000), b"")
+        os.close(read)
+
+    def test_final_weights_in_what_hugging_face_saves(self):
+        try:
+            import transformers
+        except ImportError:
+            self.skipTest("transformers is not installed")
+        config_ = transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2)
+        torch.manual_seed(0)
+        model = transformers.GPT2LMHeadModel(config_)
+        opt = self.zenflow(model, lr=1e-2, model=model, config=config(WINDOWS))
+        for i in range(9):
+            opt.zero_grad()
+            tokens = torch.randint(0, 16, (4, 8))
+            model(input_ids=tokens, labels=tokens).loss.backward()
+            opt.step()
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            read = transformers.GPT2LMHeadModel.from_pretrained(folder)
+        visible = copy.deepcopy(dict(model.named_parameters()))
+        opt.flush()
+        self.assertTrue(any(not torch.equal(visible[name], p) for name, p in model.named_parameters()))
+        for (name, p), q in zip(model.named_parameters(), read.parameters()):
+            self.assertTrue(torch.equal(p, q), name)
+
+    def test_flush_before_the_first_step_does_nothing(self):
+        model = mlp()
+        before = copy.deepcopy(model.state_dict())
+        opt = self.zenflow(model)
+        opt.flush()
+        self.assertIsNone(opt.layout)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]))
+        plain_step(model, opt, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

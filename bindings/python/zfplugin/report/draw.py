@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of plots: lines against the step, dots per seed with their interval, stacked bars against a formula, a timeline.
+
+Every function returns a matplotlib Figure with labelled axes and units. Colours are Okabe and Ito's, which are told apart with
+colour blindness. The same input gives the same bytes (no date, fixed ids).
+"""
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import dataclass
+
+COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#8C564B", "#777777", "#AA0000"]
+GRID = {"color": "#e4e4e8", "linewidth": 0.8}
+STYLE = {"svg.hashsalt": "zfplugin", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+         "legend.frameon": False, "legend.fontsize": 9, "path.simplify": True, "mathtext.default": "regular", "text.usetex": False}
+
+
+class MatplotlibMissing(Exception):
+    """Names what to install."""
+
+    def __init__(self, error):
+        super().__init__(f"matplotlib is missing ({error}); apt-get install python3-matplotlib, or: python3 -m pip install matplotlib")
+
+
+def need_matplotlib():
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise MatplotlibMissing(error) from None
+    return matplotlib
+
+
+def plain(text):
+    """Text of a file as matplotlib shall show it: no mathematics, no control characters."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text).replace("$", r"\$")
+
+
+def new(width, height, **kwargs):
+    figure = need_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(**kwargs)
+
+
+@dataclass
+class Line:
+    title: str
+    x: list
+    y: list
+    is_dashed: bool = False
+    colour: int | None = None  # None: by its place in the list
+
+
+def put_lines(axes, lines, x_label, y_label, limit=None):
+    """limit: y is a difference in percent, drawn around a line at zero and cut there."""
+    for i in reversed(range(len(lines))):  # the first on top
+        line = lines[i]
+        colour = COLOURS[(i if line.colour is None else line.colour) % len(COLOURS)]
+        axes.plot(line.x, line.y, color=colour, linewidth=1.9 if i == 0 else 1.4, label=plain(line.title),
+                  linestyle=(0, (5, 2)) if line.is_dashed else "-", zorder=3 - 0.01 * i)
+    if limit is not None:
+        axes.axhline(0, color="black", linewidth=0.8)
+        values = [v for line in lines for v in line.y if math.isfinite(v)]
+        axes.set_ylim(max(-limit, min(values, default=0) * 1.05 - 0.5), min(limit, max(values, default=0) * 1.05 + 0.5))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.grid(axis="y", **GRID)
+    axes.margins(x=0.01)
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.01, 1.02))
+
+
+def lines(all_lines, x_label, y_label, title=None, subtitle=None, limit=None):
+    figure, axes = new(8.6, 4.4)
+    put_lines(axes, all_lines, x_label, y_label, limit)
+    put_titles(figure, axes, title, subtitle)
+    return figure
+
+
+def put_titles(figure, axes, title, subtitle):
+    if title:
+        figure.suptitle(plain(title), x=0.01, ha="left", fontweight="bold", fontsize=12)
+        axes.set_title(plain(subtitle or ""), loc="left", fontsize=9, color="#5a5a60")
+
+
+def panels(groups, x_label, y_label, title, subtitle, limit):
+    """Small multiples, two side by side: groups is a list of (title, lines)."""
+    n_rows = (len(groups) + 1) // 2
+    figure, axes = new(13.5, 3.1 * n_rows + 0.8, nrows=n_rows, ncols=2, squeeze=False)
+    for place, (name, group) in zip(axes.flat, groups):
+        put_lines(place, group, x_label, y_label, limit)
+        place.set_title(plain(name), loc="left", fontsize=11, fontweight="bold")
+    for place in axes.flat[len(groups):]:
+        place.set_axis_off()
+    height = figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.75 / height))
+    figure.text(0.01, 1 - 0.12 / height, plain(title), va="top", fontweight="bold", fontsize=14)
+    figure.text(0.01, 1 - 0.45 / height, plain(subtitle), va="top", fontsize=10, color="#5a5a60")
+    return figure
+
+
+@dataclass
+class Row:
+    label: str
+    values: list
+    mean: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    colour: int = 0
+
+
+def put_row(axes, y, row):
+    colour = COLOURS[row.colour % len(COLOURS)]
+    kept = [(x, i % 3) for i, x in enumerate(row.values) if math.isfinite(x)]  # three heights keep equal values apart
+    axes.scatter([x for x, _ in kept], [y - 0.3 + 0.12 * k for _, k in kept], s=26, color=colour, alpha=0.55, linewidths=0)
+    if math.isfinite(row.low) and math.isfinite(row.high):
+        axes.errorbar([(row.low + row.high) / 2], [y + 0.22], xerr=[(row.high - row.low) / 2], color="black", capsize=4, linewidth=1.6)
+    if math.isfinite(row.mean):
+        axes.scatter([row.mean], [y + 0.22], marker="D", s=36, color=colour, zorder=4)
+
+
+def dots(rows, x_label, limit=None, limit_label="", has_zero=False):
+    """One row of dots each, its mean and interval below them."""
+    figure, axes = new(7.2, 0.75 * len(rows) + 1.1)
+    for y, row in enumerate(rows):
+        put_row(axes, y, row)
+    if has_zero:
+        axes.axvline(0, color="black", linewidth=0.8)
+    if limit is not None and math.isfinite(limit):
+        axes.axvline(limit, color=COLOURS[2], linewidth=1.6, linestyle=(0, (4, 3)))
+        axes.annotate(limit_label, (limit, 1), xycoords=("data", "axes fraction"), xytext=(4, 3), textcoords="offset points",
+                      color=COLOURS[2], fontsize=9)
+    axes.set_yticks(range(len(rows)), [plain(r.label) for r in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel(x_label)
+    axes.grid(axis="x", **GRID)
+    return figure
+
+
+@dataclass
+class Bar:
+    label: str
+    parts: list
+    mark: float = math.nan
+
+
+def bars(all_bars, part_names, x_label, mark_name=None):
+    """Stacked bars; a mark (the formula) is a tick across its bar."""
+    figure, axes = new(8.6 if len(part_names) > 1 or mark_name else 7.2, 0.34 * len(all_bars) + 1.1)
+    start = [0.0] * len(all_bars)
+    for k, name in enumerate(part_names):
+        sizes = [max(bar.parts[k], 0.0) if math.isfinite(bar.parts[k]) else 0.0 for bar in all_bars]
+        axes.barh(range(len(all_bars)), sizes, left=start, height=0.62, color=COLOURS[1 + k], label=name)
+        start = [a + b for a, b in zip(start, sizes)]
+    marks = [(bar.mark, y) for y, bar in enumerate(all_bars) if math.isfinite(bar.mark)]
+    if marks:
+        axes.scatter([m for m, _ in marks], [y for _, y in marks], marker="|", s=170, linewidths=2.4, color="black", label=mark_name,
+                     zorder=4)
+    axes.set_yticks(range(len(all_bars)), [plain(b.label) for b in all_bars])
+    axes.invert_yaxis()
+    axes.set_xlabel(x_label)
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", **GRID)
+    if len(part_names) > 1 or marks:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02))
+    return figure
+
+
+LANES = {"host": 8, "device": 2, "down": 1, "up": 6, "control": 5, "worker": 3}
+HOOKS = [8, 1, 2, 6, 3, 4, 5, 7]
+
+
+def lane_colour(name):
+    return COLOURS[next((colour for key, colour in LANES.items() if key in name), 7)]
+
+
+def put_lanes(axes, timeline):
+    """The host's hooks, then every thread's share of busy time: darker is busier, a waiting thread is blank."""
+    matplotlib = need_matplotlib()
+    at = timeline["at_us"]
+    for kind, hook in enumerate(timeline["hooks"]):
+        spans = hook["from_to_us"]
+        axes.broken_barh([(a / 1e3, max(b - a, 1.0) / 1e3) for a, b in zip(spans[::2], spans[1::2])], (-0.34, 0.68),
+                         color=COLOURS[HOOKS[kind % len(HOOKS)]], linewidth=0, label=plain(hook["name"]))
+    for y, thread in enumerate(timeline["threads"], 1):
+        share = [min(max(busy / (b - a), 0.0), 1.0) for busy, a, b in zip(thread["busy_us"], at, at[1:])]
+        shades = matplotlib.colors.LinearSegmentedColormap.from_list("busy", ["#f4f4f6", lane_colour(thread["name"])])
+        axes.pcolormesh([t / 1e3 for t in at], [y - 0.34, y + 0.34], [share], cmap=shades, vmin=0, vmax=1, rasterized=True)
+    names = ["host: hooks", *(t["name"] for t in timeline["threads"])]
+    axes.set_yticks(range(len(names)), [plain(n) for n in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), title="host: hooks", title_fontsize=9)
+
+
+def put_link(axes, timeline, member, name, colour):
+    """Bytes per microsecond are MB/s."""
+    at = timeline["at_us"]
+    rate = [1e-3 * n / (b - a) for n, a, b in zip(timeline[member], at, at[1:])]
+    axes.stairs(rate, [t / 1e3 for t in at], fill=True, color=COLOURS[colour])
+    axes.set_ylabel(f"{name},\nGB/s", rotation=0, ha="right", va="center", labelpad=14)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", **GRID)
+
+
+def timeline(data):
+    import matplotlib.colors  # noqa: F401 - used through need_matplotlib()
+
+    n_lanes = 1 + len(data["threads"])
+    figure, (lanes, down, up) = new(13.5, 0.36 * n_lanes + 3.0, nrows=3, sharex=True,
+                                    gridspec_kw={"height_ratios": [0.36 * n_lanes, 0.8, 0.8]})
+    put_lanes(lanes, data)
+    put_link(down, data, "down_bytes", "link down", 1)
+    put_link(up, data, "up_bytes", "link up", 6)
+    ends = [t / 1e3 for t in data["steps_us"]]
+    for i, (start, end) in enumerate(zip([0.0, *ends], ends), 1):
+        lanes.text((start + end) / 2, -0.58, f"step {i}", ha="center", va="bottom", fontsize=9, color="#5a5a60")
+    for axes in (lanes, down, up):
+        for end in ends:
+            axes.axvline(end, color="black", linewidth=0.8, linestyle=(0, (2, 3)))
+        axes.set_xlim(0, data["at_us"][-1] / 1e3)
+    up.set_xlabel("time, milliseconds")
+    return figure
+
+
+def compact(svg):
+    """One line per group, paths to a hundredth of a point: a third of the size, and no difference that can be seen."""
+    def shorter(path):
+        return re.sub(rb"(\.[0-9]{2})[0-9]+", rb"\1", path.group(0))
+
+    return re.sub(rb"\s*\n\s*(?!\s*<g id=)(?=\S)", b" ", re.sub(rb' d="[^"]*"', shorter, svg))
+
+
+def rendered(draw, kind="svg"):
+    """The bytes of a figure as a file: "svg" or "png"."""
+    matplotlib = need_matplotlib()
+    out = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        draw().savefig(out, format=kind, bbox_inches="tight", dpi=150, metadata=metadata)
+    return compact(out.getvalue()) if kind == "svg" else out.getvalue()

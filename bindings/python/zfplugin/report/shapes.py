@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the JSON file of each area holds, as far as the report reads it, and the check of a document against it.
+
+A shape is NUMBER (finite, or null where the area has no figure), TEXT, FLAG, [shape] for a list, or {name: shape} for an
+object; a name that ends in "?" may be absent. Members that no shape names are not read.
+"""
+NUMBER, TEXT, FLAG = "a number below 10^15, or null", "a text", "true or false"
+MOST = 1e15
+
+CHECKS = {"exit_status?": NUMBER, "summary": TEXT, "unit?": TEXT, "plugin?": TEXT,
+          "checks?": [{"group": TEXT, "name": TEXT, "verdict": TEXT, "text": TEXT, "count?": NUMBER, "details?": [TEXT]}]}
+
+SOURCE = {"plugin?": TEXT, "exit_status?": NUMBER, "task": TEXT, "metric?": TEXT, "is_synthetic?": FLAG, "encoder_sha256?": TEXT,
+          "sha256?": {"train?": TEXT}, "dtype?": TEXT, "parameters": NUMBER, "steps": NUMBER, "batch": NUMBER,
+          "lr?": NUMBER}
+
+GLUE = {**SOURCE, "lr": NUMBER, "margin": NUMBER,
+        "arms": [{"name": TEXT, "title?": TEXT, "metric": [NUMBER], "mean_losses": [NUMBER], "verdict?": TEXT,
+                  "mean_difference?": NUMBER, "lower?": NUMBER, "upper?": NUMBER, "start?": {"conforms": FLAG},
+                  "last_quarter_ratio?": NUMBER, "stall_us_per_step?": NUMBER, "step_us?": NUMBER,
+                  "link_bytes_per_step?": {"down": NUMBER, "publish": NUMBER, "enter": NUMBER, "down_formula": NUMBER,
+                                           "publish_formula": NUMBER},
+                  "host_bytes_per_parameter?": {"mapped": NUMBER}}]}
+
+CURVES = {**SOURCE, "lr": NUMBER, "seeds": NUMBER,
+          "arms": [{"name": TEXT, "title?": TEXT, "last_quarter_loss": NUMBER, "to_adamw": NUMBER, "bar": NUMBER,
+                    "dev_metric?": NUMBER, "curve_every?": NUMBER, "curve?": [NUMBER]}]}
+
+ABLATION = {**SOURCE, "is_quick?": FLAG, "seeds": NUMBER,
+            "levels": [{"factor": TEXT, "level": TEXT, "arm?": NUMBER, "against_default?": TEXT, "not_run?": TEXT}],
+            "arms": [{"title": TEXT,
+                      "rates": [{"lr": TEXT, "has_failed?": FLAG, "to_adamw?": NUMBER, "all_steps_to_adamw?": NUMBER,
+                                 "dev_to_adamw?": NUMBER, "link_bytes_per_parameter_and_step?": NUMBER,
+                                 "host_bytes_per_parameter?": NUMBER, "stall_us_per_step?": NUMBER, "curve_every?": NUMBER,
+                                 "curve?": [NUMBER]}]}]}
+
+TIMELINE = {"interval?": NUMBER, "steps_us": [NUMBER], "hooks": [{"name": TEXT, "from_to_us": [NUMBER]}],
+            "threads": [{"name": TEXT, "busy_us": [NUMBER]}], "at_us": [NUMBER], "down_bytes": [NUMBER], "up_bytes": [NUMBER]}
+
+MEASURED = {name: NUMBER for name in ("n_elems", "down", "up", "records", "enter", "state", "slots", "publish", "planned", "mapped",
+                                      "device_mapped", "outside", "hook_allocations", "stall_us", "step_us")}
+PERF = {"exit_status?": NUMBER,
+        "rows": [{"gradient": TEXT, "interval": NUMBER, "down_formula": NUMBER, "up_formula": NUMBER, "host_formula": NUMBER,
+                  "faults": TEXT, "measured": MEASURED}],
+        "timeline?": TIMELINE}
+
+VERDICT = {"exit_status?": NUMBER, "verdict": TEXT, "sentence": TEXT, "n_seeds": NUMBER, "mean_difference": NUMBER,
+           "standard_deviation": NUMBER, "lower": NUMBER, "upper": NUMBER, "margin": NUMBER}
+
+RUN = {"ran": [{"area": TEXT, "exit_status": NUMBER, "seconds": NUMBER}]}
+
+AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "curves": CURVES, "ablation": ABLATION, "perf": PERF,
+         "verdict": VERDICT, "report": RUN}
+
+
+class Unfit(ValueError):
+    """A document that is not of the shape its area needs: where, what was found, what is needed."""
+
+    def __init__(self, place, found, needed):
+        super().__init__(f"{place or 'the document'}: found {short(found)}; {needed} is needed")
+
+
+def short(value):
+    if isinstance(value, (dict, list)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def fits(value, shape):
+    if shape is NUMBER:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return value is None or (is_number and abs(value) < MOST)  # which neither infinity nor NaN is
+    return isinstance(value, str if shape is TEXT else bool)
+
+
+def check(value, shape, place=""):
+    """Raises Unfit where value is not of this shape."""
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            raise Unfit(place, value, "a list")
+        for i, item in enumerate(value):
+            check(item, shape[0], f"{place}[{i}]")
+    elif isinstance(shape, dict):
+        if not isinstance(value, dict):
+            raise Unfit(place, value, "an object")
+        for name, inner in shape.items():
+            key = name.rstrip("?")
+            if key in value:
+                check(value[key], inner, f"{place}.{key}" if place else key)
+            elif name == key:
+                raise Unfit(place, value, f'the member "{key}"')
+    elif not fits(value, shape):
+        raise Unfit(place, value, shape)
+
+
+def need(is_right, place, found, needed):
+    if not is_right:
+        raise Unfit(place, found, needed)
+
+
+def check_ablation(data):
+    need(data["arms"], "arms", data["arms"], "AdamW's arm, which is the first,")
+    rates = [r["lr"] for r in data["arms"][0]["rates"]]
+    for i, arm in enumerate(data["arms"]):
+        found = [r["lr"] for r in arm["rates"]]
+        need(found == rates, f"arms[{i}].rates", found, f"the rates of the first arm, {', '.join(rates)},")
+    for i, level in enumerate(data["levels"]):
+        arm = level.get("arm")
+        need("not_run" in level or (isinstance(arm, int) and 0 < arm < len(data["arms"])), f"levels[{i}].arm", arm,
+             f"the number of an arm, 1 to {len(data['arms']) - 1}, or \"not_run\"")
+
+
+def check_timeline(timeline):
+    at = timeline["at_us"]
+    need(len(at) >= 2 and None not in at and all(a < b for a, b in zip(at, at[1:])), "timeline.at_us", at, "a rising list of times")
+    lists = [(f"timeline.threads[{i}].busy_us", t["busy_us"]) for i, t in enumerate(timeline["threads"])]
+    for place, values in [*lists, *((f"timeline.{name}", timeline[name]) for name in ("down_bytes", "up_bytes"))]:
+        need(len(values) == len(at) - 1 and None not in values, place, values, f"a list of {len(at) - 1} numbers, one per sample,")
+    for i, hook in enumerate(timeline["hooks"]):
+        spans = hook["from_to_us"]
+        need(len(spans) % 2 == 0 and None not in spans, f"timeline.hooks[{i}].from_to_us", spans, "a list of pairs")
+    need(None not in timeline["steps_us"], "timeline.steps_us", timeline["steps_us"], "a list of times")
+
+
+def check_area(area, data):
+    """Raises Unfit where data is not what the area leaves."""
+    check(data, AREAS[area])
+    if area in ("glue", "curves"):
+        need(data["arms"], "arms", data["arms"], "AdamW's arm, which is the first,")
+    if area == "ablation":
+        check_ablation(data)
+    if area == "perf" and "timeline" in data:
+        check_timeline(data["timeline"])

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is bound, and how it follows the trainer.
+
+Model: a Binding joins one plugin instance to the parameters that the groups hold: their table (parameters.py), the way of
+their gradients (gradients.py) and, with fetch=True, the hooks that wait for values (fetch.py). follow() brings it in step
+with what the trainer did since: values that somebody else wrote become the masters; parameters in other memory go on as they
+are; groups added, layers unfrozen, another dtype end all windows as flush() does, keep weights, moments and update counts
+by name, and begin the schedule anew. The new table is made and bound beside the present one, so what fails changes nothing.
+
+param_groups are an argument of every call that reads them: the optimizer's are the source of truth.
+"""
+import ctypes as C
+import logging
+
+import torch
+
+from .. import _abi, errors
+from . import groups as hyper_groups
+from .gradients import GradientFeed
+from .parameters import ParameterTable, listed, rows_of
+
+GROUP_WORDS = C.sizeof(_abi.GroupHyper) // 8
+FLUSHED_STEPS = 16  # steps after an edit of the weights that end with all updates in place, in case of another
+_has_warned_of_names = False
+
+
+class Binding:
+    """names: {id(parameter): name}. model: a function that gives the module, or None. table_options, feed_options: of
+    ParameterTable and GradientFeed. fetcher: a Fetcher, or None. handles: a list; gets the list of the feed's hooks."""
+
+    def __init__(self, instance, groups, names, *, model, table_options, feed_options, fetcher, handles, log):
+        self.instance, self.names, self.fetcher, self.log = instance, names, fetcher, log
+        self._model, self._table_options = model, table_options
+        self.n_flushed_steps = 0
+        self._has_said_changed = False
+        self._at_rest = set()  # frozen ones whose updates have all arrived
+        table = self._make_table(groups)
+        instance.bind(table.decls)
+        self.feed = GradientFeed(instance, table, log=log, **feed_options)
+        handles.append(self.feed.handles)
+        self._warn_of_names(table)
+        self._adopt(groups, table)
+
+    def _make_table(self, groups, trained=()):
+        model, names = self._model(), dict(self.names)
+        if model is not None:
+            for name, param in model.named_parameters():
+                names.setdefault(id(param), name)
+        return ParameterTable(groups, names, rows=rows_of(model), trained=trained, **self._table_options)
+
+    def _adopt(self, groups, table):
+        """The instance is bound to this table."""
+        model = self._model()
+        self._model_names = {} if model is None else \
+            {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
+        self._quiet_ids = None
+        self._at_rest = set()
+        self.table = table
+        table.watch(self.instance)
+        table.remember()  # binding may have ended windows
+        self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
+        self._make_hyper(groups)
+        if self.fetcher is not None:
+            self.fetcher.bind(self.instance, table)
+
+    def _make_hyper(self, groups):
+        self._hyper = (_abi.GroupHyper * len(groups))()
+        for hyper in self._hyper:
+            hyper.struct_size = C.sizeof(_abi.GroupHyper)
+        self._members = hyper_groups.members(groups)
+        self._hyper_words = memoryview(self._hyper).cast("B").cast("d")
+        self._args = _abi.StepArgs(
+            struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
+            elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
+        self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
+
+    def _warn_of_names(self, table):
+        global _has_warned_of_names
+        if _has_warned_of_names or all(id(p) in self.names for p in table.params):
+            return
+        _has_warned_of_names = True
+        self.log.warning("parameters have no names: they are param0, param1, ... in order, in errors and saved states. "
+                         "Pass model.named_parameters(), or model=...")
+
+    def id_of(self, param):
+        number = self.table.numbers.get(id(param))
+        if number is None:
+            name = self.names.get(id(param), "a tensor")
+            raise errors.ParamError(f"{name} of shape {list(param.shape)} is not a parameter of this optimizer")
+        return number
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+
+    def step(self, groups, unscale, clip_norm, is_epoch_end):
+        """One step over the .grad of all parameters; the plugin's report as it is."""
+        written = self.feed.complete()
+        self._settle_frozen()
+        hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
+        self._args.flags = _abi.STEP_EPOCH_END if is_epoch_end else 0
+        self._args.unscale = unscale
+        try:
+            self._args.clip_norm = clip_norm or 0.0
+        except TypeError:
+            raise errors.ArgumentError(f"clip_norm = {clip_norm!r}; allowed: 0 (off) or a positive number") from None
+        self.instance.call(self.instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
+        self.feed.end_step()
+        self._end_step(written)
+        return self._raw_report
+
+    def _settle_frozen(self):
+        """What was on its way to a parameter that is frozen since arrives now: from this step on it stands still."""
+        at_rest = set(self.feed.at_rest)
+        if at_rest - self._at_rest:
+            self.log.info("frozen: %s; its updates that were on their way have arrived, windows begin anew",
+                          listed(self.table.names[i] for i in sorted(at_rest - self._at_rest)))
+            self.instance.flush()
+        self._at_rest = at_rest
+
+    def _end_step(self, written):
+        """written: the parameters that had a gradient. Autograd is told, which keeps what a graph still needs of them from
+        being used unnoticed."""
+        self.table.say_written(written)
+        if self.n_flushed_steps > 0:
+            self.n_flushed_steps -= 1
+            self.instance.flush()
+        self.table.remember(is_settled=self.fetcher is None)
+        if self.fetcher is not None:
+            self.fetcher.end_step()
+
+    def discard(self):
+        """The delivered gradients are dropped: no step, and no clock moves."""
+        with self.feed.lock:
+            self.feed.discard()
+
+    def flush(self):
+        self.instance.flush()
+        self.table.remember()
+
+    def final_values(self, ids):
+        """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
+        now, unless somebody else wrote these; nothing changes."""
+        table = self.table
+        if self.fetcher is not None:
+            self.fetch()
+        edited = set(table.find_edited(ids))
+        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32) for i in ids if i not in edited}
+        if masters:
+            self.instance.export(masters)
+        finals = {i: master.to(table.dtypes[i]) for i, master in masters.items()}
+        return {i: final for i, final in finals.items() if not table.holds(i, final)}
+
+    def fetch(self):
+        """All values are in place afterwards."""
+        self.instance.fetch()
+        self.table.look(list(self.table.seen))
+
+    # ---- following the trainer ---------------------------------------------------------------------------------------
+
+    def _find_replaced(self, groups, is_step):
+        """{id: parameter} of bound parameters in whose place the model holds another one; raises where there is none that
+        could go on. In a step only looked for when other parameters than last time had no backward, which is how it
+        shows."""
+        model = self._model()
+        if model is None or not self._model_names:
+            return {}
+        if is_step:
+            quiet = self.feed.quiet_ids()
+            if quiet == self._quiet_ids:
+                return {}
+            self._quiet_ids = quiet
+        table, known = self.table, self._model_names
+        now = dict(model.named_parameters(remove_duplicate=False))
+        held = {id(p) for p in now.values()}
+        grouped = hyper_groups.ids(groups)
+        lost = [i for i, p in enumerate(table.params) if id(p) in known and id(p) in grouped and id(p) not in held]
+        if lost:
+            self._quiet_ids = None
+        replaced = {i: now[known[id(table.params[i])]] for i in lost if known[id(table.params[i])] in now}
+        missing = [table.names[i] for i in lost if i not in replaced or id(replaced[i]) in grouped]
+        if missing:
+            raise errors.ParamError(f"the model no longer holds the bound parameters {listed(missing)}, and no parameter "
+                                    "of its own in their place: make a new optimizer for the changed model", scope="param")
+        for i, p in replaced.items():
+            table.check_successor(i, p)
+        return replaced
+
+    def _find_changes(self, groups, is_step=False):
+        """(replaced, whether another set is to be bound, ids that were written, ids in other memory)."""
+        table = self.table
+        replaced = self._find_replaced(groups, is_step)
+        is_regrouped = not hyper_groups.hold(groups, self._members)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
+        is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
+        return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
+
+    def follow(self, groups, *, is_step=False):
+        """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
+        that somebody else wrote since the last step become the masters."""
+        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
+        values, fresh = None, []
+        if is_another_set or moved:
+            changed, values, fresh = self._bind_again(groups, replaced, changed)
+        if changed:
+            self.resynchronise(changed, values=values)
+        if fresh:
+            self.instance.params_changed(fresh, reset=True)
+
+    def edited_values(self, groups):
+        """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
+        followed first."""
+        _, is_another_set, changed, moved = self._find_changes(groups)
+        if is_another_set or any(self.table.is_gone(i) for i in moved):
+            self.follow(groups)
+            return {}
+        table = self.table
+        edited = {i: table.aliases[i] for i in changed}
+        edited.update({i: table.params[i].detach() for i in moved if not table.holds(i, table.params[i].detach())})
+        return {table.names[i]: values.clone() for i, values in edited.items()}
+
+    def _bind_again(self, groups, replaced, written):
+        """Whole or not at all. written: ids that were written in place. Returns the new ids of what was written, the
+        values, which binding may have written over, and the ids of other parameters under a name that was known."""
+        before, names = self.table, self.names
+        members = [(group, list(group["params"])) for group in groups]
+        successor = {id(before.params[i]): p for i, p in replaced.items()}
+        known = {id(p) for p in before.params} | {id(p) for p in replaced.values()}
+        with self.feed.lock:
+            try:
+                hyper_groups.check_all(groups)
+                for group, params in members:
+                    group["params"][:] = [successor.get(id(p), p) for p in params]
+                self.names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
+                if self.fetcher is not None:
+                    self.instance.fetch()  # the old memory is compared with the new
+                table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable})
+                edited = table.find_rewritten(before, written)
+                values = [table.aliases[i].clone() for i in edited]
+                self.discard()  # step() delivers all gradients again
+                self.instance.bind(table.decls)
+            except BaseException:
+                self.names = names
+                for group, params in members:
+                    group["params"][:] = params
+                raise
+            self.feed.adopt(table)
+            self._adopt(groups, table)
+        self._say_bound_again(before)
+        return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and p.numel()]
+
+    def _say_bound_again(self, before):
+        table = self.table
+        known = {before.names[i] for i, _ in before.trainable}
+        new = [table.names[i] for i, _ in table.trainable if table.names[i] not in known]
+        if new:
+            self.log.info("parameters join the training; windows begin anew: %s", listed(new))
+        else:
+            self.log.debug("parameters were bound again")
+
+    def resynchronise(self, ids, reset=False, values=None, is_told=False):
+        """Open windows are closed first, so that the moments miss no gradient; the edited values (None: those in place) are
+        kept over that, and become the masters. Where they are what closing the windows gives, nothing was edited. An edit
+        may be relative to the visible values (clamping at every step), which lag behind in open windows: for some steps from
+        now, every step ends with all updates in place. is_told: by params_changed()."""
+        table = self.table
+        self.feed.forget(ids)
+        values = values if values is not None else [table.aliases[i].clone() for i in ids]
+        self.instance.flush()
+        edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
+        for i, value in edits.items():
+            table.aliases[i].copy_(value)
+        if edits:
+            self._say_changed(edits)
+            self.instance.params_changed(list(edits), reset)
+            self.n_flushed_steps = FLUSHED_STEPS
+        table.remember()
+
+    def _say_changed(self, ids):
+        self.log.log(logging.DEBUG if self._has_said_changed else logging.INFO,
+                     "parameters were written by the trainer; the masters follow: %s", listed(self.table.names[i] for i in ids))
+        self._has_said_changed = True

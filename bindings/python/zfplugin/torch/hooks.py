@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks on modules of a model that call into an optimizer; and what torch.compile is to leave alone."""
+import contextlib
+import weakref
+
+import torch
+
+
+def _is_compiling():
+    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def outside_of_graphs(function):
+    """A function that torch.compile does not look into."""
+    disable = getattr(torch, "_disable_dynamo", None)  # torch.compiler.disable imports the compiler at once
+    return disable(function) if disable is not None else function
+
+
+class Hook:
+    """Calls a bound method as long as its object lives, with args and what torch passes. A copy of the model, pickled or not,
+    is another model: its hooks do nothing, and need nothing of this package."""
+
+    def __init__(self, method, *args):
+        self.method, self.args = weakref.WeakMethod(method), args
+
+    def __call__(self, *passed):
+        if _is_compiling():
+            return
+        method = self.method()
+        if method is not None:
+            method(*self.args, *passed)
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, does nothing

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moments and update counts for others: opt.state as torch's optimizers have it, and a state dict that torch's AdamW reads.
+
+They live in the plugin. What is given out are copies, read from a compact checkpoint (adamw.py has its layout): the values
+that flush() would leave, without a flush. So they cost a pass over the whole state, when they are asked for.
+"""
+import collections.abc
+import contextlib
+import weakref
+
+import torch
+
+from .. import errors, state
+
+_NAMES = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lion": ("exp_avg",),
+          "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), None: ("m", "v")}
+_ADAMW_GROUP = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
+NOT_TORCHS = ("this is the state of zfplugin.torch.ZenFlow, in \"zenflow\" of this dict: torch's optimizers cannot go on with it; "
+              "opt.adamw_state_dict() makes one that AdamW can")
+
+
+def read(instance, rule):
+    """{parameter's name: {"step": scalar, "exp_avg": float32 tensor, ...}} of all that were ever updated; names as torch's
+    optimizer of this rule has them. step: the largest count, where channels count apart (deferred = mean)."""
+    store = state.Blobs()
+    state.save(instance, store, compact=True)
+    index, out = state.read_index(store.blobs), {}
+    for param in index["params"]:
+        def array(name, dtype, param=param):
+            place = param["tensors"][name]
+            blob = store.blobs[index["files"][place["file"]]["name"]]
+            return torch.frombuffer(blob, dtype=dtype, count=place["nbytes"] // 4, offset=place["offset"])
+
+        n_updates = int(array("n", torch.int32).max())
+        if n_updates:
+            moments = [name for name in ("m", "v") if name in param["tensors"]]
+            out[param["name"]] = {"step": torch.tensor(float(n_updates)), **{
+                name: array(moment, torch.float32).reshape(param["shape"]).clone()
+                for name, moment in zip(_NAMES[rule], moments)}}
+    return out
+
+
+def adamw_state_dict(groups, entries, rule):
+    """What torch.optim.AdamW's (rule adam: Adam's) state_dict() would give. groups: as packed by torch; entries: by number."""
+    return {"state": entries,
+            "param_groups": [{**_ADAMW_GROUP, "decoupled_weight_decay": rule == "adamw", **group} for group in groups]}
+
+
+def check_rule(rule):
+    if rule not in ("adamw", "adam"):
+        raise errors.StateError(f"adamw_state_dict: the rule is {rule or 'a callback'}, whose moments are not AdamW's")
+
+
+class State(collections.abc.MutableMapping):
+    """{parameter: {"step": ..., "exp_avg": ..., ...}}. Read once per step, if somebody asks. What it gives are copies: an
+    edit of one, which would do nothing, is an error at the next step. read: a bound method that gives the mapping."""
+
+    def __init__(self, read):
+        self._read, self._entries, self._is_hidden = weakref.WeakMethod(read), None, False
+
+    def _now(self):
+        if self._is_hidden or self._read() is None:
+            return {}
+        if self._entries is None:
+            self._entries = self._read()()
+        return self._entries
+
+    def __getitem__(self, param):
+        return self._now()[param]
+
+    def __iter__(self):
+        return iter(self._now())
+
+    def __len__(self):
+        return len(self._now())
+
+    def __setitem__(self, param, entry):
+        """Only what stands there already, as loops that move a state to a device put it."""
+        old = self._now().get(param, {})
+        if set(old) != set(entry) or not all(torch.equal(old[name], entry[name]) for name in old):
+            self._refuse()
+
+    def __delitem__(self, param):
+        self._refuse()
+
+    def clear(self):
+        self._refuse()
+
+    def _refuse(self):
+        raise errors.StateError("opt.state is a copy of what the plugin holds: it cannot be changed here. params_changed(params, "
+                                "reset=True) lets moments begin anew, load_state_dict() takes a state of AdamW")
+
+    @contextlib.contextmanager
+    def hidden(self):
+        """Within it the mapping is empty."""
+        self._is_hidden = True
+        try:
+            yield
+        finally:
+            self._is_hidden = False
+
+    def forget(self, name_of):
+        """The state changes now. Raises if somebody changed a copy; name_of: of a parameter, for that."""
+        entries, self._entries = self._entries, None
+        for param, entry in (entries or {}).items():
+            for name, tensor in entry.items():
+                if tensor._version:
+                    raise errors.StateError(f'{name} of "{name_of(param)}" was changed in opt.state, which holds copies: the '
+                                            "change would be lost. params_changed(params, reset=True) lets moments begin anew; "
+                                            "for other values load_state_dict() takes a state of AdamW")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that leave the run.
+
+Visible weights lag behind in open windows. Whoever saves a model wants what flush() would give, while a run that goes on must
+not be flushed for it. So the model's state_dict() is hooked: values that lack updates are replaced by exported ones, in
+copies; the parameters, windows and clocks stay as they are. Where nothing is on its way, and for what somebody else wrote
+(an average that is swapped in), state_dict() gives the parameters themselves, as ever.
+
+A run that resumes goes on to the bit: load_state_dict() of the optimizer brings the visible weights back, whatever the model
+was loaded with before; and where the model is loaded after it with just those final weights, they are put back again.
+
+Tally counts what would be lost if the run ended now, for the warning at its end.
+"""
+import contextlib
+import os
+import weakref
+
+import torch
+
+from .hooks import Hook
+
+
+class FinalWeights:
+    """Hooks of one model. bound: a bound method that gives the optimizer's Binding, or None before the first step."""
+
+    def __init__(self, model, bound, tally):
+        self._bound, self.tally = weakref.WeakMethod(bound), tally
+        self._values = None  # of one state_dict() of the whole model, by id
+        self._loaded = {}    # id: (digest of the final values, the visible values) of a state that was just loaded
+        self.model = weakref.ref(model)
+        self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
+        if hasattr(model, "register_state_dict_pre_hook"):  # torch 2.0
+            self.handles.append(model.register_state_dict_pre_hook(Hook(self.before_state_dict)))
+        self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load)))
+
+    def _binding(self):
+        bound = self._bound()
+        binding = bound() if bound is not None else None
+        return binding if binding is not None and not binding.instance.is_closed else None
+
+    def before_state_dict(self, *_):
+        self._values = {}
+
+    @torch.no_grad()
+    def after_state_dict(self, module, state_dict, prefix, _):
+        binding, is_whole = self._binding(), module is self.model()
+        if binding is not None and self.tally.is_pending():
+            values = self._values if self._values is not None else {}
+            entries = [(prefix + name, p) for name, p in module.named_parameters(recurse=is_whole, remove_duplicate=False)]
+            self._replace(binding, state_dict, entries, values)
+        if is_whole:
+            self._values = None
+            self.tally.gave_final()
+
+    @staticmethod
+    def _replace(binding, state_dict, entries, values):
+        """values: {id: final values, or None where they are the visible ones}, of this call; what it lacks is added."""
+        table, found = binding.table, {}
+        for key, p in entries:
+            i, value = table.numbers.get(id(p)), state_dict.get(key)
+            if i is None or table.frozen[i] or not isinstance(value, torch.Tensor) or value.requires_grad \
+                    or value.data_ptr() != table.addresses[i] or p.data_ptr() != table.addresses[i]:
+                continue  # keep_vars, replaced already, or not what is bound
+            found[key] = table.owner(i)
+        lacking = sorted({i for i in found.values() if i not in values and table.shapes[i].numel()})
+        values.update({**dict.fromkeys(lacking), **binding.final_values(lacking)})
+        for key, i in found.items():
+            if values.get(i) is not None:
+                state_dict[key] = values[i]
+
+    def remember_loaded(self):
+        """A state was loaded; weights are the visible ones."""
+        binding = self._binding()
+        ids = [i for i, p in binding.table.trainable if p.numel() and binding.table.tied_to[i] is None]
+        digests = binding.instance.digests
+        self._loaded = {i: (digests([final]), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
+
+    @torch.no_grad()
+    def after_load(self, *_):
+        binding = self._binding()
+        if binding is None:
+            return
+        for i, (digest, visible) in self._loaded.items():
+            alias = binding.table.aliases[i]
+            if not binding.table.is_gone(i) and binding.instance.digests([alias]) == digest:
+                alias.copy_(visible)
+
+    def forget_loaded(self):
+        self._loaded = {}
+
+
+def _on_state_dict(module, hook):
+    if hasattr(module, "register_state_dict_post_hook"):  # torch 2.5
+        return module.register_state_dict_post_hook(hook)
+    return module._register_state_dict_hook(hook)
+
+
+class Tally:
+    """What would be lost if the run ended now."""
+
+    def __init__(self, instance, log):
+        config = instance.config()
+        self._log, self._pid = log, os.getpid()
+        self._n_steps = self._n_since_flush = self._n_since_final = 0
+        self._n_warm_up = int(config["zenflow.full_warm_up_rounds"])
+        self._is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
+        with contextlib.suppress(ValueError):  # "auto"
+            self._is_deferring = self._is_deferring and float(config["zenflow.topk_ratio"]) < 1
+
+    def made_step(self):
+        self._n_steps += 1
+        self._n_since_flush += 1
+        self._n_since_final += 1
+
+    def flushed(self):
+        self._n_since_flush = self._n_since_final = 0
+
+    def gave_final(self):
+        self._n_since_final = 0
+
+    def loaded(self):
+        """A state with open windows, perhaps, and after its warm-up."""
+        self._n_warm_up, self._n_since_flush, self._n_since_final = -1, 1, 0
+
+    def is_pending(self):
+        """Whether the visible weights may lack updates."""
+        return self._is_deferring and self._n_since_flush > 0 and self._n_steps > self._n_warm_up
+
+    def warn(self):
+        """The run ends here."""
+        if self._n_since_final and self.is_pending() and os.getpid() == self._pid:
+            self._log.warning("%d steps were made after the last flush(): the weights, and what was saved of them, lack updates "
+                              "of deferred channels that were on their way. Call flush() at the end of training, or give "
+                              "model=..., whose state_dict() then has them; for a run that goes on from the optimizer's state "
+                              "nothing is lost", self._n_since_final)

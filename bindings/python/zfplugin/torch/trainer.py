@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A callback for Hugging Face's Trainer.
+
+    trainer = transformers.Trainer(model, args, ..., optimizers=(optimizer, None), callbacks=[ZenFlowCallback()])
+
+Checkpoints and save_model() hold final weights in mid-run (saving.py); the flush at the end of training is done; the logs have
+what a step waited for and what the plugin holds (zenflow/..., wrappers.py). Trackers that stand before it in the Trainer's
+list (TensorBoard, W&B) get those figures if it is put first: trainer.callback_handler.callbacks.insert(0, ZenFlowCallback()).
+"""
+import transformers
+
+from .wrappers import Meter, unwrap
+
+
+class ZenFlowCallback(transformers.TrainerCallback):
+    def __init__(self):
+        self._meter = Meter()
+
+    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        unwrap(optimizer).attach(model)
+
+    def on_log(self, args, state, control, logs=None, optimizer=None, **kwargs):
+        if logs is None or "loss" not in logs:
+            return  # of an evaluation, or the summary at the end
+        figures = self._meter.read(unwrap(optimizer))
+        logs.update(figures)
+        state.log_history[-1].update(figures)
+
+    def on_train_end(self, args, state, control, optimizer=None, **kwargs):
+        unwrap(optimizer).flush()

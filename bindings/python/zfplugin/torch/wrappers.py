@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callbacks for trainers share: finding the optimizer inside of their wrappers, and figures for their logs."""
+from .. import errors
+
+_MIB = 1 << 20
+
+
+def find(optimizer):
+    """The ZenFlow inside of any number of wrappers (AcceleratedOptimizer, LightningOptimizer), or None."""
+    from .optimizer import ZenFlow
+
+    for _ in range(8):
+        if isinstance(optimizer, ZenFlow):
+            return optimizer
+        optimizer = getattr(optimizer, "optimizer", None)
+    return None
+
+
+def unwrap(optimizer):
+    """As find(); raises where there is none."""
+    found = find(optimizer)
+    if found is None:
+        raise errors.ArgumentError(f"there is no ZenFlow inside of this {type(optimizer).__name__}")
+    return found
+
+
+class Meter:
+    """Figures since the last reading: what a step waited for, and what the plugin holds."""
+
+    def __init__(self):
+        self._before = {}
+
+    def read(self, optimizer):
+        """{name: number}; {} where the plugin has no statistics."""
+        now = optimizer.stats()
+        if not now:
+            return {}
+
+        def grown(*names):
+            return sum(now[name] - self._before.get(name, 0) for name in names)
+
+        n_steps = max(grown("steps"), 1)
+        out = {"zenflow/stall_ms": 1e-6 * grown("stall_replay_ns", "stall_select_ns", "stall_pool_ns") / n_steps,
+               "zenflow/host_wait_ms": 1e-6 * grown("host_wait_ns") / n_steps,
+               "zenflow/replay_ms": 1e-6 * grown("replay_ns") / n_steps,
+               "zenflow/host_mib": now["host_measured_nbytes"] / _MIB,
+               "zenflow/lost_overlap_mib": grown("lost_overlap_nbytes") / _MIB,
+               "zenflow/skipped_steps": now["steps_skipped"]}
+        self._before = now
+        return out

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* abi_hosts.c - proof 5, what hosts got wrong in trials: what they may do, and what is refused by name. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi_probes.h"
+#include "abi_rig.h"
+
+static zf_status_t bind(abi_rig_t *rig, zf_error_t *err) {
+    zf_status_t st;
+    abi_host_enter(&rig->host);
+    st = rig->table->bind_params(rig->instance, rig->decls, ABI_RIG_PARAMS, sizeof rig->decls[0], rig->ids, NULL, err);
+    abi_host_leave(&rig->host);
+    return st;
+}
+
+/* Refused with these words in the message. */
+static void expect(abi_probe_t *p, abi_rule_t rule, zf_status_t st, zf_status_t want, const zf_error_t *err,
+                   const char *word, const char *what) {
+    abi_check(p, rule, want ? st == want : st < 0, "%s: returned %d, not %d", what, st, want);
+    if (st < 0)
+        abi_check(p, ABI_RULE_MESSAGE, strstr(err->message, word) != NULL, "%s: \"%s\" is not in \"%.250s\"", what,
+                  word, err->message);
+}
+
+/* ---- the host table ---------------------------------------------------------------------------------------------- */
+
+static unsigned n_trapped;
+
+static void trap(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                 uint64_t len) {
+    (void)ctx, (void)level, (void)component, (void)file, (void)line, (void)msg, (void)len;
+    n_trapped++;
+}
+
+/* The table lies in an init function's frame: after create it is something else. */
+static void run_host_copy(abi_probe_t *p) {
+    static abi_rig_t rig;
+    zf_host_t table;
+    char name[] = "zf-conform";
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_status_t st;
+    if (!abi_rig_open(&rig, p, p->env->plugin))
+        return;
+    table = rig.host.table;
+    table.name = table.version = name;
+    rig.create.host = &table;
+    abi_host_enter(&rig.host);
+    st = rig.table->create(&rig.create, &rig.instance, &err);
+    abi_host_leave(&rig.host);
+    if (!abi_check(p, ABI_RULE_VALID, st == ZF_OK, "create returned %d: %s", st, err.message))
+        return;
+    table.log = trap;
+    table.get_extension = NULL;
+    memset(name, 0x7F, sizeof name - 1);
+    abi_try(p, "a host table that changed after create");
+    if (bind(&rig, &err) == ZF_OK)
+        abi_rig_train(&rig, 3, ABI_RULE_VALID);
+    abi_rig_end(&rig);
+    abi_check(p, ABI_RULE_HOST_COPY, n_trapped == 0, "the host's table was read %u times after create", n_trapped);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+static void run_bad_weights(abi_probe_t *p) {
+    static abi_rig_t rig;
+    static const int64_t empty[2] = {0, 5}, no_strides[2] = {0, 0};
+    zf_error_t err = {.struct_size = sizeof err};
+    const uint16_t nan = 0x7FC0;
+    uint16_t kept;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_CREATED))
+        return;
+    memcpy(&kept, (char *)rig.memory[1] + 14, sizeof kept);
+    memcpy((char *)rig.memory[1] + 14, &nan, sizeof nan);
+    abi_try(p, "bind_params with a NaN weight");
+    expect(p, ABI_RULE_TENSORS, bind(&rig, &err), ZF_ERR_NONFINITE, &err, "b.weight", "bind_params, a NaN weight");
+    memcpy((char *)rig.memory[1] + 14, &kept, sizeof kept);
+    rig.tensors[2].dl.ndim = 2;
+    rig.tensors[2].dl.shape = empty;
+    rig.tensors[2].dl.strides = no_strides;
+    abi_try(p, "bind_params with an empty tensor");
+    abi_check(p, ABI_RULE_TENSORS, bind(&rig, &err) == ZF_OK, "bind_params, an empty tensor with strides 0: %s",
+              err.message);
+    abi_rig_end(&rig);
+}
+
+static void run_one_memory(abi_probe_t *p) {
+    static abi_rig_t rig, other;
+    zf_error_t err = {.struct_size = sizeof err};
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND) ||
+        !abi_rig_open(&other, p, p->env->plugin) || !abi_rig_start(&other, ABI_CREATED))
+        return;
+    other.tensors[0].dl.data = rig.tensors[0].dl.data;
+    abi_try(p, "two instances on one memory");
+    expect(p, ABI_RULE_TENSORS, bind(&other, &err), ZF_ERR_PARAM, &err, "a.weight",
+           "bind_params, memory of another live instance");
+    abi_rig_end(&rig);
+    abi_check(p, ABI_RULE_TENSORS, bind(&other, &err) == ZF_OK, "bind_params, memory of a destroyed instance: %s",
+              err.message);
+    abi_rig_end(&other);
+}
+
+/* params_changed(NULL, 0) is every parameter, an empty list none. */
+static void run_all_changed(abi_probe_t *p) {
+    static abi_rig_t rig;
+    float out[30];
+    zf_export_item_t item = {.struct_size = sizeof item, .dst = out, .dst_nbytes = sizeof out};
+    zf_status_t st;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_ACTIVE))
+        return;
+    item.id = rig.ids[0];
+    for (int i = 0; i < 30; i++)
+        ((float *)(void *)rig.memory[0])[i] = 0.5f;
+    for (int all = 0; all < 2; all++) {
+        abi_try(p, "params_changed with n = 0");
+        abi_host_enter(&rig.host);
+        st = rig.table->params_changed(rig.instance, all ? NULL : rig.ids, 0, 0, NULL);
+        if (st >= 0)
+            st = rig.table->export_params(rig.instance, &item, 1, sizeof item, NULL);
+        abi_host_leave(&rig.host);
+        abi_check(p, ABI_RULE_COUNT, st == ZF_OK && (out[7] == 0.5f) == all,
+                  "params_changed, ids %s with n = 0: returned %d, the weight %s taken over", all ? "NULL" : "given",
+                  st, out[7] == 0.5f ? "was" : "was not");
+    }
+    abi_rig_end(&rig);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+static void run_no_size(abi_probe_t *p) {
+    static abi_rig_t rig;
+    zf_error_t err = {0};
+    zf_status_t st;
+    if (!abi_rig_open(&rig, p, p->env->plugin) || !abi_rig_start(&rig, ABI_BOUND))
+        return;
+    abi_host_enter(&rig.host);
+    st = rig.table->bind_params(rig.instance, NULL, ABI_RIG_PARAMS, sizeof rig.decls[0], rig.ids, NULL, &err);
+    abi_host_leave(&rig.host);
+    abi_check(p, ABI_RULE_STATUS, st < 0 && err.status == st && err.struct_size == 0,
+              "a record with struct_size 0: returned %d, the record has status %d", st, err.status);
+    abi_rig_end(&rig);
+}
+
+/* ---- cancelled threads ------------------------------------------------------------------------------------------- */
+
+static struct cancelled {
+    abi_rig_t rig;
+    sem_t gate, is_running;
+    int has_returned;
+} cancelled;
+
+static void wait_for_gate(void *unused) {
+    (void)unused;
+    while (sem_wait(&cancelled.gate) != 0) {
+    }
+}
+
+static void *step_and_wait(void *unused) {
+    abi_rig_t *rig = &cancelled.rig;
+    (void)unused;
+    sem_post(&cancelled.is_running);
+    rig->table->step(rig->instance, &rig->step, NULL, NULL);
+    __atomic_store_n(&cancelled.has_returned, 1, __ATOMIC_SEQ_CST);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+/* A thread is cancelled while step waits for a queue that is held up: it goes only when the hook has returned. */
+static void cancel_a_step(abi_probe_t *p, const zf_cpu_ext_t *cpu, zf_cpu_queue_t *queue) {
+    abi_rig_t *rig = &cancelled.rig;
+    zf_error_t err = {.struct_size = sizeof err};
+    pthread_t thread;
+    zf_status_t st;
+    cpu->queue_launch(queue, wait_for_gate, NULL, NULL);
+    st = rig->table->grads_ready(rig->instance, rig->items, ABI_RIG_TRAINED, sizeof rig->items[0], &rig->stream, NULL,
+                                 &err);
+    if (!abi_check(p, ABI_RULE_VALID, st >= 0, "grads_ready on a queue returned %d: %s", st, err.message) ||
+        pthread_create(&thread, NULL, step_and_wait, NULL) != 0)
+        return;
+    sem_wait(&cancelled.is_running);
+    pause_ms(100);
+    pthread_cancel(thread);
+    pause_ms(100);
+    sem_post(&cancelled.gate);
+    pthread_join(thread, NULL);
+    if (!abi_check(p, ABI_RULE_CANCEL, __atomic_load_n(&cancelled.has_returned, __ATOMIC_SEQ_CST),
+                   "step was left in its middle by a cancelled thread"))
+        _exit(0); /* whatever it held is held for ever */
+    st = rig->table->poll(rig->instance, NULL, &err);
+    abi_check(p, ABI_RULE_CANCEL, st >= 0, "poll after a thread was cancelled returned %d: %s", st, err.message);
+}
+
+static void run_cancel(abi_probe_t *p) {
+    abi_rig_t *rig = &cancelled.rig;
+    const zf_cpu_ext_t *cpu;
+    zf_cpu_queue_t *queue;
+    zf_error_t err = {.struct_size = sizeof err};
+    if (!abi_rig_open(rig, p, p->env->plugin))
+        return;
+    cpu = rig->table->get_extension(ZF_EXT_CPU);
+    if (!cpu) {
+        abi_skip(p, ABI_RULE_CANCEL, "no extension %s: no stream that can be held up", ZF_EXT_CPU);
+        return;
+    }
+    sem_init(&cancelled.gate, 0, 0);
+    sem_init(&cancelled.is_running, 0, 0);
+    rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream};
+    rig->host.table.log = NULL; /* hooks run on another thread than the rig thinks */
+    if (cpu->queue_create(&queue, &rig->stream, &err) < 0 || !abi_rig_start(rig, ABI_BOUND)) {
+        abi_check(p, ABI_RULE_VALID, 0, "a queue and an instance: %s", err.message);
+        return;
+    }
+    cancel_a_step(p, cpu, queue);
+    abi_rig_end(rig);
+    cpu->queue_destroy(queue);
+}
+
+void abi_host_probes(abi_report_t *report, const abi_env_t *env) {
+    abi_probe_run(report, env, "a host table that goes", run_host_copy);
+    abi_probe_run(report, env, "bad weights", run_bad_weights);
+    abi_probe_run(report, env, "two instances on one memory", run_one_memory);
+    abi_probe_run(report, env, "all parameters changed", run_all_changed);
+    abi_probe_run(report, env, "a record without its size", run_no_size);
+    abi_probe_run(report, env, "a cancelled thread", run_cancel);
+}

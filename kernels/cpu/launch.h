@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.h - the CPU's functions behind the kernels of ../launch.h, and what their files share. */
+#ifndef ZFI_CPU_LAUNCH_H
+#define ZFI_CPU_LAUNCH_H
+
+#include "../launch.h"
+
+void zfi_cpu_collect(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_norm_part(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_scalars(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_report(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_gather(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_round_moments(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_enter_maps(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_enter_state(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_enter_counts(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_show_entered(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_add_sums(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_round_sums(const zfi_kernels_t *kernels, const void *raw);
+
+/* The selected part of a matrix. */
+zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix);
+
+/* Copies the selected channels of a matrix's gradient to their place in the compact one. */
+void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t matrix, const void *grad);
+
+#endif

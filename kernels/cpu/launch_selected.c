@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_selected.c - the compact state of selected channels: gathering their gradient, their update, rounding. */
+#include "launch.h"
+
+zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
+    const uint32_t *index = matrix->has_sums ? data->index + matrix->index_base : NULL;
+    if (matrix->channels_are_rows)
+        return (zfi_submatrix_t){index, NULL, matrix->k, matrix->cols};
+    return (zfi_submatrix_t){NULL, index, matrix->rows, matrix->k};
+}
+
+void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, const void *grad) {
+    const zfi_data_matrix_t *matrix = &data->matrices[number];
+    zfi_submatrix_t sub = zfi_selected_part(data, matrix);
+    if (matrix->k)
+        kernels->gather(data->grad + matrix->grad_base, grad, matrix->cols,
+                        zfi_dtype_nbytes(data->params[matrix->param].grad_dtype), &sub);
+}
+
+void zfi_cpu_gather(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_gather_args_t *args = raw;
+    zfi_gather_selected(kernels, args->data, args->matrix, args->grad);
+}
+
+/* ---- run-ahead --------------------------------------------------------------------------------------------------- */
+
+/* One set of scalars per selected channel, each with its own update count, which moves. */
+static void scalars_per_channel(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_hyper_t *hyper,
+                                float s) {
+    uint32_t *n = data->n + matrix->index_base;
+    for (uint32_t i = 0; i < matrix->k; i++) {
+        n[i]++;
+        data->scalars[i] = i && n[i] == n[i - 1] ? data->scalars[i - 1] : zfi_rule_scalars(data->rule, hyper, s, n[i]);
+    }
+}
+
+static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, const zfi_hyper_t *hyper,
+                       float s) {
+    const zfi_data_matrix_t *matrix = &data->matrices[number];
+    const zfi_data_param_t *param = &data->params[matrix->param];
+    const uint32_t *n = data->counts_per_channel ? data->n + matrix->index_base : data->n + number;
+    zfi_run_ahead_t job = {.w = data->w + matrix->sel_base,
+                           .m = data->m ? data->m + matrix->sel_base : NULL,
+                           .v = data->v ? data->v + matrix->sel_base : NULL,
+                           .grad = data->grad + matrix->grad_base,
+                           .grad_dtype = param->grad_dtype,
+                           .sub = zfi_selected_part(data, matrix),
+                           .place = matrix->place,
+                           .scalars = data->scalars};
+    if (data->counts_per_channel) {
+        scalars_per_channel(data, matrix, hyper, s);
+        job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
+        job.scalars_col_stride = matrix->channels_are_rows ? 0 : 1;
+    } else {
+        data->scalars[0] = zfi_rule_scalars(data->rule, hyper, s, *n);
+    }
+    if (data->host_rule)
+        return data->host_rule(data->host_rule_ctx, &job, param->group, hyper, n);
+    return kernels->run_ahead[data->rule](&job);
+}
+
+static void note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n) {
+    zfi_totals_t *totals = data->totals;
+    if (n == 0)
+        return;
+    __atomic_store_n(&totals->n_overwritten, totals->n_overwritten + n, __ATOMIC_RELAXED);
+    if (!__atomic_exchange_n(&data->overwritten[param], 1, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
+}
+
+void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_run_ahead_args_t *args = raw;
+    const zfi_data_t *data = args->data;
+    if (!args->scalars->applied)
+        return;
+    for (uint32_t i = args->first; i < args->end; i++) {
+        uint32_t param = data->matrices[i].param;
+        if (!args->step.present[param])
+            continue;
+        if (!data->counts_per_channel)
+            data->n[i]++;
+        if (!args->counts_only && data->matrices[i].k)
+            note_overwritten(data, param,
+                             update(kernels, data, i, &args->step.hyper[data->params[param].group], args->scalars->s));
+    }
+}
+
+/* ---- rounding ---------------------------------------------------------------------------------------------------- */
+
+static void round_matrix(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t number, uint64_t key) {
+    const zfi_data_matrix_t *matrix = &data->matrices[number];
+    zfi_round_moments_t job = {
+        .m = data->m ? data->m + matrix->sel_base : NULL,
+        .v = data->v ? data->v + matrix->sel_base : NULL,
+        .sub = zfi_selected_part(data, matrix),
+        .cols = matrix->cols,
+        .state_base = zfi_rounding_base(matrix->param) + matrix->param_offset,
+        .moments = data->moments,
+        .key = key,
+    };
+    if (matrix->k && job.m)
+        kernels->round_moments(&job);
+}
+
+void zfi_cpu_round_moments(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_round_moments_args_t *args = raw;
+    for (uint32_t i = args->first; i < args->first + args->n; i++)
+        round_matrix(kernels, args->data, args->data->listed_matrices[i], args->key);
+}

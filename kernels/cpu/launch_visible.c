@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_visible.c - what the model reads: published values merged into it, and plain reads and writes of it. */
+#include <string.h>
+
+#include "launch.h"
+
+/* ---- merge ------------------------------------------------------------------------------------------------------- */
+
+static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *args, const zfi_data_segment_t *segment,
+                          const unsigned char *piece) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
+    zfi_publish_t job = {
+        .staged = piece + segment->piece_offset * zfi_dtype_nbytes(matrix->place.dtype),
+        .first = segment->matrix_offset,
+        .n_elems = segment->n_elems,
+        .cols = matrix->cols,
+        .channels_are_rows = matrix->channels_are_rows,
+        .selected = args->takes_all ? NULL : args->data->mask + matrix->channel_base,
+        .place = matrix->place,
+    };
+    if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
+        return; /* every channel is selected */
+    kernels->publish(&job);
+}
+
+void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_merge_args_t *args = raw;
+    const zfi_data_t *data = args->data;
+    for (uint32_t i = 0; i < args->n; i++) {
+        const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args->first + i]];
+        uint64_t number = args->first_number + i;
+        const unsigned char *staged = args->staged + number % args->n_places * args->place_nbytes;
+        for (uint32_t s = piece->first_segment; s < piece->first_segment + piece->n_segments; s++)
+            if (number >= data->merge_from[data->segments[s].matrix])
+                merge_segment(kernels, args, &data->segments[s], staged);
+    }
+}
+
+/* ---- plain reads and writes -------------------------------------------------------------------------------------- */
+
+/* Calls of memcpy for one row's part; contiguous columns move at once. */
+static void move_part(const zfi_place_t *place, uint64_t row, uint64_t col, uint64_t n, unsigned char *bits,
+                      int is_write) {
+    size_t elem = zfi_dtype_nbytes(place->dtype);
+    uint64_t step = place->col_offset ? 1 : n;
+    for (uint64_t i = 0; i < n; i += step) {
+        void *at = zfi_place_at(place, row, col + i);
+        if (is_write)
+            memcpy(at, bits + i * elem, step * elem);
+        else
+            memcpy(bits + i * elem, at, step * elem);
+    }
+}
+
+static void move(const zfi_place_args_t *args, int is_write) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[args->matrix];
+    unsigned char *bits = args->bits;
+    uint64_t first = args->first, left = args->n;
+    while (left) {
+        uint64_t row = first / matrix->cols, col = first % matrix->cols;
+        uint64_t n = matrix->cols - col < left ? matrix->cols - col : left;
+        move_part(&matrix->place, row, col, n, bits, is_write);
+        bits += n * zfi_dtype_nbytes(matrix->place.dtype);
+        first += n;
+        left -= n;
+    }
+}
+
+void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
+    (void)kernels;
+    move(raw, 0);
+}
+
+void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
+    (void)kernels;
+    move(raw, 1);
+}

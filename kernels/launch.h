@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/launch.h - what a stream launches: the device's part of a training step as a catalogue of kernels.
+ *
+ * Model. A kernel is a function of its arguments alone. Every address in the arguments, and in what they point to, is
+ * one that the device can reach: device memory, or page-locked host memory where it says so. All kernels of an instance
+ * share one zfi_data_t: the tables of parameters, matrices and segments, and the arrays that kernels keep from step to
+ * step. It is built when parameters are bound and changes only by copies that are enqueued like everything else.
+ *
+ * Kernels of one stream run one after the other; those that work on the same arrays are enqueued on one stream or
+ * ordered by a timeline. No kernel allocates or waits. The arithmetic is that of kernels.h: the same bits on every
+ * backend, sums in the order that is stated there.
+ *
+ * A CPU backend calls zfi_launch_cpu[kernel]; another backend has its own table of the same kernels. */
+#ifndef ZFI_LAUNCH_H
+#define ZFI_LAUNCH_H
+
+#include "kernels.h"
+
+enum { ZFI_LAUNCH_NDIM = 8, ZFI_ENTER_RECTS = 64, ZFI_NO_PARAM = -1 };
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+typedef struct zfi_data_param {
+    uint64_t n_elems;
+    zfi_dtype_t grad_dtype;
+    uint32_t group; /* index into the hyper-parameters of a step */
+    uint32_t first_matrix, n_matrices;
+    int channels_are_rows;
+    int counts_in_norm;
+} zfi_data_param_t;
+
+typedef struct zfi_data_matrix {
+    uint32_t param;
+    uint32_t k, n_channels; /* selected channels, all channels */
+    int channels_are_rows;
+    int has_sums; /* channel sums of |gradient| are wanted, and the selected channels are listed in index */
+    uint64_t rows, cols;
+    uint64_t param_offset; /* elements from the parameter's start, row-major */
+    uint64_t sel_base;     /* first element in the compact w, m, v */
+    uint64_t grad_base;    /* first byte in the compact gradient */
+    uint64_t index_base;   /* first position in index */
+    uint64_t channel_base; /* first channel in mask */
+    uint64_t sum_base;     /* first channel in sums */
+    zfi_place_t place;     /* of element (0, 0) in the visible parameter */
+} zfi_data_matrix_t;
+
+/* A contiguous range of a matrix's elements and its place in a piece of staged values or of sums. */
+typedef struct zfi_data_segment {
+    uint32_t matrix, n_elems;
+    uint64_t matrix_offset; /* elements from the matrix's start */
+    uint64_t piece_offset;  /* elements from the piece's start */
+} zfi_data_segment_t;
+
+/* Pieces are what travels: their segments are segments[first_segment] ... */
+typedef struct zfi_data_piece {
+    uint32_t first_segment, n_segments;
+    uint32_t n_elems;
+    zfi_dtype_t grad_dtype;
+    uint64_t dense_base; /* of its first element in sum1, sum2 */
+} zfi_data_piece_t;
+
+/* Totals that the device alone adds to; page-locked host memory, read by any thread. */
+typedef struct zfi_totals {
+    uint64_t n_applied, n_skipped;
+    uint64_t n_overwritten; /* visible elements that the host had changed before the device wrote them */
+    uint64_t n_params_overwritten;
+} zfi_totals_t;
+
+typedef struct zfi_data zfi_data_t;
+
+/* The host's own update rule in place of a kernel's; CPU only. As zfi_kernels_t.run_ahead, n indexed as job->scalars.
+ */
+typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, uint32_t group,
+                                     const zfi_hyper_t *hyper, const uint32_t *n);
+
+struct zfi_data {
+    const zfi_data_param_t *params;
+    const zfi_data_matrix_t *matrices;
+    const zfi_data_segment_t *segments;
+    const zfi_data_piece_t *pieces;
+    const uint32_t *listed_pieces; /* piece numbers in the order that merge and round_sums walk */
+    const uint32_t *listed_matrices;
+    uint32_t n_params, n_matrices, n_pieces;
+    zfi_rule_t rule;
+    zfi_moments_t moments;      /* how the host keeps them; here they are fp32 */
+    int counts_per_channel;     /* n: one count per selected channel, else one per matrix */
+    zfi_run_ahead_fn host_rule; /* NULL: the rule's kernel */
+    const void *host_rule_ctx;
+
+    float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where the rule has none */
+    unsigned char *grad;                /* compact gradient of the step */
+    uint32_t *index;                    /* selected channels by position */
+    uint8_t *mask;                      /* 1 per selected channel */
+    uint32_t *n;                        /* applied updates */
+    double *sums[2];                    /* channel sums of |gradient| of two steps in turn */
+    double *sum_squares;                /* [n_params] of the step */
+    uint8_t *has_nonfinite;             /* [n_params] of the step */
+    float *sum1, *sum2;                 /* dense sums of g*s and of (g*s)^2; NULL where none are kept */
+    uint8_t *has_dense;                 /* [n_matrices] those sums hold something */
+    const void **held;                  /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
+    const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
+    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix */
+    zfi_stats_matrix_t *stats_matrices; /* scratch */
+    zfi_totals_t *totals;
+    uint8_t *overwritten; /* [n_params] page-locked host memory: set where the host had changed visible values */
+};
+
+/* What the host sends along with a step: hyper[n_groups], then present[n_params], in device memory. */
+typedef struct zfi_step_input {
+    const zfi_hyper_t *hyper;
+    const uint8_t *present;
+} zfi_step_input_t;
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* One rank's part of a step's norm. */
+typedef struct zfi_norm_part {
+    double sum_squares;
+    int64_t nonfinite_param; /* lowest id, or ZFI_NO_PARAM */
+} zfi_norm_part_t;
+
+/* Scalars of a step. */
+typedef struct zfi_step_scalars {
+    double norm, clip_factor, s_exact; /* s_exact = unscale * clip_factor */
+    float s;                           /* s_exact rounded */
+    int32_t applied;                   /* all finite: norm, s and every element of the present gradients */
+    int64_t nonfinite_param;
+} zfi_step_scalars_t;
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+typedef enum zfi_kernel {
+    ZFI_KERNEL_COLLECT,       /* zfi_gradients_args_t */
+    ZFI_KERNEL_STATISTICS,    /* zfi_gradients_args_t */
+    ZFI_KERNEL_NORM_PART,     /* zfi_norm_part_args_t */
+    ZFI_KERNEL_SCALARS,       /* zfi_scalars_args_t */
+    ZFI_KERNEL_RUN_AHEAD,     /* zfi_run_ahead_args_t */
+    ZFI_KERNEL_GATHER,        /* zfi_gather_args_t */
+    ZFI_KERNEL_ENTER_MAPS,    /* zfi_enter_maps_args_t */
+    ZFI_KERNEL_ENTER_STATE,   /* zfi_enter_state_args_t */
+    ZFI_KERNEL_ENTER_COUNTS,  /* zfi_enter_maps_args_t */
+    ZFI_KERNEL_SHOW_ENTERED,  /* zfi_enter_maps_args_t */
+    ZFI_KERNEL_MERGE,         /* zfi_merge_args_t */
+    ZFI_KERNEL_ROUND_MOMENTS, /* zfi_round_moments_args_t */
+    ZFI_KERNEL_ADD_SUMS,      /* zfi_add_sums_args_t */
+    ZFI_KERNEL_ROUND_SUMS,    /* zfi_round_sums_args_t */
+    ZFI_KERNEL_READ_PLACE,    /* zfi_place_args_t */
+    ZFI_KERNEL_WRITE_PLACE,   /* zfi_place_args_t */
+    ZFI_KERNEL_REPORT,        /* zfi_report_args_t */
+    ZFI_N_KERNELS
+} zfi_kernel_t;
+
+/* A delivered gradient on its way through the device. COLLECT makes `grad` of what needs work first, in the order of
+ * the list; STATISTICS reads those with ZFI_GRADIENT_SHIP. */
+enum {
+    ZFI_GRADIENT_SHIP = 1,      /* its statistics are taken */
+    ZFI_GRADIENT_SUM = 2,       /* added to `sum` first */
+    ZFI_GRADIENT_SUM_FIRST = 4, /* ... of which this is the first */
+    ZFI_GRADIENT_FROM_SUM = 8,  /* no source: `grad` is the sum, rounded */
+    ZFI_GRADIENT_STRIDED = 16,  /* packed into `grad` */
+    ZFI_GRADIENT_KEEP = 32,     /* copied into `grad`: the source is only lent */
+    ZFI_GRADIENT_AGAIN = 64     /* for copies: an earlier one of this parameter, perhaps of the same list, is lost */
+};
+
+typedef struct zfi_gradient {
+    uint32_t param, flags;
+    const void *source;
+    void *grad; /* contiguous [n_elems]: the source itself, or staging */
+    float *sum; /* [n_elems], with SUM or FROM_SUM */
+    int32_t ndim;
+    int64_t shape[ZFI_LAUNCH_NDIM], strides[ZFI_LAUNCH_NDIM]; /* with STRIDED */
+} zfi_gradient_t;
+
+typedef struct zfi_gradients_args {
+    const zfi_data_t *data;
+    const zfi_gradient_t *gradients; /* page-locked host memory */
+    uint32_t n;
+    uint32_t turn; /* which of the two arrays of sums */
+    int gathers;   /* the selected channels' gradient goes into the compact one */
+} zfi_gradients_args_t;
+
+/* sum_squares = those of the present parameters that count in the norm, by id from +0.0. */
+typedef struct zfi_norm_part_args {
+    const zfi_data_t *data;
+    zfi_step_input_t step;
+    zfi_norm_part_t *out;
+} zfi_norm_part_args_t;
+
+/* Parts are added by rank from +0.0; norm = unscale * sqrt(sum), or *host_norm; clip factor = min(1, clip_norm / (norm
+ * + 1e-6)) where clip_norm > 0. */
+typedef struct zfi_scalars_args {
+    const zfi_norm_part_t *parts; /* [n_parts] by rank */
+    uint32_t n_parts;
+    double unscale, clip_norm;
+    const double *host_norm;
+    zfi_step_scalars_t *out;
+} zfi_scalars_args_t;
+
+/* One update of the selected channels of matrices [first, end) of the present parameters, if the step is applied. */
+typedef struct zfi_run_ahead_args {
+    const zfi_data_t *data;
+    zfi_step_input_t step;
+    const zfi_step_scalars_t *scalars;
+    uint32_t first, end;
+    int counts_only; /* nothing is selected yet: only n moves */
+} zfi_run_ahead_args_t;
+
+/* The compact gradient of one matrix from its own [rows][cols] gradient. */
+typedef struct zfi_gather_args {
+    const zfi_data_t *data;
+    uint32_t matrix;
+    const void *grad;
+} zfi_gather_args_t;
+
+/* Channels on their way in: of matrix i, entering[i] positions and channels from its index_base on. */
+typedef struct zfi_entering {
+    const uint32_t *n_enter;            /* [n_matrices] */
+    const uint32_t *position, *channel; /* as data.index */
+    const uint32_t *count;              /* as data.index, where n is counted per channel */
+} zfi_entering_t;
+
+typedef struct zfi_enter_maps_args {
+    const zfi_data_t *data;
+    zfi_entering_t entering;
+    int replaces; /* the positions hold channels that leave */
+} zfi_enter_maps_args_t;
+
+/* Rows [a0, a0 + na) and columns [b0, b0 + nb) of a matrix, where the channel axis counts its entering channels. */
+typedef struct zfi_enter_rect {
+    uint32_t matrix, at; /* first element in the block */
+    uint64_t a0, na, b0, nb;
+} zfi_enter_rect_t;
+
+/* A block of entering state: for each rectangle its w, then m, then v (as many as the rule has), from `at` times the
+ * number of arrays on. */
+typedef struct zfi_enter_block {
+    uint64_t n_rects;
+    zfi_enter_rect_t rects[ZFI_ENTER_RECTS];
+    float values[];
+} zfi_enter_block_t;
+
+typedef struct zfi_enter_state_args {
+    const zfi_data_t *data;
+    zfi_entering_t entering;
+    const zfi_enter_block_t *block;
+    uint32_t n_arrays;
+} zfi_enter_state_args_t;
+
+/* Published values become visible where their channel is not selected: pieces listed_pieces[first, first + n), the i-th
+ * staged in place (first_place + i) mod n_places. */
+typedef struct zfi_merge_args {
+    const zfi_data_t *data;
+    const unsigned char *staged;
+    uint64_t place_nbytes, first_number; /* of the first piece; the others follow */
+    uint32_t n_places, first, n;
+    int takes_all; /* selected channels too */
+    int all_open;  /* nothing is selected yet */
+} zfi_merge_args_t;
+
+/* The compact moments of matrices listed_matrices[first, first + n) as the host's are rounded. */
+typedef struct zfi_round_moments_args {
+    const zfi_data_t *data;
+    uint32_t first, n;
+    uint64_t key;
+} zfi_round_moments_args_t;
+
+/* The held gradients of the present parameters join the dense sums, if the step is applied. */
+typedef struct zfi_add_sums_args {
+    const zfi_data_t *data;
+    zfi_step_input_t step;
+    const zfi_step_scalars_t *scalars;
+} zfi_add_sums_args_t;
+
+/* The sums of pieces listed_pieces[first, first + n) as they travel: bfloat16 where gradients have two bytes, at the
+ * start of each piece's range. The next sum begins anew. */
+typedef struct zfi_round_sums_args {
+    const zfi_data_t *data;
+    uint32_t first, n;
+} zfi_round_sums_args_t;
+
+/* Elements [first, first + n) (row-major) of a matrix's visible values from or to contiguous memory. */
+typedef struct zfi_place_args {
+    const zfi_data_t *data;
+    uint32_t matrix;
+    uint64_t first, n;
+    void *bits;
+} zfi_place_args_t;
+
+/* The step's result for the host: *out and *totals are page-locked host memory. */
+typedef struct zfi_report_args {
+    const zfi_data_t *data;
+    const zfi_step_scalars_t *scalars;
+    zfi_step_scalars_t *out;
+    uint64_t *out_n_skipped;
+} zfi_report_args_t;
+
+/* The largest arguments of any kernel, in bytes. */
+enum { ZFI_LAUNCH_ARGS = 120 };
+
+/* [any-thread] One function per kernel; `kernels` is the table of the instruction set. */
+typedef void (*zfi_launch_fn)(const zfi_kernels_t *kernels, const void *args);
+extern const zfi_launch_fn zfi_launch_cpu[ZFI_N_KERNELS];
+
+#endif

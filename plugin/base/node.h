@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/node.h - the processes of one training job that share this machine, and the memory one of them may take.
+ *
+ * A launcher starts several ranks on a node and names them in the environment of each. The configuration may name them
+ * instead ([host] local_ranks and local_rank); the environment is only what holds when it does not. */
+#ifndef ZFI_NODE_H
+#define ZFI_NODE_H
+
+#include <stdint.h>
+
+typedef struct zfi_node {
+    uint32_t rank, n_ranks; /* of this process among those of the job on this machine; n_ranks >= 1 */
+    int is_given;           /* by the configuration, not by a launcher */
+} zfi_node_t;
+
+/* [any-thread] given_n_ranks = 0: what the launcher says, asked from `get` (getenv, or a test's own function). Read are
+ * torchrun's variables, Open MPI's, those of MPICH and Intel MPI, and Slurm's. A pair that is not complete, or
+ * contradicts itself, does not count. Without any: one rank. */
+zfi_node_t zfi_node_find(uint32_t given_rank, uint32_t given_n_ranks, char *(*get)(const char *name));
+
+typedef struct zfi_room { /* bytes; UINT64_MAX where the system does not say */
+    uint64_t available;   /* what may still be allocated: MemAvailable, or less where the memory cgroup leaves less */
+    uint64_t total;       /* of the machine, or of the memory cgroup */
+    uint64_t resident;    /* of `total`, held by this process alone */
+} zfi_room_t;
+
+/* [any-thread] Reads them from the system. */
+void zfi_room_read(zfi_room_t *out);
+
+/* [any-thread] Bytes that one of n_ranks processes may allocate. That is never more than is available, less what is
+ * promised to others of this process (arena.h). Among several ranks it is also at most an equal part of the total,
+ * less what the process holds already: whichever binds first, each is given the same. */
+uint64_t zfi_room_share(const zfi_room_t *room, uint64_t promised_nbytes, uint32_t n_ranks);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/struct.c - the size rules of the ABI's structs (contract in struct.h). */
+#include "base/struct.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { LARGEST_STRUCT = 65536 }; /* a size beyond this is garbage, not a newer host */
+
+zf_status_t zfi_struct_check(const void *given, uint32_t first_size, uint32_t size, const char *name, zf_error_t *err) {
+    uint32_t has;
+    if (!given)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s is NULL", name);
+    memcpy(&has, given, sizeof has);
+    if (has < first_size || has > LARGEST_STRUCT)
+        return zfi_error(err, ZF_ERR_ABI, "abi", "%s: struct_size = %u, need at least %u: set it to sizeof(%s)", name,
+                         has, first_size, name);
+    for (uint32_t i = size; i < has; i++)
+        if (((const unsigned char *)given)[i])
+            return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi",
+                             "%s: byte %u of %u is not zero: a member that this "
+                             "plugin (which knows %u bytes) does not know; use a newer plugin or leave it zero",
+                             name, i, has, size);
+    return ZF_OK;
+}
+
+zf_status_t zfi_struct_read(void *out, const void *given, uint32_t first_size, uint32_t size, const char *name,
+                            zf_error_t *err) {
+    zf_status_t st = zfi_struct_check(given, first_size, size, name, err);
+    uint32_t has;
+    if (st)
+        return st;
+    memcpy(&has, given, sizeof has);
+    memset(out, 0, size);
+    memcpy(out, given, has < size ? has : size);
+    return ZF_OK;
+}
+
+zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t first_size,
+                                 uint32_t size, const char *name, zf_error_t *err) {
+    const char *item = (const char *)items + (size_t)i * elem_size;
+    uint32_t has;
+    memcpy(&has, item, sizeof has);
+    if (has > elem_size)
+        return zfi_error(err, ZF_ERR_ABI, "abi", "%s %u: struct_size = %u is larger than elem_size = %u", name, i, has,
+                         elem_size);
+    return zfi_struct_read(out, item, first_size, size, name, err);
+}
+
+zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err) {
+    uint32_t has;
+    if (!out)
+        return ZF_OK;
+    memcpy(&has, out, sizeof has);
+    if (has < 8 || has > LARGEST_STRUCT)
+        return zfi_error(err, ZF_ERR_ABI, "abi", "%s: struct_size = %u: set it to sizeof(%s) before the call", name,
+                         has, name);
+    return ZF_OK;
+}
+
+void zfi_struct_write(void *out, const void *from, uint32_t size) {
+    uint32_t has;
+    if (!out)
+        return;
+    memcpy(&has, out, sizeof has);
+    if (has > size)
+        has = size;
+    memcpy((char *)out + 4, (const char *)from + 4, has - 4);
+}
+
+zf_status_t zfi_array_check(const void *items, uint32_t n, uint32_t min_n, uint32_t elem_size, uint32_t first_size,
+                            const char *name, zf_error_t *err) {
+    if (n < min_n)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s: n = %u, need at least %u", name, n, min_n);
+    if (n == 0)
+        return ZF_OK;
+    if (!items)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "abi", "%s is NULL with n = %u", name, n);
+    if (elem_size < first_size || elem_size % 8 || elem_size > 4096)
+        return zfi_error(err, ZF_ERR_ABI, "abi",
+                         "%s: elem_size = %u, need a multiple of 8, at least %u: pass the "
+                         "element's sizeof",
+                         name, elem_size, first_size);
+    return ZF_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/timeline.c - a counter that only rises, and waiting for it (contract in timeline.h).
+ *
+ * signal() stores the value and then looks for waiters; wait() announces itself and then looks at the value. Both pairs
+ * are sequentially consistent, so one of the two always sees the other and no wake-up is lost. */
+#include "base/timeline.h"
+
+#include <errno.h>
+#include <time.h>
+
+uint64_t zfi_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void zfi_deadline(uint64_t timeout_ns, struct timespec *out) {
+    uint64_t limit = (uint64_t)1 << 60; /* more than thirty years: cannot overflow */
+    uint64_t at = zfi_now_ns() + (timeout_ns < limit ? timeout_ns : limit);
+    out->tv_sec = (time_t)(at / 1000000000u);
+    out->tv_nsec = (long)(at % 1000000000u);
+}
+
+void zfi_timeline_init(zfi_timeline_t *timeline, const char *name) {
+    pthread_condattr_t attr;
+    atomic_init(&timeline->value, 0);
+    atomic_init(&timeline->n_waiters, 0);
+    timeline->name = name;
+    pthread_mutex_init(&timeline->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&timeline->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void zfi_timeline_free(zfi_timeline_t *timeline) {
+    pthread_cond_destroy(&timeline->changed);
+    pthread_mutex_destroy(&timeline->lock);
+}
+
+static void wake(zfi_timeline_t *timeline) {
+    if (atomic_load(&timeline->n_waiters) == 0)
+        return;
+    pthread_mutex_lock(&timeline->lock);
+    pthread_cond_broadcast(&timeline->changed);
+    pthread_mutex_unlock(&timeline->lock);
+}
+
+void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
+    uint64_t old = atomic_load(&timeline->value);
+    while (old < value)
+        if (atomic_compare_exchange_weak(&timeline->value, &old, value))
+            break;
+    wake(timeline);
+}
+
+void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value) {
+    uint64_t old = atomic_load(&timeline->value);
+    while (old != ZFI_TIMELINE_POISON)
+        if (atomic_compare_exchange_weak(&timeline->value, &old, value))
+            break;
+}
+
+void zfi_timeline_poison(zfi_timeline_t *timeline) {
+    atomic_store(&timeline->value, ZFI_TIMELINE_POISON);
+    wake(timeline);
+}
+
+/* A host's thread may be cancelled here; it must not go with the lock. */
+static zf_status_t sleep_until(zfi_timeline_t *timeline, uint64_t value, uint64_t timeout_ns) {
+    struct timespec deadline;
+    int rc = 0, cancel_state;
+    zfi_deadline(timeout_ns, &deadline);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_mutex_lock(&timeline->lock);
+    atomic_fetch_add(&timeline->n_waiters, 1);
+    while (atomic_load(&timeline->value) < value && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&timeline->changed, &timeline->lock, &deadline);
+    atomic_fetch_sub(&timeline->n_waiters, 1);
+    pthread_mutex_unlock(&timeline->lock);
+    pthread_setcancelstate(cancel_state, NULL);
+    return zfi_timeline_now(timeline) < value ? ZF_ERR_TIMEOUT : ZF_OK;
+}
+
+zf_status_t zfi_timeline_wait(zfi_timeline_t *timeline, uint64_t value, uint64_t timeout_ns, uint64_t *waited_ns) {
+    zf_status_t st = ZF_OK;
+    if (zfi_timeline_now(timeline) < value) {
+        uint64_t start = zfi_now_ns();
+        st = sleep_until(timeline, value, timeout_ns);
+        if (waited_ns)
+            *waited_ns += zfi_now_ns() - start;
+    }
+    return zfi_timeline_now(timeline) == ZFI_TIMELINE_POISON ? ZF_ERR_POISONED : st;
+}

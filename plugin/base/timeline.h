@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/timeline.h - a counter that only rises, and waiting for it: the plugin's only means of ordering threads.
+ *
+ * Each timeline has one writer at a time and any number of waiters. Everything that the writer did before signal(v) is
+ * visible to a waiter that has seen a value >= v (release store, acquire load). Every wait has a deadline, and ends
+ * early when the instance is poisoned; poison raises the counter to all ones, so that hosts that watch it are released
+ * too.
+ */
+#ifndef ZFI_TIMELINE_H
+#define ZFI_TIMELINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "zf/types.h"
+
+typedef struct zfi_timeline {
+    _Atomic uint64_t value;     /* partner: every wait */
+    _Atomic uint32_t n_waiters; /* written under lock; read by signal to skip the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    const char *name; /* for time-out messages */
+} zfi_timeline_t;
+
+#define ZFI_TIMELINE_POISON UINT64_MAX
+
+void zfi_timeline_init(zfi_timeline_t *timeline, const char *name);
+void zfi_timeline_free(zfi_timeline_t *timeline);
+
+static inline uint64_t zfi_timeline_now(const zfi_timeline_t *timeline) {
+    return atomic_load_explicit(&timeline->value, memory_order_acquire);
+}
+
+/* [writer] value must be greater than the present one; ignored once poisoned. */
+void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value);
+
+/* [control] Any value, while nobody waits and nobody signals: a loaded run's clocks. Ignored once poisoned. */
+void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value);
+
+/* [any-thread] Releases every waiter, now and later. */
+void zfi_timeline_poison(zfi_timeline_t *timeline);
+
+/* [any-thread] ZF_OK, ZF_ERR_POISONED, or ZF_ERR_TIMEOUT. *waited_ns (may be NULL) is increased by the time slept. */
+zf_status_t zfi_timeline_wait(zfi_timeline_t *timeline, uint64_t value, uint64_t timeout_ns, uint64_t *waited_ns);
+
+/* Monotonic clock. */
+uint64_t zfi_now_ns(void);
+struct timespec;
+/* Absolute CLOCK_MONOTONIC time of now + timeout_ns. */
+void zfi_deadline(uint64_t timeout_ns, struct timespec *out);
+
+#endif

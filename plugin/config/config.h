@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/config/config.h - the INI configuration: one table of keys drives parsing, checks, defaults, printing and
+ * documents.
+ *
+ * A text is taken whole or not at all; all problems are reported at once, each with file:line, key, value and the
+ * allowed range. Trainer values (learning rate, betas, accumulation, clip) are no keys: they come with every step. */
+#ifndef ZFI_CONFIG_H
+#define ZFI_CONFIG_H
+
+#include <stdint.h>
+
+#include "config/settings.h"
+#include "zf/ext/config.h"
+#include "zf/plugin.h"
+
+/* [any-thread] Parses text (may be NULL: defaults; text_nbytes = 0: NUL-terminated) named `where` in messages, then
+ * overrides "section.key=value" in order. Returns ZF_OK and fills *out, or ZF_ERR_CONFIG with err's message listing
+ * every problem (as many as fit, then how many more), *out untouched. No locale, no file access, no globals. */
+zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char *where, const char *const *overrides,
+                             uint32_t n_overrides, zfi_config_t *out, zf_error_t *err);
+
+/* [any-thread] The same from a file; a missing, unreadable, oversized (> 1 MiB) or binary file is ZF_ERR_CONFIG. */
+zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
+                                  zfi_config_t *out, zf_error_t *err);
+
+static inline int zfi_config_is_topk_auto(const zfi_config_t *config) { return config->topk_ratio == ZFI_TOPK_AUTO; }
+
+/* [any-thread] Steps between choices, also where select_interval = auto. */
+uint32_t zfi_config_select_interval(const zfi_config_t *config);
+
+/* [any-thread] Steps that published weights look ahead, also where predict = auto. */
+uint32_t zfi_config_predict(const zfi_config_t *config);
+
+/* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "deferred =
+ * mean". NULL: it has an effect, or its default. */
+const char *zfi_config_idle(const zfi_config_t *config, uint32_t i);
+
+/* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
+uint32_t zfi_config_n_keys(void);
+zf_status_t zfi_config_key(uint32_t i, zf_config_key_t *out, zf_error_t *err);
+zf_status_t zfi_config_value(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err);
+
+#endif

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/config/config_table.c - the table of configuration keys, and one value of it from and to text (contract in the
+ * header).
+ *
+ * Model: one row per key drives parsing, ranges, defaults, printing and documents; nothing about a key is written
+ * twice. Real numbers are checked against a plain decimal grammar, then converted by strtod_l in the C locale, and are
+ * printed with the fewest digits that read back to the same bits; whatever decimal sign the process's locale prints
+ * becomes a point. */
+#include "config/config_table.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "zf/plugin.h"
+
+enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
+
+static const zfi_choice_t strategies[] = {
+    {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
+static const zfi_choice_t deferreds[] = {
+    {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
+static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
+static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
+static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
+                                       {"bfloat16", ZFI_MOMENTS_BF16},
+                                       {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
+                                       {NULL, 0}};
+static const zfi_choice_t levels[] = {
+    {"error", ZF_LOG_ERROR}, {"warn", ZF_LOG_WARN}, {"info", ZF_LOG_INFO}, {"debug", ZF_LOG_DEBUG}, {NULL, 0}};
+static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {"no", 0}, {"on", 1},
+                                        {"off", 0},  {"1", 1},     {"0", 0},   {NULL, 0}};
+
+#define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
+
+static const zfi_key_t keys[] = {
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, auto_topk, NULL, "[0, 1] | auto", "0.1",
+     "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
+     "nothing runs ahead, not even vectors, but what the trainer declares ALWAYS_SELECTED. auto: as many of each "
+     "matrix as hold `energy`, decided when warm-up "
+     "ends."},
+    {"zenflow", "energy", ZFI_KEY_REAL, MEMBER(energy), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.9",
+     "topk_ratio = auto only: share of the gradient's norm, per matrix, that the selected channels shall hold."},
+    {"zenflow", "max_topk_ratio", ZFI_KEY_REAL, MEMBER(max_topk_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.2",
+     "topk_ratio = auto only: most that all matrices together may select, as a share of their elements; device memory "
+     "is "
+     "planned for it. Where it is too little, all matrices hold less of the norm alike."},
+    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, NULL,
+     "step | epoch | auto", "step",
+     "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
+     "trainer "
+     "tells it; or every select_interval steps where the current ones hold too little (reselect_below)."},
+    {"zenflow", "reselect_below", ZFI_KEY_REAL, MEMBER(reselect_below), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.8",
+     "select_strategy = auto only: a cohort keeps its channels while they hold this share of the squared importance "
+     "that "
+     "the best ones would."},
+    {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "1",
+     "Largest share of a matrix's selected channels that one choice exchanges, at least one channel."},
+    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, NULL,
+     "1..1000000 | auto", "16",
+     "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
+     "auto: "
+     "4 windows."},
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, NULL,
+     "1..64 | auto", "4",
+     "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
+     "auto: "
+     "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "
+     "step."},
+    {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, NULL, "1..64", "2",
+     "update_interval = auto only: shortest window; what it decides from is two steps old, so below 3 is 3."},
+    {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, NULL, "1..64", "16",
+     "update_interval = auto only: longest window; slots are planned for it, so deferred = moments suits it best."},
+    {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.5",
+     "update_interval = auto only: share of a cohort's matrices whose deferred channels must have caught up."},
+    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
+     "50", "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
+    {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
+     "Host updates overlap the following step. false makes publish_lag 0."},
+    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, NULL, NULL, "0 | 1", "1",
+     "Steps between the close of a window and the moment its values become visible. 0 where overlap_step = false."},
+    {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
+     "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL, "replay | mean | moments",
+     "replay",
+     "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
+     "updates as steps from the means of g and g*g."},
+    {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, NULL, "host | device",
+     "host",
+     "deferred = moments only: where a window's sums are kept. device: two sums cross the link once per window instead "
+     "of a gradient at every step, for 8 bytes of device memory per parameter."},
+    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
+     "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
+    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "0",
+     "x > 0 (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached x steps on. "
+     "auto: update_interval - 1 + publish_lag."},
+    {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
+     "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
+    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",
+     "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
+     "alone."},
+    {"host", "local_ranks", ZFI_KEY_INT, MEMBER(local_ranks), 0, 4096, 0, NULL, "auto", "0..4096", "0",
+     "Processes of the training job that share this process's cores and this machine's memory; each takes an equal "
+     "part. 0 = what the launcher says (torchrun, Open MPI, MPICH, Slurm); cores that the launcher has divided already "
+     "are not divided again. 1 = no others."},
+    {"host", "local_rank", ZFI_KEY_INT, MEMBER(local_rank), 0, 4095, 0, NULL, "auto", "0..4095", "0",
+     "With local_ranks: which of them this process is, from 0."},
+    {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "auto",
+     "0..1099511627776", "0",
+     "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
+     "other "
+     "ranks on it."},
+    {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, NULL, "100..86400000", "120000",
+     "Every wait ends with an error after so many milliseconds."},
+    {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, NULL, "1..64", "8",
+     "Steps the trainer may submit before the device has finished the oldest of them."},
+    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments, NULL,
+     "float32 | bfloat16 | bfloat16_stochastic", "float32",
+     "How moments lie in host memory. bfloat16 takes 2 bytes each instead of 4; they are rounded once per window."},
+    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
+     "Least important message that goes to the host's log."},
+};
+_Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
+
+/* Of later versions. A row without a key is a whole section. */
+static const struct planned {
+    const char *section, *name;
+} planned[] = {
+    {"shard", NULL},
+    {"device", NULL},
+    {"trace", NULL},
+    {"zenflow", "offload"},
+};
+
+static const char *const trainers[] = {"lr",
+                                       "learning_rate",
+                                       "betas",
+                                       "beta1",
+                                       "beta2",
+                                       "eps",
+                                       "weight_decay",
+                                       "clip_norm",
+                                       "max_grad_norm",
+                                       "loss_scale",
+                                       "gradient_clipping",
+                                       "gradient_accumulation_steps",
+                                       NULL};
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+const zfi_key_t *zfi_key_at(uint32_t i) { return &keys[i]; }
+
+const char *zfi_key_type_name(zfi_key_type_t type) {
+    static const char *const names[] = {"real", "int", "bool", "choice"};
+    return names[type];
+}
+
+int zfi_key_find(const char *section, const char *name) {
+    for (int i = 0; i < ZFI_N_KEYS; i++)
+        if ((!section || strcmp(keys[i].section, section) == 0) && strcmp(keys[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Levenshtein's distance of the first NAME_MAX_COMPARED bytes, one row at a time. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[NAME_MAX_COMPARED + 1], na = strnlen(a, NAME_MAX_COMPARED), nb = strnlen(b, NAME_MAX_COMPARED);
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *zfi_section_nearest(const char *name) {
+    const char *nearest = keys[0].section;
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < ZFI_N_KEYS; i++) {
+        size_t distance = edit_distance(name, keys[i].section);
+        if (distance < least)
+            least = distance, nearest = keys[i].section;
+    }
+    return nearest;
+}
+
+const char *zfi_key_nearest(const char *section, const char *name) {
+    const char *nearest = "";
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < ZFI_N_KEYS; i++) {
+        size_t distance = strcmp(keys[i].section, section) == 0 ? edit_distance(name, keys[i].name) : SIZE_MAX;
+        if (distance < least)
+            least = distance, nearest = keys[i].name;
+    }
+    return nearest;
+}
+
+int zfi_section_is_known(const char *name) {
+    for (int i = 0; i < ZFI_N_KEYS; i++)
+        if (strcmp(keys[i].section, name) == 0)
+            return 1;
+    return 0;
+}
+
+int zfi_section_is_planned(const char *name) {
+    for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
+        if (!planned[i].name && strcmp(planned[i].section, name) == 0)
+            return 1;
+    return 0;
+}
+
+int zfi_key_is_planned(const char *section, const char *name) {
+    for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
+        if (planned[i].name && strcmp(planned[i].section, section) == 0 && strcmp(planned[i].name, name) == 0)
+            return 1;
+    return 0;
+}
+
+int zfi_key_is_trainers(const char *name) {
+    for (size_t i = 0; trainers[i]; i++)
+        if (strcmp(trainers[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static int is_same_word(const char *a, const char *b) {
+    for (; *a && *b; a++, b++) {
+        char x = *a >= 'A' && *a <= 'Z' ? (char)(*a - 'A' + 'a') : *a;
+        if (x != *b)
+            return 0;
+    }
+    return *a == *b;
+}
+
+static int is_listed(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; n && at && (at = strstr(at, word)) != NULL; at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return 1;
+    return 0;
+}
+
+/* [+-] digits [. digits] [e [+-] digits], at least one digit before the exponent; no hex, no inf, no nan. */
+static int is_decimal(const char *s) {
+    size_t n_digits = 0;
+    if (*s == '+' || *s == '-')
+        s++;
+    while (is_digit(*s))
+        s++, n_digits++;
+    if (*s == '.')
+        s++;
+    while (is_digit(*s))
+        s++, n_digits++;
+    if (n_digits == 0)
+        return 0;
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        if (*s == '+' || *s == '-')
+            s++;
+        if (!is_digit(*s))
+            return 0;
+        while (is_digit(*s))
+            s++;
+    }
+    return *s == '\0';
+}
+
+static int read_real(const char *text, double *out) {
+    locale_t c_locale;
+    if (!is_decimal(text))
+        return 0;
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c_locale == (locale_t)0)
+        return 0;
+    *out = strtod_l(text, NULL, c_locale);
+    freelocale(c_locale);
+    return 1;
+}
+
+static zfi_value_result_t set_real(const zfi_key_t *key, const char *text, void *member) {
+    double x;
+    if (!read_real(text, &x))
+        return ZFI_VALUE_MALFORMED;
+    if (x < key->min || x > key->max || (key->is_min_open && x <= key->min))
+        return ZFI_VALUE_RANGE;
+    memcpy(member, &x, sizeof x);
+    return ZFI_VALUE_OK;
+}
+
+/* Digits only, with an optional sign; what does not fit 64 bits is out of every range. */
+static zfi_value_result_t set_int(const zfi_key_t *key, const char *text, void *member) {
+    int is_negative = *text == '-', is_huge = 0;
+    uint64_t x = 0;
+    uint32_t narrow;
+    if (*text == '+' || *text == '-')
+        text++;
+    if (!*text)
+        return ZFI_VALUE_MALFORMED;
+    for (; *text; text++) {
+        if (!is_digit(*text))
+            return ZFI_VALUE_MALFORMED;
+        if (x > (UINT64_MAX - 9) / 10)
+            is_huge = 1;
+        else
+            x = 10 * x + (uint64_t)(*text - '0');
+    }
+    if (is_huge || (is_negative && x) || (double)x < key->min || (double)x > key->max)
+        return ZFI_VALUE_RANGE;
+    narrow = (uint32_t)x;
+    if (key->nbytes == sizeof x)
+        memcpy(member, &x, sizeof x);
+    else
+        memcpy(member, &narrow, sizeof narrow);
+    return ZFI_VALUE_OK;
+}
+
+static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, void *member) {
+    for (const zfi_choice_t *c = key->choices; c->name; c++) {
+        if (key->type == ZFI_KEY_BOOL ? !is_same_word(text, c->name) : strcmp(text, c->name) != 0)
+            continue;
+        memcpy(member, &c->value, sizeof c->value);
+        return ZFI_VALUE_OK;
+    }
+    return ZFI_VALUE_MALFORMED;
+}
+
+/* A word in place of a number. */
+static int set_word(const zfi_key_t *key, const char *text, void *member) {
+    for (const zfi_choice_t *c = key->choices; c && c->name; c++) {
+        double real = c->value;
+        uint32_t narrow = (uint32_t)c->value;
+        if (strcmp(text, c->name) != 0)
+            continue;
+        memcpy(member, key->type == ZFI_KEY_REAL ? (const void *)&real : &narrow, key->nbytes);
+        return 1;
+    }
+    return 0;
+}
+
+zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_config_t *out) {
+    void *member = (char *)out + key->offset;
+    if (is_listed(key->planned, text))
+        return ZFI_VALUE_PLANNED;
+    if ((key->type == ZFI_KEY_REAL || key->type == ZFI_KEY_INT) && set_word(key, text, member))
+        return ZFI_VALUE_OK;
+    if (key->type == ZFI_KEY_REAL)
+        return set_real(key, text, member);
+    if (key->type == ZFI_KEY_INT)
+        return set_int(key, text, member);
+    return set_choice(key, text, member);
+}
+
+/* Fewest digits that read back; every byte of a foreign decimal sign but the first is dropped, the first is a point. */
+static void print_real(double x, char *buf, size_t nbytes) {
+    char text[NUMBER_MAX];
+    for (int digits = 1; digits <= 17; digits++) {
+        char raw[NUMBER_MAX];
+        double back;
+        size_t n = 0;
+        int has_point = 0;
+        snprintf(raw, sizeof raw, "%.*g", digits, x);
+        for (const char *s = raw; *s; s++) {
+            if (is_digit(*s) || *s == 'e' || *s == '+' || *s == '-')
+                text[n++] = *s;
+            else if (!has_point)
+                text[n++] = '.', has_point = 1;
+        }
+        text[n] = '\0';
+        if (read_real(text, &back) && memcmp(&back, &x, sizeof x) == 0)
+            break;
+    }
+    snprintf(buf, nbytes, "%s", text);
+}
+
+static const char *choice_name(const zfi_key_t *key, int32_t value) {
+    for (const zfi_choice_t *c = key->choices; c && c->name; c++)
+        if (c->value == value)
+            return c->name;
+    return "";
+}
+
+void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, size_t nbytes) {
+    const void *member = (const char *)config + key->offset;
+    double real;
+    uint64_t wide;
+    uint32_t narrow;
+    if (key->type == ZFI_KEY_REAL) {
+        memcpy(&real, member, sizeof real);
+        if (real < key->min && *choice_name(key, (int32_t)real))
+            snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)real));
+        else
+            print_real(real, buf, nbytes);
+    } else if (key->type == ZFI_KEY_INT && key->nbytes == sizeof wide) {
+        memcpy(&wide, member, sizeof wide);
+        snprintf(buf, nbytes, "%llu", (unsigned long long)wide);
+    } else {
+        memcpy(&narrow, member, sizeof narrow);
+        if (key->type == ZFI_KEY_INT &&
+            !((narrow < key->min || narrow > key->max) && *choice_name(key, (int32_t)narrow)))
+            snprintf(buf, nbytes, "%lu", (unsigned long)narrow);
+        else
+            snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)narrow));
+    }
+}

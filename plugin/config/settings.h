@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/config/settings.h - what a configuration says once it is parsed: every key's value in its C type. */
+#ifndef ZFI_SETTINGS_H
+#define ZFI_SETTINGS_H
+
+#include <stdint.h>
+
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_MOMENTS };
+enum { ZFI_ACCUMULATE_HOST = 0, ZFI_ACCUMULATE_DEVICE };
+enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
+enum { ZFI_TOPK_AUTO = -1 };
+enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
+enum { ZFI_PREDICT_AUTO = 65 };
+enum { ZFI_UPDATE_INTERVAL_AUTO = 0 };
+enum { ZFI_BLOCK_ELEMS = 65536 };
+enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
+
+typedef struct zfi_config {
+    /* [zenflow] */
+    double topk_ratio;              /* [0, 1] or auto, default 0.1: share of channels that run ahead on the device */
+    double energy;                  /* (0, 1], default 0.9: topk_ratio auto only */
+    double max_topk_ratio;          /* (0, 1], default 0.2: topk_ratio auto only */
+    int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
+    double reselect_below;          /* (0, 1], default 0.8: strategy auto only */
+    double max_swap_ratio;          /* (0, 1], default 1: share of the selected that one choice exchanges */
+    uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
+    uint32_t given_update_interval; /* 1..64 or auto, default 4: steps per window; of it follow the next two */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest */
+    int is_interval_auto;
+    uint32_t min_update_interval; /* 1..64, default 2: auto only; and max >= min */
+    uint32_t max_update_interval; /* 1..64, default 16: auto only */
+    double auto_ratio;            /* (0, 1], default 0.5: auto only */
+    uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
+    int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
+    uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
+    int32_t stagger;          /* bool, default true: cohorts close in turn */
+    int32_t deferred;         /* replay | mean | moments, default replay */
+    int32_t accumulate_on;    /* host | device, default host: moments only */
+    double deferred_lr_scale; /* (0, 1000], default 1: mean only */
+    uint32_t predict;         /* 0..64 or auto, default 0: steps that published weights look ahead */
+    /* [host] */
+    uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
+    int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
+    uint32_t local_ranks;      /* 0..4096, default 0 = what the launcher says: ranks that share cores and memory */
+    uint32_t local_rank;       /* 0..4095, default 0: which of them this is; local_ranks > 0 only, and below it */
+    uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
+    uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
+    uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
+    int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
+    /* [log] */
+    int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
+    /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
+    uint64_t block_elems;
+} zfi_config_t;
+
+#endif

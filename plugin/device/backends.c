@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/backends.c - the list of backends. A new one is a line here; a test that brings its own links another
+ * list in place of this file. */
+#include "device/cpu/cpu.h"
+
+const zfi_device_ops_t *const zfi_backends[] = {&zfi_device_cpu};
+const uint32_t zfi_n_backends = sizeof zfi_backends / sizeof *zfi_backends;

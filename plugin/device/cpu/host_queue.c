@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/cpu/host_queue.c - zf.cpu/1: queues that a host without a GPU computes on, and waiting for fences
+ * (contract in zf/ext/cpu.h). */
+#include <fenv.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "device/cpu/cpu.h"
+
+typedef struct launch_args {
+    zfi_queue_t *queue;
+    void (*fn)(void *arg);
+    void *arg;
+} launch_args_t;
+
+static void run_launch(void *raw) {
+    const launch_args_t *args = raw;
+    if (args->queue->has_host_mode)
+        fesetenv(&args->queue->host_mode);
+    atomic_store(&args->queue->host_since_ns, zfi_now_ns());
+    args->fn(args->arg);
+    atomic_fetch_add(&args->queue->host_ns, zfi_now_ns() - atomic_load(&args->queue->host_since_ns));
+    atomic_store(&args->queue->host_since_ns, 0);
+    fegetenv(&args->queue->host_mode);
+    args->queue->has_host_mode = 1;
+}
+
+static zf_status_t check_queue(const zfi_queue_t *queue, zf_error_t *err) {
+    if (queue && queue->magic == ZFI_QUEUE_MAGIC)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "queue is %s", queue ? "not one of this plugin's" : "NULL");
+}
+
+static zf_status_t cpu_queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out_stream, zf_error_t *err) {
+    zf_stream_t stream = {.struct_size = sizeof stream, .kind = ZF_STREAM_CPU_QUEUE, .device_type = ZF_DEVICE_CPU};
+    zfi_queue_t *queue;
+    zf_status_t st = zfi_struct_check_out(out_stream, "zf_stream_t", err);
+    if (!st && (!out_queue || !out_stream))
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "%s is NULL", out_queue ? "out_stream" : "out_queue");
+    if (!st)
+        st = zfi_queue_create(&queue, "zf-host-queue", err);
+    if (st)
+        return st;
+    stream.handle = (uint64_t)(uintptr_t)queue;
+    zfi_struct_write(out_stream, &stream, sizeof stream);
+    *out_queue = (zf_cpu_queue_t *)queue;
+    return ZF_OK;
+}
+
+static void cpu_queue_destroy(zf_cpu_queue_t *queue) { zfi_queue_destroy((zfi_queue_t *)queue); }
+
+static zf_status_t cpu_queue_launch(zf_cpu_queue_t *queue, void (*fn)(void *arg), void *arg, zf_error_t *err) {
+    launch_args_t args = {(zfi_queue_t *)queue, fn, arg};
+    zf_status_t st = check_queue((zfi_queue_t *)queue, err);
+    if (!st && !fn)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fn is NULL");
+    return st ? st : zfi_queue_push((zfi_queue_t *)queue, run_launch, &args, sizeof args, NULL);
+}
+
+static zf_status_t cpu_queue_sync(zf_cpu_queue_t *raw, uint64_t timeout_ns, zf_error_t *err) {
+    zfi_queue_t *queue = (zfi_queue_t *)raw;
+    zf_status_t st = check_queue(queue, err);
+    if (st)
+        return st;
+    st = zfi_timeline_wait(&queue->executed, zfi_queue_newest(queue), timeout_ns, NULL);
+    return st ? zfi_error(err, st, "cpu", "the queue did not finish within %llu ns", (unsigned long long)timeout_ns)
+              : ZF_OK;
+}
+
+static zf_status_t cpu_fence_wait(const zf_fence_t *given, uint64_t timeout_ns, zf_error_t *err) {
+    zf_fence_t fence;
+    uint64_t seen;
+    zf_status_t st = zfi_struct_read(&fence, given, sizeof fence, sizeof fence, "zf_fence_t", err);
+    if (st || fence.kind == ZF_FENCE_NONE)
+        return st;
+    if (fence.kind != ZF_FENCE_HOST_COUNTER || !fence.counter)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "fence of kind %d cannot be waited for on the host", fence.kind);
+    /* every counter this plugin hands out is the value of a timeline, its first member */
+    st = zfi_timeline_wait((zfi_timeline_t *)(uintptr_t)fence.counter, fence.value, timeout_ns, NULL);
+    seen = __atomic_load_n(fence.counter, __ATOMIC_ACQUIRE);
+    if (st == ZF_ERR_TIMEOUT)
+        return zfi_error(err, st, "cpu", "the fence is at %llu, waited %llu ns for %llu", (unsigned long long)seen,
+                         (unsigned long long)timeout_ns, (unsigned long long)fence.value);
+    if (st)
+        return zfi_error(err, st, "cpu", "the instance has failed: poll() tells why");
+    return ZF_OK;
+}
+
+const zf_cpu_ext_t zfi_cpu_ext = {.struct_size = sizeof zfi_cpu_ext,
+                                  .queue_create = cpu_queue_create,
+                                  .queue_destroy = cpu_queue_destroy,
+                                  .queue_launch = cpu_queue_launch,
+                                  .queue_sync = cpu_queue_sync,
+                                  .fence_wait = cpu_fence_wait};

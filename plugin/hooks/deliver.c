@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/deliver.c - grads_ready: checks, batches, slots (contracts in deliver.h and zf/plugin.h).
+ *
+ * A call is checked whole before anything changes. Deliveries are collected in batches; a batch wakes the device and
+ * down streams once, when it is full, when the host asks for a fence, or at step. */
+#include "hooks/deliver.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "base/tensor.h"
+#include "hooks/hooks.h"
+#include "hooks/stream.h"
+#include "instance/memory.h"
+#include "offload/gradients.h"
+#include "offload/program.h"
+#include "schedule/window.h"
+
+enum {
+    KINDS = ZF_GRAD_PART | ZF_GRAD_TOTAL,
+    ENDS = ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN,
+    KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ,
+    COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP
+};
+
+typedef struct checked_item {
+    const zfi_param_t *param; /* the owner of the state; NULL: nothing to do (zero-size) */
+    uint32_t flags;
+    uint32_t first_batch, n_batches; /* a part of its matrices; n_batches = 0: all */
+    zfi_view_t view;
+} checked_item_t;
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+static zfi_batch_t *open_batch(zf_instance_t *inst) {
+    return &inst->run->incoming.batch_ring[inst->engine.n_batches % ZFI_N_BATCHES];
+}
+
+zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
+    zf_status_t st;
+    if (open_batch(inst)->n == 0)
+        return ZF_OK;
+    st = zfi_gradients_ship(inst->run, inst->engine.n_batches);
+    if (st)
+        return st;
+    inst->engine.n_batches++;
+    if (inst->engine.n_batches >= ZFI_N_BATCHES)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, inst->engine.n_batches - ZFI_N_BATCHES + 1,
+                      &inst->engine.count.host_wait_ns);
+    open_batch(inst)->n = 0;
+    open_batch(inst)->nbytes = 0;
+    open_batch(inst)->needs_job = 0;
+    open_batch(inst)->staging_batch = 0;
+    return st;
+}
+
+zf_status_t zfi_deliver_on(zf_instance_t *inst, const zf_stream_t *given, int *out_is_host_thread, zf_error_t *err) {
+    zfi_stream_t *stream = NULL;
+    zf_status_t st = zfi_stream_resolve(inst, given, "stream", &stream, out_is_host_thread, err);
+    if (st || stream == inst->engine.stream)
+        return st;
+    st = zfi_hook_failed(inst, zfi_deliver_flush(inst), "stream",
+                         "the device did not take the gradients that were delivered on the former stream", err);
+    return st ? st : zfi_stream_change(inst, stream, err);
+}
+
+/* The coming step's gradients stay on the device, which reads them a second time once s is known. */
+static int is_summed_on_device(const zf_instance_t *inst) {
+    return zfi_sums_on_device(&inst->engine.config) && !zfi_is_warm_up(&inst->engine.config, inst->run->clock.t + 1);
+}
+
+/* Slots for a parameter's segments in this step. */
+static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
+    zfi_batch_t *batch = open_batch(inst);
+    if (is_summed_on_device(inst))
+        return ZF_OK;
+    for (uint32_t i = 0; i < param->n_refs; i++) {
+        uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
+        zf_status_t st = zfi_window_slot(inst->run, inst->run->plan.segments[segment].chunk, &batch->needs_job);
+        if (st)
+            return st;
+    }
+    return ZF_OK;
+}
+
+static int is_staged(const zf_instance_t *inst, const zfi_param_t *param, const void *source) {
+    return inst->run->mem.staging_arena.base && source == zfi_staging(inst->run, param->id);
+}
+
+static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
+                          const int64_t *strides) {
+    zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
+    zfi_batch_t *batch = open_batch(inst);
+    zfi_gradient_t *entry = &batch->gradients[batch->n];
+    int is_collected = (flags & COLLECTED) != 0;
+    uint64_t nbytes = param->n_elems * zfi_dtype_nbytes(param->grad_dtype);
+    zf_status_t st = (flags & ZFI_GRADIENT_SHIP) ? take_slots(inst, param) : ZF_OK;
+    if (st)
+        return st;
+    entry->param = param->id;
+    entry->flags = flags;
+    entry->source = source;
+    entry->grad = is_collected ? zfi_staging(inst->run, param->id) : (void *)(uintptr_t)source;
+    entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(inst->run, param->id) : NULL;
+    if (is_collected || is_staged(inst, param, source)) {
+        uint64_t this_batch = inst->engine.n_batches + 1;
+        if (is_collected && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
+            batch->staging_batch = grad->staging_batch;
+        grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
+    }
+    entry->ndim = param->ndim;
+    memcpy(entry->shape, param->shape, sizeof entry->shape);
+    if (strides)
+        memcpy(entry->strides, strides, sizeof entry->strides);
+    batch->step = inst->run->clock.t + 1;
+    batch->n++;
+    batch->nbytes += nbytes;
+    if (flags & ZFI_GRADIENT_SHIP) {
+        grad->is_shipped = 1;
+        grad->shipped_nbytes = nbytes;
+    }
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+        return ZF_OK;
+    return zfi_deliver_flush(inst);
+}
+
+/* ---- one item ---------------------------------------------------------------------------------------------------- */
+
+static zf_status_t check_flags(uint32_t flags, const char *name, zf_error_t *err) {
+    uint32_t kind = flags & KINDS, end = flags & ENDS;
+    if (flags & ~(uint32_t)KNOWN_FLAGS)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "grads_ready", "gradient of \"%s\": unknown flags 0x%x", name,
+                         flags);
+    if (kind == 0 || kind == KINDS)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
+                         "gradient of \"%s\": flags 0x%x need exactly one of PART "
+                         "and TOTAL",
+                         name, flags);
+    if (end & (end - 1))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
+                         "gradient of \"%s\": flags 0x%x allow one of MORE, LAST "
+                         "and UNKNOWN",
+                         name, flags);
+    return ZF_OK;
+}
+
+static zf_status_t check_view(const zfi_param_t *param, const zfi_view_t *view, zf_error_t *err) {
+    char have[128], need[128];
+    if (view->dtype != param->grad_dtype)
+        return zfi_error(err, ZF_ERR_DTYPE, "grads_ready", "gradient of \"%s\" is %s, declared %s", param->name,
+                         zfi_dtype_name(view->dtype), zfi_dtype_name(param->grad_dtype));
+    if (view->ndim == param->ndim && memcmp(view->shape, param->shape, (size_t)view->ndim * sizeof *view->shape) == 0)
+        return ZF_OK;
+    zfi_shape_text(have, sizeof have, view->ndim, view->shape);
+    zfi_shape_text(need, sizeof need, param->ndim, param->shape);
+    return zfi_error(err, ZF_ERR_SHAPE, "grads_ready", "gradient of \"%s\" has shape %s, need %s", param->name, have,
+                     need);
+}
+
+/* Gradients are read while weights are written. Strided views may interleave: of them the first element counts. */
+static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *view, zf_error_t *err) {
+    size_t grad = view->is_contiguous ? view->n_elems * view->elem_nbytes : view->elem_nbytes;
+    size_t weight = (param->is_contiguous ? param->n_elems : 1) * zfi_dtype_nbytes(param->dtype);
+    if (param->n_elems == 0 || view->data + grad <= param->visible || param->visible + weight <= view->data)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_PARAM, "grads_ready",
+                     "gradient of \"%s\" lies at %p, in the memory of the parameter itself (%p): give the tensor that "
+                     "holds the gradient",
+                     param->name, (const void *)view->data, (const void *)param->visible);
+}
+
+static zf_status_t check_range(const zf_grad_item_t *item, const zfi_param_t *param, checked_item_t *out,
+                               zf_error_t *err) {
+    uint64_t end = (uint64_t)item->first_batch + item->n_batches;
+    out->first_batch = item->first_batch;
+    out->n_batches = item->n_batches;
+    if (end > param->n_batch || (item->n_batches == 0 && item->first_batch))
+        return zfi_error(err, ZF_ERR_SHAPE, "grads_ready",
+                         "gradient of \"%s\": matrices %u..%" PRIu64
+                         " (first_batch, n_batches = %u), but it has %" PRIu64 ": 0, 0 stands for all",
+                         param->name, item->first_batch, end, item->n_batches, param->n_batch);
+    if (item->n_batches == param->n_batch)
+        out->n_batches = 0;
+    if (out->n_batches && !(item->flags & ZF_GRAD_LAST))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "grads_ready",
+                         "gradient of \"%s\": flags 0x%x of a range of its matrices need LAST", param->name,
+                         item->flags);
+    return ZF_OK;
+}
+
+static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t i, uint32_t elem_size,
+                              checked_item_t *out, zf_error_t *err) {
+    zf_grad_item_t item;
+    const zfi_param_t *named;
+    zf_status_t st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_grad_item_t", err);
+    if (st)
+        return st;
+    if (item.id >= inst->run->n_params)
+        return zfi_error(err, ZF_ERR_PARAM, "grads_ready", "item %u: unknown parameter id %u; %u are bound", i, item.id,
+                         inst->run->n_params);
+    named = &inst->run->params[item.id];
+    out->param = &inst->run->params[named->owner];
+    out->flags = item.flags;
+    st = check_flags(item.flags, named->name, err);
+    if (!st && (out->param->flags & ZF_PARAM_FROZEN))
+        st = zfi_error(err, ZF_ERR_PARAM, "grads_ready", "\"%s\" was declared frozen: it takes no gradient",
+                       named->name);
+    if (!st)
+        st = zfi_tensor_check(item.tensor, "gradient", named->name, inst->engine.device_type, &out->view, err);
+    if (!st)
+        st = check_view(named, &out->view, err);
+    if (!st)
+        st = check_own_memory(named, &out->view, err);
+    if (!st)
+        st = check_range(&item, named, out, err);
+    if (!out->param->has_state)
+        out->param = NULL;
+    return st;
+}
+
+/* Whether a delivery is the whole gradient, so that no sum is needed. */
+static int ships_as_it_is(const checked_item_t *item, int had_sum) {
+    return (item->flags & ZF_GRAD_TOTAL) || ((item->flags & ZF_GRAD_LAST) && !had_sum);
+}
+
+/* The next range of matrices of a gradient that is delivered so; the last one completes it. */
+static zf_status_t follow_range(zfi_protocol_t *grad, const checked_item_t *item, zf_error_t *err) {
+    uint32_t first = item->first_batch, end = first + item->n_batches;
+    if (grad->delivered && grad->to == 0)
+        return zfi_error(err, ZF_ERR_STATE, "grads_ready",
+                         "gradient of \"%s\": a range of its matrices after a delivery of all in one step: use REPLACE",
+                         item->param->name);
+    if (grad->to != 0 && end != grad->from && first != grad->to)
+        return zfi_error(
+            err, ZF_ERR_STATE, "grads_ready",
+            "gradient of \"%s\": matrices %u..%u do not adjoin those delivered before in this step, %u..%u",
+            item->param->name, first, end - 1, grad->from, grad->to - 1);
+    if (grad->to == 0)
+        grad->from = first, grad->to = end;
+    else if (first == grad->to)
+        grad->to = end;
+    else
+        grad->from = first;
+    grad->delivered = (uint8_t)(item->flags & KINDS);
+    grad->is_last = (uint64_t)grad->to - grad->from == item->param->n_batch;
+    return ZF_OK;
+}
+
+/* The order of deliveries within a step. */
+static zf_status_t follow(zfi_protocol_t *grad, const checked_item_t *item, zf_error_t *err) {
+    uint8_t kind = (uint8_t)(item->flags & KINDS);
+    if (item->flags & ZF_GRAD_REPLACE)
+        *grad = (zfi_protocol_t){0};
+    if (grad->is_last)
+        return zfi_error(err, ZF_ERR_STATE, "grads_ready",
+                         "gradient of \"%s\" was delivered with LAST before in this "
+                         "step: deliver it again with REPLACE, or call step first",
+                         item->param->name);
+    if (grad->delivered && grad->delivered != kind)
+        return zfi_error(err, ZF_ERR_STATE, "grads_ready", "gradient of \"%s\": PART and TOTAL are mixed in one step",
+                         item->param->name);
+    if (item->n_batches)
+        return follow_range(grad, item, err);
+    if (grad->to)
+        return zfi_error(err, ZF_ERR_STATE, "grads_ready",
+                         "gradient of \"%s\": all matrices after a range of them in one step: use REPLACE",
+                         item->param->name);
+    grad->has_sum = !ships_as_it_is(item, grad->has_sum);
+    grad->delivered = kind;
+    grad->is_last = (item->flags & ZF_GRAD_LAST) != 0;
+    return ZF_OK;
+}
+
+/* A shipment that does not count any more. */
+static void lose_shipment(zf_instance_t *inst, zfi_grad_state_t *grad) {
+    if (grad->is_shipped)
+        atomic_fetch_add(&inst->engine.count.lost_overlap_nbytes, grad->shipped_nbytes);
+    grad->is_shipped = 0;
+}
+
+/* Copies into staging on the host's thread, which may then reuse its memory. */
+static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const void **out_source) {
+    const zfi_param_t *param = item->param;
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    void *staging = zfi_staging(inst->run, param->id);
+    uint64_t used_by = inst->run->incoming.grads[param->id].staging_batch;
+    zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
+    if (!st)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_sums_on_device(&inst->engine.config)) /* the step before may still be adding what lies there */
+        st = zfi_wait(&inst->engine, &inst->engine.lines.summed, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    if (st)
+        return st;
+    if (item->view.is_contiguous)
+        memcpy(staging, item->view.data, param->n_elems * elem);
+    else
+        zfi_pack(staging, item->view.data, elem, item->view.ndim, item->view.shape, item->view.strides);
+    *out_source = staging;
+    return ZF_OK;
+}
+
+/* A piece of a range: a strided tensor and its place in the contiguous copy of all matrices. */
+typedef struct piece {
+    unsigned char *to;
+    const unsigned char *from;
+    int ndim;
+    int64_t shape[ZF_MAX_NDIM], strides[ZF_MAX_NDIM];
+} piece_t;
+
+/* One piece where the matrices of the range lie at equal distances, else one per matrix. */
+static uint32_t n_pieces(const checked_item_t *item) {
+    return item->view.is_contiguous || item->param->n_batch_axes == 1 ? 1 : item->n_batches;
+}
+
+static void find_piece(const zf_instance_t *inst, const checked_item_t *item, uint32_t k, piece_t *out) {
+    const zfi_param_t *param = item->param;
+    const zfi_view_t *view = &item->view;
+    uint64_t matrix = item->first_batch + k, n_elems = param->n_elems / param->n_batch, rest = matrix, offset = 0;
+    int outer = param->n_batch_axes;
+    for (int i = outer - 1; i >= 0; i--) {
+        offset += rest % (uint64_t)view->shape[i] * (uint64_t)view->strides[i];
+        rest /= (uint64_t)view->shape[i];
+    }
+    out->to = (unsigned char *)zfi_staging(inst->run, param->id) + matrix * n_elems * view->elem_nbytes;
+    out->from = view->data + offset * view->elem_nbytes;
+    if (view->is_contiguous) {
+        out->ndim = 1;
+        out->shape[0] = (int64_t)(item->n_batches * n_elems);
+        out->strides[0] = 1;
+        return;
+    }
+    if (outer == 1) {
+        *out = (piece_t){.to = out->to, .from = out->from, .ndim = view->ndim};
+        memcpy(out->shape, view->shape, sizeof out->shape);
+        memcpy(out->strides, view->strides, sizeof out->strides);
+        out->shape[0] = item->n_batches;
+        return;
+    }
+    out->ndim = view->ndim - outer;
+    memcpy(out->shape, view->shape + outer, (size_t)out->ndim * sizeof *out->shape);
+    memcpy(out->strides, view->strides + outer, (size_t)out->ndim * sizeof *out->strides);
+}
+
+/* The device copies a piece into staging; nothing is shipped yet. */
+static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item, const piece_t *piece, int is_first) {
+    zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
+    zfi_batch_t *batch = open_batch(inst);
+    zfi_gradient_t *entry = &batch->gradients[batch->n];
+    uint64_t this_batch = inst->engine.n_batches + 1, n_elems = 1;
+    memset(entry, 0, sizeof *entry);
+    entry->param = item->param->id;
+    entry->flags = ZFI_GRADIENT_STRIDED;
+    entry->source = piece->from;
+    entry->grad = piece->to;
+    entry->ndim = piece->ndim;
+    for (int i = 0; i < piece->ndim; i++) {
+        entry->shape[i] = piece->shape[i];
+        entry->strides[i] = piece->strides[i];
+        n_elems *= (uint64_t)piece->shape[i];
+    }
+    if (is_first && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
+        batch->staging_batch = grad->staging_batch; /* later pieces come after the first one on the device */
+    grad->staging_batch = this_batch;
+    batch->step = inst->run->clock.t + 1;
+    batch->n++;
+    batch->nbytes += n_elems * item->view.elem_nbytes;
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+        return ZF_OK;
+    return zfi_deliver_flush(inst);
+}
+
+/* On the host's thread: staging is free once what the step before shipped from it has travelled. */
+static zf_status_t wait_for_staging(zf_instance_t *inst, const zfi_grad_state_t *grad) {
+    zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
+    if (!st)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_sums_on_device(&inst->engine.config))
+        st = zfi_wait(&inst->engine, &inst->engine.lines.summed, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    return st;
+}
+
+/* Copies the range into staging, on the host's thread or on the device; the last one ships the whole. */
+static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, int is_sync) {
+    zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
+    int is_first = grad->now.to - grad->now.from == item->n_batches;
+    zf_status_t st = ZF_OK;
+    lose_shipment(inst, grad);
+    if (is_first)
+        grad->range_batch = grad->staging_batch;
+    if (is_sync)
+        st = wait_for_staging(inst, grad);
+    for (uint32_t k = 0; k < n_pieces(item) && !st; k++) {
+        piece_t piece;
+        find_piece(inst, item, k, &piece);
+        if (is_sync)
+            zfi_pack(piece.to, piece.from, item->view.elem_nbytes, piece.ndim, piece.shape, piece.strides);
+        else
+            st = append_piece(inst, item, &piece, is_first && k == 0);
+    }
+    if (st || !grad->now.is_last)
+        return st;
+    zfi_row(inst->run, inst->run->clock.t + 1)->present[item->param->id] = 1;
+    return append(inst, item->param, ZFI_GRADIENT_SHIP, zfi_staging(inst->run, item->param->id), NULL);
+}
+
+/* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook
+ * to have finished with it. */
+static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, int is_host_thread, int wants_fence,
+                             int *out_must_wait) {
+    const zfi_param_t *param = item->param;
+    zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
+    const void *source = item->view.data;
+    int is_strided = !item->view.is_contiguous, is_sync = is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ);
+    int had_sum, ships_directly;
+    uint32_t flags;
+    zf_status_t st;
+    had_sum = grad->now.has_sum && !(item->flags & ZF_GRAD_REPLACE);
+    st = follow(&grad->now, item, NULL);
+    if (st)
+        return ZF_ERR_INTERNAL; /* checked before */
+    if (item->n_batches)
+        return take_range(inst, item, is_sync);
+    ships_directly = ships_as_it_is(item, had_sum);
+    if (is_sync && ships_directly) {
+        st = stage(inst, item, &source);
+        is_strided = 0;
+    }
+    if (st)
+        return st;
+    flags = is_strided ? ZFI_GRADIENT_STRIDED : 0;
+    if (ships_directly) {
+        flags |= ZFI_GRADIENT_SHIP;
+        if (wants_fence && !is_sync && !is_strided && is_summed_on_device(inst))
+            flags |= ZFI_GRADIENT_KEEP;
+    } else {
+        flags |= ZFI_GRADIENT_SUM | (had_sum ? 0u : ZFI_GRADIENT_SUM_FIRST);
+        if (item->flags & ZF_GRAD_LAST)
+            flags |= ZFI_GRADIENT_SHIP;
+        *out_must_wait |= is_sync;
+    }
+    if (grad->is_shipped)
+        flags |= ZFI_GRADIENT_AGAIN;
+    lose_shipment(inst, grad);
+    zfi_row(inst->run, inst->run->clock.t + 1)->present[param->id] = 1;
+    return append(inst, param, flags, source, item->view.strides);
+}
+
+/* ---- the hook ---------------------------------------------------------------------------------------------------- */
+
+/* Checks every item, also against those before it in the same call, and maps what they need. */
+static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                             int is_host_thread, int wants_fence, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    int needs_staging = 0, needs_sums = 0;
+    inst->n_calls++;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        checked_item_t item;
+        zfi_grad_state_t *grad;
+        st = check_item(inst, items, i, elem_size, &item, err);
+        if (st || !item.param)
+            continue;
+        grad = &inst->run->incoming.grads[item.param->id];
+        if (grad->trial_call != inst->n_calls)
+            grad->trial = grad->now;
+        grad->trial_call = inst->n_calls;
+        st = follow(&grad->trial, &item, err);
+        needs_sums |= grad->trial.has_sum;
+        needs_staging |=
+            grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
+            (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
+            (wants_fence && zfi_sums_on_device(&inst->engine.config)); /* in warm-up too: mapped once, at the start */
+    }
+    if (!st && needs_staging)
+        st = zfi_memory_need_staging(inst->run, err);
+    if (!st && needs_sums)
+        st = zfi_memory_need_sums(inst->run, err);
+    return st;
+}
+
+static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                            int is_host_thread, int wants_fence) {
+    int must_wait = 0;
+    zf_status_t st = zfi_program_begin(inst->run);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        checked_item_t item;
+        st = check_item(inst, items, i, elem_size, &item, NULL);
+        if (!st && item.param)
+            st = take_item(inst, &item, is_host_thread, wants_fence, &must_wait);
+        if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
+            zfi_row(inst->run, inst->run->clock.t + 1)->waits_for_down = 1;
+    }
+    if (!st && (must_wait || wants_fence))
+        st = zfi_deliver_flush(inst);
+    if (!st && must_wait)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.shipped, inst->engine.n_batches,
+                      &inst->engine.count.host_wait_ns);
+    return st;
+}
+
+zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                            const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err) {
+    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
+    zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_HOST_COUNTER};
+    int is_host_thread = 0;
+    zf_status_t st = zfi_hook_begin(inst, legal, "grads_ready", err);
+    if (st)
+        return st;
+    st = zfi_struct_check_out(out_done, "zf_fence_t", err);
+    if (!st)
+        st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = zfi_deliver_on(inst, stream, &is_host_thread, err);
+    if (!st)
+        st = check_all(inst, items, n, elem_size, is_host_thread, out_done != NULL, err);
+    if (!st) {
+        st = take_all(inst, items, n, elem_size, is_host_thread, out_done != NULL);
+        st = zfi_hook_failed(inst, st, "grads_ready", "the device did not take the gradients", err);
+        if (inst->state != ZFI_STATE_ACTIVE)
+            inst->state = ZFI_STATE_ACTIVE;
+    }
+    if (!st) {
+        fence.counter = (const uint64_t *)&inst->engine.lines.batches.value;
+        fence.value = inst->engine.n_batches;
+        zfi_struct_write(out_done, &fence, sizeof fence);
+    }
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- at step ----------------------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
+    for (uint32_t i = 0; i < inst->run->n_params; i++) {
+        const zfi_protocol_t *grad = &inst->run->incoming.grads[i].now;
+        if (grad->to != 0 && !grad->is_last)
+            return zfi_error_scoped(err, ZF_ERR_STATE, ZF_SCOPE_PARAM, 0, "step",
+                                    "gradient of \"%s\": matrices %u..%u of %" PRIu64
+                                    " were delivered; deliver the others before step, or drop all with DISCARD",
+                                    inst->run->params[i].name, grad->from, grad->to - 1, inst->run->params[i].n_batch);
+    }
+    return ZF_OK;
+}
+
+/* A parameter that had a gradient in every step before and has none now is missing, once. */
+static void note_expected(zfi_run_t *run, zfi_step_row_t *row, uint32_t id) {
+    uint8_t *is_expected = &run->incoming.grads[id].is_expected;
+    if (!run->params[id].has_state)
+        return;
+    if (!row->present[id] && *is_expected == ZFI_EXPECT_ALWAYS && row->n_missing++ == 0)
+        row->first_missing = id;
+    if (!row->present[id])
+        *is_expected = ZFI_EXPECT_NOT;
+    else if (*is_expected == ZFI_EXPECT_UNKNOWN)
+        *is_expected = ZFI_EXPECT_ALWAYS;
+}
+
+zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
+    zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
+    zf_status_t st = zfi_program_begin(inst->run);
+    row->n_present = row->n_missing = 0;
+    for (uint32_t i = 0; i < inst->run->n_params && !st; i++) {
+        note_expected(inst->run, row, i);
+        if (!row->present[i])
+            continue;
+        row->n_present++;
+        if (!inst->run->incoming.grads[i].is_shipped)
+            st = append(inst, &inst->run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);
+    }
+    return st ? st : zfi_deliver_flush(inst);
+}
+
+void zfi_deliver_reset(zf_instance_t *inst) {
+    for (uint32_t i = 0; i < inst->run->n_params; i++) {
+        inst->run->incoming.grads[i].now = (zfi_protocol_t){0};
+        inst->run->incoming.grads[i].is_shipped = 0;
+    }
+}

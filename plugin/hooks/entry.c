@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/entry.c - the one exported symbol, negotiation, and the plugin table (contract in zf/bootstrap.h). */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "hooks/hooks.h"
+#include "zf/bootstrap.h"
+#include "zf/plugin.h"
+#include <zfi_build.h> /* written when the build is configured */
+
+_Static_assert(sizeof(zf_bootstrap_t) == 64, "the bootstrap is frozen");
+_Static_assert(sizeof(zf_error_t) == 512, "the error record is frozen");
+_Static_assert(sizeof(zf_dl_tensor_t) == 48, "the layout of DLTensor");
+
+static const uint32_t served[] = {ZF_ABI_0_1}; /* newest first; one minor per major */
+
+enum { MOST_ABIS = 64 };
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown compiler"
+#endif
+#if defined(__x86_64__) /* as in kernels/CMakeLists.txt */
+#define INSTRUCTION_SETS "generic, avx2, avx512"
+#else
+#define INSTRUCTION_SETS "generic"
+#endif
+#define BUILD "cpu backend (" INSTRUCTION_SETS "); " COMPILER "; " ZFI_BUILD_FLAGS "; git " ZFI_BUILD_GIT
+
+static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
+    const zf_description_t description = {
+        .struct_size = sizeof description,
+        .abi = ZF_ABI_0_1,
+        .name = "libzfplugin",
+        .version = ZFI_VERSION,
+        .build = BUILD,
+        .required_extensions = "",
+        .optional_extensions = "",
+        .provided_extensions = zfi_provided_extensions,
+    };
+    if (!out)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "describe", "out is NULL");
+    zf_status_t st = zfi_struct_check_out(out, "zf_description_t", err);
+    if (!st)
+        zfi_struct_write(out, &description, sizeof description);
+    return st;
+}
+
+static const zf_plugin_t table_0_1 = {
+    .struct_size = sizeof table_0_1,
+    .abi = ZF_ABI_0_1,
+    .describe = describe,
+    .create = zfi_create,
+    .destroy = zfi_destroy,
+    .bind_params = zfi_bind_params,
+    .params_changed = zfi_params_changed,
+    .grads_ready = zfi_grads_ready,
+    .step = zfi_step,
+    .param_fetch = zfi_param_fetch,
+    .param_release = zfi_param_release,
+    .quiesce = zfi_quiesce,
+    .export_params = zfi_export_params,
+    .poll = zfi_poll,
+    .get_extension = zfi_get_extension,
+};
+
+static void list_abis(char *buf, size_t nbytes, const uint32_t *abis, uint32_t n) {
+    size_t at = 0;
+    buf[0] = '\0';
+    for (uint32_t i = 0; i < n && at < nbytes; i++)
+        at += (size_t)snprintf(buf + at, nbytes - at, "%s%u.%u", i ? ", " : "", ZF_ABI_MAJOR(abis[i]),
+                               ZF_ABI_MINOR(abis[i]));
+}
+
+static zf_status_t check(const zf_bootstrap_t *bootstrap) {
+    zf_error_t *err = bootstrap->error;
+    if (bootstrap->struct_size != sizeof *bootstrap || bootstrap->magic != ZF_BOOTSTRAP_MAGIC)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate",
+                         "bootstrap: struct_size = %u, magic = 0x%08x; need %zu and "
+                         "0x%08x",
+                         bootstrap->struct_size, bootstrap->magic, sizeof *bootstrap, ZF_BOOTSTRAP_MAGIC);
+    if (!bootstrap->abis || bootstrap->n_abis == 0 || bootstrap->n_abis > MOST_ABIS)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "negotiate", "bootstrap: abis is %s, n_abis = %u; need 1..%d",
+                         bootstrap->abis ? "given" : "NULL", bootstrap->n_abis, MOST_ABIS);
+    if (bootstrap->reserved0 || bootstrap->reserved1 || bootstrap->reserved2)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "negotiate", "bootstrap: reserved members must be 0");
+    return ZF_OK;
+}
+
+/* The first major the host lists that is served here, and the smaller minor; 0 = none. Major 0 must match exactly. */
+static uint32_t choose(const zf_bootstrap_t *bootstrap) {
+    for (uint32_t i = 0; i < bootstrap->n_abis; i++)
+        for (size_t j = 0; j < sizeof served / sizeof *served; j++) {
+            uint32_t host = bootstrap->abis[i], ours = served[j];
+            if (ZF_ABI_MAJOR(host) != ZF_ABI_MAJOR(ours))
+                continue;
+            if (ZF_ABI_MAJOR(ours) == 0 && host != ours)
+                continue;
+            return host < ours ? host : ours;
+        }
+    return 0;
+}
+
+__attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
+    char theirs[128], ours[64];
+    uint32_t chosen;
+    zf_status_t st;
+    if (!bootstrap)
+        return ZF_ERR_ARGUMENT;
+    if (bootstrap->struct_size < offsetof(zf_bootstrap_t, reserved0))
+        return ZF_ERR_ARGUMENT; /* no error member */
+    st = check(bootstrap);
+    if (st)
+        return st;
+    chosen = choose(bootstrap);
+    if (!chosen) {
+        list_abis(theirs, sizeof theirs, bootstrap->abis, bootstrap->n_abis);
+        list_abis(ours, sizeof ours, served, sizeof served / sizeof *served);
+        return zfi_error_scoped(bootstrap->error, ZF_ERR_ABI, ZF_SCOPE_PROCESS, 0, "negotiate",
+                                "no common ABI: the host "
+                                "serves %s, this plugin (" ZFI_VERSION ") serves %s; a major 0 must match exactly",
+                                theirs, ours);
+    }
+    bootstrap->chosen_abi = chosen;
+    bootstrap->plugin = &table_0_1;
+    return ZF_OK;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/export.c - reading the host's state: export_params and zf.inspect/0 (contracts in zf/plugin.h,
+ * inspect.h).
+ *
+ * The instance is drained; the work runs on the control stream, whose thread has the IEEE floating-point mode. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "hooks/hooks.h"
+#include "hooks/quiesce.h"
+#include "instance/instance.h"
+#include "offload/replay_columns.h"
+#include "schedule/window.h"
+#include "state/rehearse.h"
+
+enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
+
+/* ---- export ------------------------------------------------------------------------------------------------------ */
+
+typedef struct export_work {
+    zfi_run_t *run;
+    zfi_replay_view_t view;
+    float **dst;    /* [n_params] caller memory, or NULL: not asked for */
+    float *scratch; /* w, m, v of one chunk, and what mean and moments mode need */
+    zf_status_t status;
+} export_work_t;
+
+static int is_wanted(const export_work_t *work, const zfi_chunk_t *chunk) {
+    const zfi_plan_t *plan = &work->run->plan;
+    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments; i++)
+        if (work->dst[plan->matrices[plan->segments[i].matrix].param])
+            return 1;
+    return 0;
+}
+
+static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, uint32_t number) {
+    zfi_run_t *run = work->run;
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    uint64_t n = chunk->n_elems;
+    zfi_replay_target_t target = {.w = work->scratch,
+                                  .m = run->hs.m ? work->scratch + n : NULL,
+                                  .v = run->hs.v ? work->scratch + 2 * n : NULL,
+                                  .scratch = work->scratch + 3 * n};
+    zf_status_t st = zfi_rehearse_chunk(run, &work->view, window, number, &target);
+    for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments && !st; i++) {
+        const zfi_segment_t *segment = &run->plan.segments[i];
+        const zfi_matrix_t *matrix = &run->plan.matrices[segment->matrix];
+        float *dst = work->dst[matrix->param];
+        if (dst)
+            memcpy(dst + matrix->param_offset + segment->matrix_offset, target.w + segment->chunk_offset,
+                   segment->n_elems * sizeof(float));
+    }
+    return st;
+}
+
+static void run_export(void *raw) {
+    export_work_t *work = *(export_work_t **)raw;
+    const zfi_run_t *run = work->run;
+    const zfi_plan_t *plan = &run->plan;
+    zfi_fp_mode_ieee();
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        zfi_close_t window;
+        zfi_window_open(&run->engine->config, &run->clock, c, &window);
+        for (uint32_t i = 0; i < plan->cohorts[c].n_chunks; i++) {
+            uint32_t number = zfi_cohort_chunk(plan, c, i);
+            if (!work->status && is_wanted(work, &plan->chunks[number]))
+                work->status = export_chunk(work, &window, number);
+        }
+    }
+}
+
+static zf_status_t check_export(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                                float **dst, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        zf_export_item_t item;
+        const zfi_param_t *param;
+        st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_export_item_t", err);
+        if (st)
+            return st;
+        if (item.id >= inst->run->n_params)
+            return zfi_error(err, ZF_ERR_PARAM, "export_params", "unknown parameter id %u; %u are bound", item.id,
+                             inst->run->n_params);
+        param = &inst->run->params[inst->run->params[item.id].owner];
+        if (!param->has_state && param->n_elems)
+            return zfi_error(err, ZF_ERR_PARAM, "export_params", "\"%s\" is frozen: it has no master weights",
+                             param->name);
+        if (item.dst_nbytes != param->n_elems * sizeof(float) || (!item.dst && param->n_elems))
+            return zfi_error(err, ZF_ERR_SHAPE, "export_params",
+                             "\"%s\": dst has %" PRIu64 " bytes%s, need exactly "
+                             "%" PRIu64,
+                             param->name, item.dst_nbytes, item.dst ? "" : " and is NULL",
+                             param->n_elems * (uint64_t)sizeof(float));
+        if (param->n_elems && dst[param->id])
+            return zfi_error(err, ZF_ERR_ARGUMENT, "export_params", "\"%s\" is asked for twice", param->name);
+        if (param->n_elems)
+            dst[param->id] = item.dst;
+    }
+    return st;
+}
+
+/* Runs fn(&work) on the control thread and waits for it. The instance is drained, so fn waits for nothing and ends by
+ * itself; it writes into the caller's memory, so no deadline may end this wait before. */
+static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), void *work) {
+    return zfi_serial_call(inst->engine.control, fn, &work, sizeof work);
+}
+
+zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                              zf_error_t *err) {
+    export_work_t work = {0};
+    uint64_t piece; /* most elements of a chunk */
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "export_params", err);
+    if (st)
+        return st;
+    st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    if (!st) {
+        work.run = inst->run;
+        zfi_replay_view(inst->run, &work.view);
+        piece = inst->run->plan.chunk_nbytes / 2;
+        work.dst = calloc(inst->run->n_params, sizeof *work.dst);
+        work.scratch = malloc((5 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
+        if (!work.dst || !work.scratch)
+            st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
+    }
+    if (!st)
+        st = check_export(inst, items, n, elem_size, work.dst, err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (!st) {
+        st = run_on_control(inst, run_export, &work);
+        if (!st)
+            st = work.status;
+        if (st == ZF_ERR_NONFINITE)
+            zfi_error(err, st, "export_params",
+                      "the open windows would make a weight Inf or NaN; nothing was changed: lower "
+                      "the learning rate, or load sound weights and call params_changed");
+    }
+    free(work.dst);
+    free(work.scratch);
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- inspect ----------------------------------------------------------------------------------------------------- */
+
+typedef struct inspect_work {
+    const zfi_run_t *run;
+    uint32_t id;
+    zf_inspect_out_t *out;
+} inspect_work_t;
+
+static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t linear, uint64_t at,
+                            zf_inspect_out_t *out) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
+    uint64_t from = zfi_state_index(&run->plan, matrix, linear);
+    if (out->w)
+        out->w[at] = run->hs.w[from];
+    if (out->m)
+        out->m[at] = zfi_moment(&run->engine->config, run->hs.m, from);
+    if (out->v)
+        out->v[at] = zfi_moment(&run->engine->config, run->hs.v, from);
+    if (out->n)
+        out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
+    if (out->selected)
+        out->selected[at] = run->sel.mask[matrix->channel_base + channel];
+    if (out->importance)
+        out->importance[at] = matrix->is_choosable ? run->sel.importance[matrix->sum_base + channel] : 0.0;
+}
+
+static void run_inspect(void *raw) {
+    const inspect_work_t *work = *(inspect_work_t **)raw;
+    const zfi_param_t *param = &work->run->params[work->id];
+    uint64_t at = 0;
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &work->run->plan.matrices[i];
+        for (uint64_t linear = 0; linear < matrix->rows * matrix->cols; linear++)
+            inspect_element(work->run, i, linear, at++, work->out);
+    }
+}
+
+zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *given, zf_error_t *err) {
+    zf_inspect_out_t out;
+    inspect_work_t work = {.id = id, .out = &out};
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "inspect", err);
+    if (st)
+        return st;
+    st = zfi_struct_read(&out, given, sizeof out, sizeof out, "zf_inspect_out_t", err);
+    if (!st && id >= inst->run->n_params)
+        st = zfi_error(err, ZF_ERR_PARAM, "inspect", "unknown parameter id %u; %u are bound", id, inst->run->n_params);
+    if (!st && (!inst->run->params[id].has_state || out.n_elems != inst->run->params[id].n_elems))
+        st = zfi_error(err, ZF_ERR_SHAPE, "inspect", "\"%s\" has %" PRIu64 " elements with state, n_elems = %" PRIu64,
+                       inst->run->params[id].name, inst->run->params[id].has_state ? inst->run->params[id].n_elems : 0,
+                       out.n_elems);
+    if (!st)
+        st = zfi_drain(inst, err);
+    work.run = inst->run;
+    if (!st)
+        st = run_on_control(inst, run_inspect, &work);
+    zfi_hook_end(inst);
+    return st;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/hooks.h - the functions behind the plugin table; their contracts stand in zf/plugin.h. */
+#ifndef ZFI_HOOKS_H
+#define ZFI_HOOKS_H
+
+#include "zf/ext/draft/inspect.h"
+#include "zf/ext/state.h"
+#include "zf/plugin.h"
+
+/* lifecycle.c */
+zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err);
+void zfi_destroy(zf_instance_t *inst);
+zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
+/* rebind.c: bind_params where parameters are bound already; the hook has been entered */
+zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                       zf_error_t *err);
+/* deliver.c */
+zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
+                            const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
+/* step.c */
+zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err);
+zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err);
+/* fetch.c */
+zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                            zf_fence_t *out_ready, zf_error_t *err);
+zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
+                              zf_error_t *err);
+/* quiesce.c */
+zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err);
+zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err);
+/* export.c */
+zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
+                              zf_error_t *err);
+zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *out, zf_error_t *err);
+/* state.c: zf.state/1 */
+extern const zf_state_ext_t zfi_state_ext;
+/* ext.c */
+const void *zfi_get_extension(const char *id);
+extern const char zfi_provided_extensions[];
+
+#endif

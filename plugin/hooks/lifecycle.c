@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/lifecycle.c - create, bind_params and destroy (contracts in zf/plugin.h). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "device/device.h"
+#include "hooks/claims.h"
+#include "hooks/hooks.h"
+#include "instance/callback.h"
+#include "instance/instance.h"
+#include "instance/memory.h"
+#include "offload/workers.h"
+#include "state/make.h"
+
+/* ---- create ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t check_host(const zf_host_t *host, zf_error_t *err) {
+    return zfi_struct_check(host, sizeof *host, sizeof *host, "zf_host_t", err);
+}
+
+static const zfi_device_ops_t *find_backend(int32_t device_type) {
+    for (uint32_t i = 0; i < zfi_n_backends; i++)
+        if (zfi_backends[i]->device_type == device_type)
+            return zfi_backends[i];
+    return NULL;
+}
+
+/* The table was checked; it and its strings are the host's again when create returns. */
+static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
+    memcpy(&engine->host_copy, host, sizeof *host);
+    engine->host_copy.struct_size = sizeof engine->host_copy;
+    snprintf(engine->host_name, sizeof engine->host_name, "%s", host->name ? host->name : "");
+    snprintf(engine->host_version, sizeof engine->host_version, "%s", host->version ? host->version : "");
+    engine->host_copy.name = engine->host_name;
+    engine->host_copy.version = engine->host_version;
+    engine->host = &engine->host_copy;
+}
+
+static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
+    if (args->flags & ~ZF_CREATE_CAP_FETCH)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
+    if (args->norm_group)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
+                         "norm_group = %u: adding up norms of several "
+                         "instances is not in this version; 0",
+                         args->norm_group);
+    if (args->rule > ZF_RULE_CALLBACK)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 5 (callback)",
+                         args->rule);
+    if ((args->rule == ZF_RULE_CALLBACK) != (args->rule_callback != NULL))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule = %u (%s), but rule_callback is %s", args->rule,
+                         zfi_rule_name(args->rule), args->rule_callback ? "given: it needs rule = 5" : "NULL");
+    if (!find_backend(args->device_type))
+        return zfi_error(err, ZF_ERR_DEVICE, "create", "device type %d: this version has the CPU backend only (%d)",
+                         args->device_type, ZF_DEVICE_CPU);
+    if (args->config_text && args->config_path)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
+    if (args->n_overrides && !args->overrides)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "overrides is NULL with n_overrides = %u", args->n_overrides);
+    return check_host(args->host, err);
+}
+
+static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
+    const char *forced = getenv("ZF_FORCE_ISA");
+    zfi_isa_t isa = zfi_isa_best();
+    if (forced && *forced) {
+        int wanted = zfi_isa_parse(forced);
+        if (wanted < 0)
+            return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, avx2, avx512",
+                             forced);
+        if (!zfi_kernels_of((zfi_isa_t)wanted))
+            return zfi_error(err, ZF_ERR_CONFIG, "create",
+                             "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
+                             "most",
+                             forced, zfi_isa_name(isa));
+        isa = (zfi_isa_t)wanted;
+    }
+    *out = zfi_kernels_of(isa);
+    return ZF_OK;
+}
+
+/* ZF_TEST_BLOCK_ELEMS (SCHEDULE.md): tests cut small matrices as large ones are cut. */
+static void choose_block_elems(zfi_engine_t *engine) {
+    const char *wanted = getenv("ZF_TEST_BLOCK_ELEMS");
+    unsigned long long n = 0;
+    char rest;
+    if (!wanted || !*wanted)
+        return;
+    if (wanted[0] >= '1' && wanted[0] <= '9' && sscanf(wanted, "%7llu%c", &n, &rest) == 1 && n <= ZFI_BLOCK_ELEMS)
+        engine->config.block_elems = n;
+    else
+        zfi_log(engine, ZF_LOG_WARN, "create",
+                "ZF_TEST_BLOCK_ELEMS = \"%.32s\" is ignored: need a whole number from 1 to %d", wanted,
+                ZFI_BLOCK_ELEMS);
+}
+
+static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
+    unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "create", "cannot map a page: %s",
+                                strerror(errno));
+    madvise(page, 4096, MADV_WIPEONFORK); /* where the kernel lacks it, a forked child is not noticed */
+    *page = 1;
+    inst->alive = page;
+    return ZF_OK;
+}
+
+static void free_instance(zf_instance_t *inst) {
+    zfi_engine_stop(&inst->engine);
+    zfi_claims_drop(inst->claims);
+    zfi_run_free(inst->run);
+    zfi_engine_close(&inst->engine);
+    zfi_engine_free(&inst->engine);
+    if (inst->alive)
+        munmap((void *)(uintptr_t)inst->alive, 4096);
+    inst->magic = 0;
+    free(inst);
+}
+
+static zf_status_t read_config(const zf_create_args_t *args, zfi_config_t *out, zf_error_t *err) {
+    if (args->config_path)
+        return zfi_config_parse_file(args->config_path, args->overrides, args->n_overrides, out, err);
+    return zfi_config_parse(args->config_text, args->config_text_nbytes, "config_text", args->overrides,
+                            args->n_overrides, out, err);
+}
+
+static void warn_of_idle_keys(const zfi_engine_t *engine) {
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
+        const char *need = zfi_config_idle(&engine->config, i);
+        zf_config_key_t key = {.struct_size = sizeof key};
+        if (need && !zfi_config_key(i, &key, NULL))
+            zfi_log(engine, ZF_LOG_WARN, "config", "[%s] %s has no effect without %s", key.section, key.key, need);
+    }
+}
+
+static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
+    zf_create_args_t args;
+    zf_instance_t *inst;
+    zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_create_args_t", err);
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "create", "out_instance is NULL");
+    if (!st)
+        st = check_args(&args, err);
+    if (st)
+        return st;
+    inst = calloc(1, sizeof *inst);
+    if (!inst)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
+    take_host(&inst->engine, args.host);
+    inst->engine.flags = args.flags;
+    inst->engine.rule = args.rule;
+    inst->engine.device_type = args.device_type;
+    inst->engine.device_id = args.device_id;
+    inst->engine.ops = find_backend(args.device_type);
+    inst->engine.comm_ops = &zfi_comm_self;
+    zfi_engine_init(&inst->engine);
+    st = read_config(&args, &inst->engine.config, err);
+    if (!st)
+        st = zfi_rule_check_config(inst->engine.rule, &inst->engine.config, err);
+    if (!st && inst->engine.rule == ZF_RULE_CALLBACK)
+        st = zfi_callback_take(&inst->engine, args.rule_callback, err);
+    if (!st)
+        st = choose_kernels(&inst->engine.kernels, err);
+    if (!st)
+        choose_block_elems(&inst->engine);
+    if (!st)
+        st = map_alive_page(inst, err);
+    inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
+    if (!st)
+        st = zfi_engine_open(&inst->engine, err);
+    if (st) {
+        free_instance(inst);
+        return st;
+    }
+    inst->magic = ZFI_INSTANCE_MAGIC;
+    warn_of_idle_keys(&inst->engine);
+    *out = inst;
+    return ZF_OK;
+}
+
+/* A thread that is cancelled in here would leave streams and memory behind. */
+zf_status_t zfi_create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
+    int cancel_state;
+    zf_status_t st;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    st = create(given, out, err);
+    pthread_setcancelstate(cancel_state, NULL);
+    return st;
+}
+
+/* ---- bind -------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                        zf_error_t *err) {
+    zfi_param_t *params = NULL;
+    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
+    if (st)
+        return st;
+    st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
+    if (st) {
+        zfi_params_free(params, n);
+        return st;
+    }
+    inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
+    st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
+    if (!st) {
+        zfi_memory_report(inst->run);
+        return ZF_OK;
+    }
+    zfi_claims_drop(inst->claims);
+    inst->claims = NULL;
+    return st;
+}
+
+enum {
+    ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
+};
+
+static const char *deferred_name(const zf_instance_t *inst) {
+    if (zfi_is_mean(&inst->engine.config))
+        return "mean";
+    return zfi_is_moments(&inst->engine.config) ? "moments" : "replay";
+}
+
+static void log_plan(zf_instance_t *inst) {
+    const zf_layout_t *layout = &inst->run->mem.layout;
+    double per = (double)layout->n_elems;
+    char topk[16] = "auto";
+    if (!zfi_config_is_topk_auto(&inst->engine.config))
+        snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
+    zfi_log(
+        &inst->engine, ZF_LOG_INFO, "bind",
+        "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
+        "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
+        deferred_name(inst),
+        inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
+        layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.config.update_interval, topk,
+        inst->engine.config.publish_lag, inst->engine.kernels->name, inst->engine.n_workers,
+        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
+        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
+        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
+}
+
+zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                            uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
+    if (st)
+        return st;
+    st = zfi_struct_check_out(out_layout, "zf_layout_t", err);
+    if (!st)
+        st = (inst->state == ZFI_STATE_CREATED ? bind : zfi_rebind)(inst, decls, n, elem_size, err);
+    if (!st) {
+        if (inst->state == ZFI_STATE_CREATED)
+            inst->state = ZFI_STATE_BOUND;
+        for (uint32_t i = 0; i < n && out_ids; i++)
+            out_ids[i] = i;
+        zfi_struct_write(out_layout, &inst->run->mem.layout, sizeof inst->run->mem.layout);
+        log_plan(inst);
+    }
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- destroy ----------------------------------------------------------------------------------------------------- */
+
+/* Work on the host's streams refers to this memory; poisoned, it ends as soon as it runs. 0 if some did not. */
+static int wait_for_host_streams(zf_instance_t *inst) {
+    const zfi_engine_t *engine = &inst->engine;
+    for (uint32_t i = 0; i < inst->n_host_streams; i++) {
+        zfi_stream_t *stream = inst->host_streams[i];
+        if (engine->ops->synchronise(stream, engine->ops->mark(stream), engine->timeout_ns, NULL))
+            return 0;
+    }
+    return 1;
+}
+
+static void destroy(zf_instance_t *inst) {
+    if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
+        return;
+    if (!*inst->alive)
+        return; /* a forked child: the threads that use this memory are the parent's */
+    if (inst->state != ZFI_STATE_CREATED && !zfi_is_poisoned(&inst->engine)) {
+        zf_error_t err = {.struct_size = sizeof err};
+        if (zfi_quiesce(inst, ZF_QUIESCE_DRAIN, &err) < 0)
+            zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
+    }
+    if (!zfi_is_poisoned(
+            &inst->engine)) { /* what only a next step would have released: publishes that were still due */
+        zf_error_t end = {.struct_size = sizeof end, .status = ZF_ERR_STATE, .message = "the instance was destroyed"};
+        zfi_poison(&inst->engine, &end);
+    }
+    if (wait_for_host_streams(inst)) {
+        free_instance(inst);
+        return;
+    }
+    zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy",
+            "a stream of the host's still holds work of this instance after %u ms "
+            "([host] deadline_ms): its memory is left to them",
+            inst->engine.config.deadline_ms);
+    zfi_claims_drop(inst->claims);
+    inst->claims = NULL;
+    inst->magic = 0;
+}
+
+void zfi_destroy(zf_instance_t *inst) {
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    destroy(inst);
+    pthread_setcancelstate(cancel_state, NULL);
+}

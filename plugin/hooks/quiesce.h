@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/quiesce.h - bringing an instance to rest. */
+#ifndef ZFI_QUIESCE_H
+#define ZFI_QUIESCE_H
+
+#include "instance/instance.h"
+
+/* [control] Everything that was pushed is over, but publishes that are still due (their values wait). Visible values
+ * are as they would be without it. The caller has entered the hook. */
+zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/rebind.c - bind_params on an instance that has parameters already (contract in zf/plugin.h).
+ *
+ * The same set: only the memory that the model reads has moved; everything goes on. Another set: what is trained in
+ * both keeps w, m, v and n as FLUSH would leave them, by name and row-major index, and the schedule begins anew. All of
+ * it is made beside the present run and exchanged at the end (state/replace.c), so a failure changes nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "hooks/claims.h"
+#include "hooks/hooks.h"
+#include "hooks/quiesce.h"
+#include "hooks/stream.h"
+#include "offload/tables.h"
+#include "state/state.h"
+
+static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {
+    return strcmp(a->name, b->name) == 0 && a->flags == b->flags && a->owner == b->owner &&
+           a->has_state == b->has_state && a->dtype == b->dtype && a->grad_dtype == b->grad_dtype &&
+           a->group == b->group && a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows &&
+           a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t n) {
+    for (uint32_t i = 0; i < n && n == run->n_params; i++)
+        if (!is_same_param(&run->params[i], &params[i]))
+            return 0;
+    return n == run->n_params;
+}
+
+/* ---- the same set --------------------------------------------------------------------------------------------------
+ */
+
+/* Exchanges what says where the visible values lie. */
+static void exchange_storage(zfi_param_t *a, zfi_param_t *b) {
+    zfi_param_t was = *a;
+    a->visible = b->visible;
+    a->is_contiguous = b->is_contiguous;
+    a->row_stride = b->row_stride;
+    a->col_offset = b->col_offset;
+    memcpy(a->strides, b->strides, sizeof a->strides);
+    b->visible = was.visible;
+    b->is_contiguous = was.is_contiguous;
+    b->row_stride = was.row_stride;
+    b->col_offset = was.col_offset;
+    memcpy(b->strides, was.strides, sizeof b->strides);
+}
+
+static zf_status_t exchange_all(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
+    for (uint32_t i = 0; i < run->n_params; i++)
+        exchange_storage(&run->params[i], &params[i]);
+    zfi_plan_place(&run->plan, run->params);
+    return zfi_tables_place(run, err);
+}
+
+static zf_status_t move_storage(zfi_run_t *run, zfi_param_t *params, zf_error_t *err) {
+    zf_status_t st = exchange_all(run, params, err);
+    if (st)
+        (void)exchange_all(run, params, NULL); /* back; what was there before needs no new memory */
+    zfi_params_free(params, run->n_params);
+    return st;
+}
+
+/* ---- another set ---------------------------------------------------------------------------------------------------
+ */
+
+typedef struct named {
+    const char *name;
+    uint32_t id;
+} named_t;
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const named_t *)a)->name, ((const named_t *)b)->name);
+}
+
+static uint32_t find(const zfi_run_t *into, const named_t *sorted, uint32_t n, const zfi_param_t *old) {
+    named_t key = {old->name, 0};
+    const named_t *found = bsearch(&key, sorted, n, sizeof *sorted, by_name);
+    const zfi_param_t *param = found ? &into->params[found->id] : NULL;
+    if (!param || !param->has_state || param->ndim != old->ndim ||
+        memcmp(param->shape, old->shape, (size_t)old->ndim * sizeof *old->shape) != 0)
+        return ZF_NO_ID;
+    return found->id;
+}
+
+static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zf_error_t *err) {
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        uint32_t to = find(into, sorted, into->n_params, &run->params[matrix->param]);
+        zfi_flushed_t flushed;
+        if (to == ZF_NO_ID)
+            continue;
+        st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
+        if (st)
+            break;
+        zfi_carry(into, to, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n});
+        zfi_flushed_free(&flushed);
+    }
+    zfi_rehearsal_free(rehearsal);
+    return st;
+}
+
+static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t n, zf_error_t *err) {
+    zfi_replacement_t replacement;
+    named_t *sorted = malloc(n * sizeof *sorted);
+    zf_status_t st;
+    if (!sorted) {
+        zfi_params_free(params, n);
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u parameters", n);
+    }
+    st = zfi_replace_begin(&inst->run, params, n, 1, &replacement, err);
+    if (st) {
+        free(sorted);
+        return st;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = (named_t){replacement.into->params[i].name, i};
+    qsort(sorted, n, sizeof *sorted, by_name);
+    st = carry_all(inst->run, replacement.into, sorted, err);
+    free(sorted);
+    if (st) {
+        zfi_replace_cancel(&replacement);
+        return st;
+    }
+    replacement.into->clock.steps_before = inst->run->clock.t + inst->run->clock.steps_before;
+    st = zfi_replace_commit(&replacement, err);
+    if (!st)
+        zfi_stream_settle(inst);
+    return st;
+}
+
+zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                       zf_error_t *err) {
+    zfi_param_t *params = NULL;
+    zfi_claims_t *claims = NULL;
+    zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
+    if (st)
+        return st;
+    st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (st) {
+        zfi_claims_drop(claims);
+        zfi_params_free(params, n);
+        return st;
+    }
+    st = is_same_set(inst->run, params, n) ? move_storage(inst->run, params, err) : change_set(inst, params, n, err);
+    zfi_claims_drop(st ? claims : inst->claims);
+    if (!st)
+        inst->claims = claims;
+    return st;
+}

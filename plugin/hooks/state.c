@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/state.c - the hooks of zf.state/1 (contract in zf/ext/state.h). */
+#include "state/state.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "base/timeline.h"
+#include "base/utf8.h"
+#include "hooks/hooks.h"
+#include "hooks/quiesce.h"
+#include "hooks/stream.h"
+
+enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED, MOST_NOTE = 65536 };
+
+/* Reads the arguments; allowed: flags of this call. */
+static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_state_args_t *out, zf_error_t *err) {
+    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_state_args_t", err);
+    if (!st && (out->flags & ~allowed))
+        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state", "flags 0x%x; this call knows 0x%x", out->flags, allowed);
+    return st;
+}
+
+static zf_status_t check_note(const char *note, zf_error_t *err) {
+    if (!note)
+        return ZF_OK;
+    if (strnlen(note, MOST_NOTE + 1) > MOST_NOTE)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "the note has more than %d bytes", MOST_NOTE);
+    if (!zfi_utf8_is_text(note, strlen(note)))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "the note is not UTF-8");
+    return ZF_OK;
+}
+
+/* A weight that the host changed without saying so would be lost by a load. */
+static zf_status_t check_overwritten(const zf_instance_t *inst, zf_error_t *err) {
+    if (__atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE) == 0)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_OVERWRITTEN, "state",
+                     "the host changed %" PRIu64
+                     " parameter(s) without params_changed: poll names one; call params_changed, "
+                     "then save",
+                     __atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE));
+}
+
+static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
+                        zf_error_t *err) {
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args;
+    zfi_store_t store;
+    uint64_t start;
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    if (st)
+        return st;
+    st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC, &args, err);
+    if (!st)
+        st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
+    if (!st)
+        st = check_note(args.note, err);
+    start = zfi_now_ns();
+    if (!st)
+        st = zfi_drain(inst, err);
+    report.drain_ns = zfi_now_ns() - start;
+    if (!st)
+        st = check_overwritten(inst, err);
+    if (!st)
+        st = zfi_store_open_save(&args, &store, err);
+    if (!st) {
+        st = zfi_state_write(inst->run, (args.flags & ZF_STATE_COMPACT) != 0, args.note, &store, &report, err);
+        if (st)
+            zfi_store_cancel(&store);
+    }
+    if (!st)
+        zfi_struct_write(out_report, &report, sizeof report);
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------
+ */
+
+typedef zf_status_t (*reading_fn)(zfi_store_t *store, void *arg, zf_error_t *err);
+
+/* Where the file system has no locks, a save may remove what is being read; then what it put there is read instead. */
+static zf_status_t read_checkpoint(const zf_state_args_t *args, reading_fn fn, void *arg, zf_error_t *err) {
+    enum { TRIES = 100 };
+    zf_status_t st = ZF_OK;
+    int is_replaced = 1;
+    for (int i = 0; i < TRIES && is_replaced; i++) {
+        zfi_store_t store;
+        st = zfi_store_open_load(args, &store, err);
+        if (st)
+            return st;
+        st = fn(&store, arg, err);
+        is_replaced = (st == ZF_ERR_STORAGE || st == ZF_ERR_CHECKPOINT) && zfi_directory_was_replaced(&store);
+        zfi_store_close(&store);
+    }
+    return st;
+}
+
+typedef struct load_args {
+    zf_instance_t *inst;
+    uint32_t flags;
+    zf_state_report_t report;
+} load_args_t;
+
+static zf_status_t read_into(zfi_store_t *store, void *arg, zf_error_t *err) {
+    load_args_t *to = arg;
+    zf_status_t st = zfi_state_read_into(&to->inst->run, store, to->flags, &to->report, err);
+    if (!st && store->is_aside)
+        zfi_log(&to->inst->engine, ZF_LOG_WARN, "state",
+                "nothing is at %s: a save was cut off between two renames, and the checkpoint before it was loaded",
+                store->path);
+    return st;
+}
+
+static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
+                        zf_error_t *err) {
+    load_args_t to = {.inst = inst, .report = {.struct_size = sizeof to.report}};
+    zf_state_args_t args;
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    if (st)
+        return st;
+    st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, &args, err);
+    if (!st)
+        st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    to.flags = args.flags;
+    if (!st)
+        st = read_checkpoint(&args, read_into, &to, err);
+    if (!st) {
+        zfi_stream_settle(inst);
+        inst->state = ZFI_STATE_QUIESCED;
+        zfi_struct_write(out_report, &to.report, sizeof to.report);
+    }
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- without an instance -------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t read_note(zfi_store_t *store, void *arg, zf_error_t *err) { return zfi_index_read(store, arg, err); }
+
+static zf_status_t note(const zf_state_args_t *given, char *buf, uint64_t nbytes, zf_error_t *err) {
+    zf_state_args_t args;
+    zfi_saved_t saved;
+    zf_status_t st = !buf || !nbytes ? zfi_error(err, ZF_ERR_ARGUMENT, "state", "buf is NULL or empty")
+                                     : read_args(given, 0, &args, err);
+    if (!st)
+        st = read_checkpoint(&args, read_note, &saved, err);
+    if (st)
+        return st;
+    if (nbytes > saved.note_nbytes)
+        nbytes = saved.note_nbytes + 1u;
+    memcpy(buf, saved.note, nbytes - 1);
+    buf[nbytes - 1] = '\0';
+    zfi_saved_free(&saved);
+    return ZF_OK;
+}
+
+static zf_status_t check_all(zfi_store_t *store, void *arg, zf_error_t *err) {
+    zfi_saved_t saved;
+    zf_status_t st = zfi_state_check(store, &saved, err);
+    if (st)
+        return st;
+    zfi_state_report(&saved, store, arg);
+    zfi_saved_free(&saved);
+    return ZF_OK;
+}
+
+static zf_status_t verify(const zf_state_args_t *given, zf_state_report_t *out_report, zf_error_t *err) {
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args;
+    zf_status_t st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
+    if (!st)
+        st = read_args(given, 0, &args, err);
+    if (!st)
+        st = read_checkpoint(&args, check_all, &report, err);
+    if (!st)
+        zfi_struct_write(out_report, &report, sizeof report);
+    return st;
+}
+
+static zf_status_t weights_of(zfi_store_t *store, zfi_saved_t *saved, const char *name, float *out, uint64_t n_elems,
+                              zf_error_t *err) {
+    const zfi_saved_param_t *param = saved->params;
+    zf_status_t st = ZF_OK;
+    while (param < saved->params + saved->n_params && strcmp(param->param.name, name) != 0)
+        param++;
+    if (param == saved->params + saved->n_params)
+        return zfi_error(err, ZF_ERR_PARAM, "state", "the checkpoint has no parameter \"%.200s\"", name);
+    if (param->param.n_elems != n_elems)
+        return zfi_error(err, ZF_ERR_SHAPE, "state", "\"%s\" has %llu elements, n_elems = %llu", param->param.name,
+                         (unsigned long long)param->param.n_elems, (unsigned long long)n_elems);
+    for (uint32_t m = 0; m < param->n_matrices && !st; m++) {
+        zfi_flushed_t flushed;
+        st = zfi_state_flushed(store, saved, (uint32_t)(param - saved->params), m, zfi_kernels_of(zfi_isa_best()), NULL,
+                               &flushed, err);
+        if (st)
+            break;
+        memcpy(out + param->matrices[m].param_offset, flushed.w,
+               param->matrices[m].rows * param->matrices[m].cols * sizeof(float));
+        zfi_flushed_free(&flushed);
+    }
+    return st;
+}
+
+typedef struct weights_args {
+    const char *param;
+    float *out;
+    uint64_t n_elems;
+} weights_args_t;
+
+static zf_status_t read_weights(zfi_store_t *store, void *arg, zf_error_t *err) {
+    const weights_args_t *of = arg;
+    zfi_saved_t saved;
+    zf_status_t st = zfi_state_check_param(store, of->param, &saved, err);
+    if (st)
+        return st;
+    st = weights_of(store, &saved, of->param, of->out, of->n_elems, err);
+    zfi_saved_free(&saved);
+    return st;
+}
+
+static zf_status_t weights(const zf_state_args_t *given, const char *param, float *out, uint64_t n_elems,
+                           zf_error_t *err) {
+    weights_args_t of = {param, out, n_elems};
+    zf_state_args_t args;
+    zf_status_t st = !param || !out ? zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s is NULL", param ? "out" : "param")
+                                    : read_args(given, 0, &args, err);
+    return st ? st : read_checkpoint(&args, read_weights, &of, err);
+}
+
+const zf_state_ext_t zfi_state_ext = {.struct_size = sizeof zfi_state_ext,
+                                      .save = save,
+                                      .load = load,
+                                      .note = note,
+                                      .verify = verify,
+                                      .weights = weights};

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/step.c - the step and poll hooks: one pass over SCHEDULE.md on the host's thread, which only pushes
+ * work (offload/program.c). */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "hooks/deliver.h"
+#include "hooks/hooks.h"
+#include "instance/instance.h"
+#include "offload/program.h"
+#include "schedule/interval.h"
+#include "schedule/window.h"
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t check_numbers(const zf_step_args_t *args, zf_error_t *err) {
+    uint32_t known = ZF_STEP_WAIT | ZF_STEP_DISCARD | ZF_STEP_EPOCH_END;
+    if (args->flags & ~known)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "step", "unknown flags 0x%x", args->flags);
+    if (!isfinite(args->unscale) || args->unscale < 0)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "step", "unscale = %g; allowed: finite, > 0, or 0 for 1", args->unscale);
+    if (!isfinite(args->clip_norm) || args->clip_norm < 0)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "step", "clip_norm = %g; allowed: finite, > 0, or 0 for off",
+                         args->clip_norm);
+    return ZF_OK;
+}
+
+static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
+    zf_status_t st = zfi_array_check(args->groups, args->n_groups, inst->run->n_groups, args->elem_size,
+                                     sizeof(zf_group_hyper_t), "groups", err);
+    for (uint32_t i = 0; i < inst->run->n_groups && !st; i++) {
+        zf_group_hyper_t hyper;
+        st = zfi_struct_read_item(&hyper, args->groups, i, args->elem_size, sizeof hyper, sizeof hyper,
+                                  "zf_group_hyper_t", err);
+        if (!st)
+            st = zfi_rule_check(&hyper, i, err);
+    }
+    return st;
+}
+
+static zf_status_t check_overwritten(zf_instance_t *inst, zf_error_t *err) {
+    uint32_t id = 0;
+    if (__atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE) == 0)
+        return ZF_OK;
+    while (id + 1 < inst->run->n_params && !__atomic_load_n(&inst->run->overwritten[id], __ATOMIC_RELAXED))
+        id++;
+    return zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, "step",
+                            "the host changed \"%s\" (id %u) without "
+                            "params_changed: its fp32 master would still hold the old weights; call params_changed for "
+                            "every parameter you wrote, then step again",
+                            inst->run->params[id].name, id);
+}
+
+static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
+    zf_status_t st = check_numbers(args, err);
+    if (!st && (args->flags & ZF_STEP_DISCARD))
+        return ZF_OK;
+    if (!st)
+        st = check_groups(inst, args, err);
+    if (!st)
+        st = zfi_deliver_check(inst, err);
+    return st ? st : check_overwritten(inst, err);
+}
+
+/* ---- pushing a step ---------------------------------------------------------------------------------------------- */
+
+static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread) {
+    zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
+    row->unscale = args->unscale != 0 ? args->unscale : 1.0;
+    row->clip_norm = args->clip_norm;
+    row->host_norm = args->host_norm;
+    if (args->host_norm && is_host_thread) {
+        row->host_norm_now = *args->host_norm; /* a host that computes here may reuse its memory when we return */
+        row->host_norm = &row->host_norm_now;
+    }
+    for (uint32_t i = 0; i < inst->run->n_groups; i++) {
+        const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)i * args->elem_size);
+        row->hyper[i] = (zfi_hyper_t){hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+    }
+}
+
+static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
+    zf_status_t st = zfi_interval_decide(inst->run, zfi_row(inst->run, t));
+    if (!st)
+        st = zfi_deliver_finish(inst);
+    return st ? st : zfi_program_step(inst->run, t);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t stall_ns(const zf_instance_t *inst) {
+    return atomic_load(&inst->engine.count.stall_replay_ns) + atomic_load(&inst->engine.count.stall_select_ns) +
+           atomic_load(&inst->engine.count.stall_pool_ns);
+}
+
+/* What the device has said about a step. */
+static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step_report_t *out) {
+    const zfi_step_scalars_t *scalars = &row->reported;
+    out->has_report = 1;
+    out->step = row->t + run->clock.steps_before;
+    out->applied = scalars->applied;
+    out->skip_reason = scalars->applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE;
+    if (scalars->nonfinite_param != ZFI_NO_PARAM)
+        out->nonfinite_param = (uint32_t)scalars->nonfinite_param;
+    out->n_present = row->n_present;
+    out->grad_norm = scalars->norm;
+    out->clip_factor = scalars->clip_factor;
+    out->n_skipped = row->n_skipped;
+    out->n_missing = row->n_missing;
+    if (row->n_missing)
+        out->first_missing = row->first_missing;
+}
+
+/* The newest finished report; the host's thread alone may reuse its row, so it is stable here. */
+static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
+    uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
+    *out = (zf_step_report_t){.nonfinite_param = ZF_NO_ID, .first_missing = ZF_NO_ID};
+    if (t != 0 && t <= inst->run->clock.t)
+        fill_report(inst->run, zfi_row(inst->run, t), out);
+    out->struct_size = sizeof *out;
+    out->submitted_step = inst->run->clock.t + inst->run->clock.steps_before;
+    out->window_closes = atomic_load(&inst->engine.count.window_closes);
+    out->stall_ns = stall_ns(inst);
+    out->lost_overlap_nbytes = atomic_load(&inst->engine.count.lost_overlap_nbytes);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------- */
+
+/* An epoch whose last step was discarded ends with the next one that is submitted. */
+static void note_epoch(zf_instance_t *inst, const zf_step_args_t *args) {
+    if (args->flags & ZF_STEP_EPOCH_END)
+        inst->run->clock.epoch_end = inst->run->clock.t + 1;
+}
+
+static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
+    zf_status_t st = zfi_deliver_flush(inst);
+    zfi_deliver_reset(inst);
+    memset(zfi_row(inst->run, inst->run->clock.t + 1)->present, 0, inst->run->n_params);
+    return zfi_hook_failed(inst, st, "step", "the device did not take the gradients that are discarded", err);
+}
+
+/* A gradient that does not come any more is the most silent mistake of a host: said once, then in reports only. */
+static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
+    const zfi_step_row_t *row = zfi_row(inst->run, t);
+    uint64_t step = t + inst->run->clock.steps_before;
+    if (row->n_present == 0 && inst->run->plan.n_matrices > 0 && !inst->has_warned_empty) {
+        inst->has_warned_empty = inst->has_warned_missing = 1;
+        zfi_log(&inst->engine, ZF_LOG_WARN, "step",
+                "step %" PRIu64
+                " has no gradient at all: nothing is updated; deliver gradients with grads_ready before "
+                "step (reported from here on, not logged)",
+                step);
+    } else if (row->n_missing && !inst->has_warned_missing) {
+        inst->has_warned_missing = 1;
+        zfi_log(&inst->engine, ZF_LOG_WARN, "step",
+                "step %" PRIu64
+                " has no gradient of \"%s\", which had one in every step before (%u such parameters): it "
+                "is left as it is (reported from here on, not logged)",
+                step, inst->run->params[row->first_missing].name, row->n_missing);
+    }
+}
+
+static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread, zf_error_t *err) {
+    uint64_t t = inst->run->clock.t + 1, ahead = inst->engine.config.max_steps_ahead;
+    int waits = (args->flags & ZF_STEP_WAIT) || (is_host_thread && !(inst->engine.flags & ZF_CREATE_CAP_FETCH));
+    zf_status_t st =
+        t > ahead ? zfi_wait(&inst->engine, &inst->engine.lines.stepped, t - ahead, &inst->engine.count.host_wait_ns)
+                  : ZF_OK;
+    if (!st) {
+        fill_row(inst, args, is_host_thread);
+        st = push_step(inst, t);
+    }
+    if (!st) {
+        warn_of_missing(inst, t);
+        inst->run->clock.t = t;
+        atomic_store(&inst->engine.count.steps, t + inst->run->clock.steps_before);
+        inst->run->clock.has_begun = 0;
+        zfi_deliver_reset(inst);
+        zfi_window_prepare(inst->run);
+        if (waits)
+            st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
+    }
+    return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);
+}
+
+zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_report_t *out_report, zf_error_t *err) {
+    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
+    zf_step_args_t args;
+    zf_step_report_t report;
+    int is_host_thread = 0;
+    zf_status_t st = zfi_hook_begin(inst, legal, "step", err);
+    if (st)
+        return st;
+    st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_step_args_t", err);
+    if (!st)
+        st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
+    if (!st)
+        st = check(inst, &args, err);
+    if (!st)
+        st = zfi_deliver_on(inst, args.stream, &is_host_thread, err);
+    if (!st) {
+        inst->state = ZFI_STATE_ACTIVE;
+        note_epoch(inst, &args);
+        st = (args.flags & ZF_STEP_DISCARD) ? discard(inst, err) : submit(inst, &args, is_host_thread, err);
+    }
+    if (!st) {
+        newest_report(inst, &report);
+        zfi_struct_write(out_report, &report, sizeof report);
+        if (!(args.flags & ZF_STEP_DISCARD)) {
+            st = ZF_SUBMITTED;
+            if (args.flags & ZF_STEP_WAIT)
+                st = report.applied ? ZF_OK : ZF_SKIPPED;
+        }
+    }
+    zfi_hook_end(inst);
+    return st;
+}
+
+zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err) {
+    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
+    zf_step_report_t report;
+    zf_status_t st = zfi_hook_begin(inst, legal, "poll", err);
+    if (st)
+        return st;
+    st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
+    if (!st)
+        st = check_overwritten(inst, err);
+    if (!st) {
+        newest_report(inst, &report);
+        zfi_struct_write(out_report, &report, sizeof report);
+        if (zfi_timeline_now(&inst->engine.lines.stepped) < inst->run->clock.t)
+            st = ZF_IN_PROGRESS;
+    }
+    zfi_hook_end(inst);
+    return st;
+}

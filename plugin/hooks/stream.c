@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/stream.c - the host's streams (contract in stream.h). */
+#include "hooks/stream.h"
+
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "device/device.h"
+
+zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zfi_stream_t **out,
+                               int *out_is_host_thread, zf_error_t *err) {
+    zf_stream_t descriptor;
+    zfi_stream_t *stream = NULL;
+    zf_status_t st = zfi_struct_read(&descriptor, given, sizeof descriptor, sizeof descriptor, "zf_stream_t", err);
+    if (st)
+        return st;
+    if (descriptor.device_type != inst->engine.device_type || descriptor.device_id != inst->engine.device_id)
+        return zfi_error(err, ZF_ERR_DEVICE, origin,
+                         "stream of device type %d, id %d; the instance was created for %d, %d", descriptor.device_type,
+                         descriptor.device_id, inst->engine.device_type, inst->engine.device_id);
+    st = inst->engine.ops->stream_resolve(inst->engine.device, &descriptor, origin, &stream, err);
+    if (st)
+        return st;
+    *out = stream ? stream : inst->engine.own_stream;
+    *out_is_host_thread = stream == NULL;
+    return ZF_OK;
+}
+
+/* Remembers a stream that is about to hold work of ours. */
+static zf_status_t note_stream(zf_instance_t *inst, zfi_stream_t *stream, const char *origin, zf_error_t *err) {
+    if (stream == inst->engine.own_stream)
+        return ZF_OK;
+    for (uint32_t i = 0; i < inst->n_host_streams; i++)
+        if (inst->host_streams[i] == stream)
+            return ZF_OK;
+    if (inst->n_host_streams == ZFI_MOST_STREAMS)
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "more than %d streams used with one instance", ZFI_MOST_STREAMS);
+    inst->host_streams[inst->n_host_streams++] = stream;
+    return ZF_OK;
+}
+
+zf_status_t zfi_stream_follow(zf_instance_t *inst, zfi_stream_t *stream, const char *origin, zf_error_t *err) {
+    zf_status_t st = note_stream(inst, stream, origin, err);
+    if (st)
+        return st;
+    st = inst->engine.ops->order(inst->engine.device, inst->engine.stream, stream);
+    return zfi_hook_failed(inst, st, origin, "the stream could not be made to wait for the former one", err);
+}
+
+void zfi_stream_settle(zf_instance_t *inst) { inst->engine.visible_floor = zfi_mark(&inst->engine); }
+
+zf_status_t zfi_stream_change(zf_instance_t *inst, zfi_stream_t *stream, zf_error_t *err) {
+    zf_status_t st = zfi_stream_follow(inst, stream, "stream", err);
+    if (st)
+        return st;
+    zfi_use_stream(&inst->engine, stream);
+    zfi_stream_settle(inst); /* the order operation: all earlier writes */
+    inst->engine.stream_epoch++;
+    return ZF_OK;
+}

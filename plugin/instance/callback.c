@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/callback.c - the host's own update rule (contract in callback.h).
+ *
+ * Cost: one call per 1024 elements and update, and one pass over each gradient more than the kernels need. In mean mode
+ * selected columns differ in n, so run-ahead may have to call element by element. */
+#include "instance/callback.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "base/utf8.h"
+
+zf_status_t zfi_callback_take(zfi_engine_t *engine, const zf_rule_callback_t *given, zf_error_t *err) {
+    zf_rule_callback_t callback;
+    size_t length;
+    zf_status_t st = zfi_struct_read(&callback, given, sizeof callback, sizeof callback, "zf_rule_callback_t", err);
+    if (st)
+        return st;
+    if (callback.n_moments > 2)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: n_moments = %u; allowed: 0, 1, 2",
+                         callback.n_moments);
+    if (!callback.update)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: update is NULL");
+    length = callback.name ? strnlen(callback.name, sizeof engine->rule_name) : 0;
+    if (length == 0 || length == sizeof engine->rule_name)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is %s; need 1..%zu bytes",
+                         !callback.name ? "NULL"
+                         : length       ? "too long"
+                                        : "empty",
+                         sizeof engine->rule_name - 1);
+    if (!zfi_utf8_is_text(callback.name, length)) /* a checkpoint could not hold it */
+        return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule_callback: name is not UTF-8");
+    memcpy(engine->rule_name, callback.name, length + 1);
+    engine->callback = callback;
+    engine->callback.name = engine->rule_name;
+    return ZF_OK;
+}
+
+/* A piece of state on its way through the updates. */
+typedef struct piece {
+    uint64_t n_elems;
+    float *w, *m, *v; /* m, v NULL where the rule has none */
+} piece_t;
+
+static void call(const zf_rule_callback_t *callback, const piece_t *piece, const float *g, uint32_t group,
+                 const zfi_hyper_t *hyper, uint64_t n) {
+    zf_rule_update_t update = {.struct_size = sizeof update,
+                               .group = group,
+                               .n = n,
+                               .n_elems = piece->n_elems,
+                               .w = piece->w,
+                               .m = piece->m,
+                               .v = piece->v,
+                               .g = g,
+                               .lr = hyper->lr,
+                               .beta1 = hyper->beta1,
+                               .beta2 = hyper->beta2,
+                               .eps = hyper->eps,
+                               .weight_decay = hyper->weight_decay};
+    callback->update(callback->ctx, &update);
+}
+
+/* out = widened gradient * s. */
+static void scale(const zfi_kernels_t *kernels, float *out, const void *grad, zfi_dtype_t dtype, uint64_t first,
+                  float s, uint64_t n) {
+    kernels->widen(out, (const unsigned char *)grad + first * zfi_dtype_nbytes(dtype), dtype, n);
+    for (uint64_t i = 0; i < n; i++)
+        out[i] *= s;
+}
+
+/* ---- replay ------------------------------------------------------------------------------------------------------ */
+
+/* Moments [first, first + n) as fp32: where they lie, or in scratch. */
+static float *open_moments(const zfi_replay_t *job, void *moments, uint64_t first, uint64_t n, float *scratch) {
+    if (!moments)
+        return NULL;
+    if (job->moments == ZFI_MOMENTS_F32)
+        return (float *)moments + first;
+    for (uint64_t i = 0; i < n; i++)
+        scratch[i] = zfi_bf16_to_f32(((const uint16_t *)moments)[first + i]);
+    return scratch;
+}
+
+/* Rounds what was widened and puts it back. */
+static void close_moments(const zfi_kernels_t *kernels, const zfi_replay_t *job, const piece_t *piece, uint64_t first) {
+    zfi_round_moments_t rounding = {.m = piece->m,
+                                    .v = piece->v,
+                                    .sub = {NULL, NULL, 1, piece->n_elems},
+                                    .cols = piece->n_elems,
+                                    .state_base = job->first_index + first,
+                                    .moments = job->moments,
+                                    .key = job->key};
+    if (!piece->m || job->moments == ZFI_MOMENTS_F32)
+        return;
+    kernels->round_moments(&rounding);
+    kernels->narrow((uint16_t *)job->m + first, ZFI_BF16, piece->m, piece->n_elems);
+    if (piece->v)
+        kernels->narrow((uint16_t *)job->v + first, ZFI_BF16, piece->v, piece->n_elems);
+}
+
+static void replay_piece(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels, const zfi_replay_t *job,
+                         const zfi_callback_window_t *window, uint64_t first, uint64_t n) {
+    float g[ZFI_CALLBACK_ELEMS], m[ZFI_CALLBACK_ELEMS], v[ZFI_CALLBACK_ELEMS];
+    piece_t piece = {n, job->w + first, open_moments(job, job->m, first, n, m), open_moments(job, job->v, first, n, v)};
+    for (uint32_t k = 0; k < job->n_slots; k++) {
+        scale(kernels, g, job->grads[k], job->grad_dtype, first, job->scalars[k].s, n);
+        call(callback, &piece, g, window->group, &window->hyper[k], (uint64_t)window->n_before + k + 1);
+    }
+    close_moments(kernels, job, &piece, first);
+    if (job->visible)
+        kernels->narrow((unsigned char *)job->visible + first * zfi_dtype_nbytes(job->visible_dtype),
+                        job->visible_dtype, piece.w, n);
+}
+
+uint64_t zfi_callback_replay(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels, const zfi_replay_t *job,
+                             const zfi_callback_window_t *window) {
+    uint64_t n;
+    for (uint64_t first = 0; first < job->n_elems; first += n) {
+        n = job->n_elems - first < ZFI_CALLBACK_ELEMS ? job->n_elems - first : ZFI_CALLBACK_ELEMS;
+        replay_piece(callback, kernels, job, window, first, n);
+    }
+    for (uint64_t i = 0; i < job->n_elems; i++)
+        if (!isfinite(job->w[i]))
+            return i;
+    return UINT64_MAX;
+}
+
+/* ---- run-ahead --------------------------------------------------------------------------------------------------- */
+
+static const void *visible_of(const zfi_run_ahead_t *job, uint64_t i, uint64_t j) {
+    const zfi_place_t *place = &job->place;
+    uint64_t r = job->sub.row_index ? job->sub.row_index[i] : i, c = job->sub.col_index ? job->sub.col_index[j] : j;
+    int64_t offset = (int64_t)r * place->row_stride + (place->col_offset ? place->col_offset[c] : (int64_t)c);
+    return (const unsigned char *)place->visible + offset * (int64_t)zfi_dtype_nbytes(place->dtype);
+}
+
+static uint64_t count_overwritten(const zfi_kernels_t *kernels, const zfi_run_ahead_t *job) {
+    size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
+    uint64_t n_differ = 0, n;
+    unsigned char rounded[ZFI_CALLBACK_ELEMS * sizeof(float)];
+    for (uint64_t i = 0; i < job->sub.n_rows; i++)
+        for (uint64_t j = 0; j < job->sub.n_cols; j += n) {
+            n = job->sub.n_cols - j < ZFI_CALLBACK_ELEMS ? job->sub.n_cols - j : ZFI_CALLBACK_ELEMS;
+            kernels->narrow(rounded, job->place.dtype, job->w + i * job->sub.n_cols + j, n);
+            for (uint64_t e = 0; e < n; e++)
+                n_differ += memcmp(rounded + e * nbytes, visible_of(job, i, j + e), nbytes) != 0;
+        }
+    return n_differ;
+}
+
+static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t e) {
+    return n[e / job->sub.n_cols * job->scalars_row_stride + e % job->sub.n_cols * job->scalars_col_stride];
+}
+
+uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels,
+                                const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
+                                const uint32_t *n) {
+    uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, n_differ = count_overwritten(kernels, job);
+    float g[ZFI_CALLBACK_ELEMS];
+    for (uint64_t first = 0; first < n_elems; first = end) {
+        uint32_t count = count_at(job, n, first);
+        piece_t piece = {0, job->w + first, job->m ? job->m + first : NULL, job->v ? job->v + first : NULL};
+        for (end = first + 1; end < n_elems && end - first < ZFI_CALLBACK_ELEMS && count_at(job, n, end) == count;)
+            end++;
+        piece.n_elems = end - first;
+        scale(kernels, g, job->grad, job->grad_dtype, first, job->scalars->s, piece.n_elems);
+        call(callback, &piece, g, group, hyper, count);
+    }
+    kernels->scatter(&job->place, &job->sub, job->w);
+    return n_differ;
+}
+
+uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
+                                const uint32_t *n) {
+    const zfi_engine_t *engine = ctx;
+    return zfi_callback_run_ahead(&engine->callback, engine->kernels, job, group, hyper, n);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/engine.c - what every hook and thread shares: logging, poison, waits (contract in engine.h). */
+#include "instance/engine.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component, const char *file, int32_t line,
+                const char *format, ...) {
+    char text[512];
+    va_list args;
+    int n;
+    if (!engine->host->log || level > engine->config.level)
+        return;
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    engine->host->log(engine->host->ctx, level, component, file, line, text,
+                      (uint64_t)n < sizeof text ? (uint64_t)n : sizeof text - 1);
+}
+
+/* ---- device ------------------------------------------------------------------------------------------------------ */
+
+static void poison_timeout(zfi_engine_t *engine, const zfi_timeline_t *timeline, uint64_t value);
+
+static void on_timeout(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
+    poison_timeout(ctx, timeline, value);
+}
+
+static void on_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
+    zfi_engine_t *engine = ctx;
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "device",
+                     "stream %s took no command for %u ms ([host] deadline_ms): %u are waiting in it", stream,
+                     engine->config.deadline_ms, n_waiting);
+    zfi_poison(engine, &error);
+}
+
+static uint64_t host_busy_ns(void *ctx) {
+    zfi_engine_t *engine = ctx;
+    uint64_t busy;
+    pthread_mutex_lock(&engine->watch_lock); /* the stream does not end meanwhile */
+    busy = engine->watched ? engine->ops->host_busy_ns(engine->watched) : 0;
+    pthread_mutex_unlock(&engine->watch_lock);
+    return busy;
+}
+
+static void watch(zfi_engine_t *engine, zfi_stream_t *stream) {
+    pthread_mutex_lock(&engine->watch_lock);
+    engine->watched = stream;
+    pthread_mutex_unlock(&engine->watch_lock);
+}
+
+void zfi_use_stream(zfi_engine_t *engine, zfi_stream_t *stream) {
+    if (stream == engine->stream)
+        return;
+    engine->stream = stream;
+    watch(engine, stream);
+}
+
+zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
+    zfi_device_env_t env = {.kernels = engine->kernels,
+                            .timeout_ns = engine->timeout_ns,
+                            .is_poisoned = &engine->poison.is_set,
+                            .ctx = engine,
+                            .timed_out = on_timeout,
+                            .is_stuck = on_stuck,
+                            .host_busy_ns = host_busy_ns};
+    int is_pageable;
+    zf_status_t st = engine->ops->open(engine->device_id, &env, &engine->device, err);
+    zfi_arena_take(&engine->pinned, 1, sizeof *engine->totals);
+    if (!st)
+        st = zfi_arena_map(&engine->pinned, "the device's counters", err);
+    if (!st)
+        st = engine->ops->pin(engine->device, engine->pinned.base, engine->pinned.total_nbytes, &is_pageable, err);
+    engine->totals = (void *)engine->pinned.base;
+    if (!st)
+        st = engine->comm_ops->open(&engine->comm, err);
+    if (!st)
+        st = engine->ops->stream_create(engine->device, "zf-device", &engine->own_stream, err);
+    if (!st)
+        st = engine->ops->stream_create(engine->device, "zf-down", &engine->down_stream, err);
+    if (!st)
+        st = engine->ops->stream_create(engine->device, "zf-up", &engine->up_stream, err);
+    if (!st)
+        st = engine->ops->stream_create(engine->device, "zf-enter", &engine->enter_stream, err);
+    if (!st)
+        st = zfi_serial_create(&engine->control, "zf-control", err);
+    zfi_use_stream(engine, engine->own_stream);
+    return st;
+}
+
+/* Whoever feeds another stream ends before it. */
+void zfi_engine_stop(zfi_engine_t *engine) {
+    watch(engine, NULL); /* workers still wait, and ask how busy the host is */
+    engine->ops->stream_destroy(engine->own_stream);
+    zfi_serial_destroy(engine->control);
+    engine->ops->stream_destroy(engine->enter_stream);
+    engine->ops->stream_destroy(engine->up_stream);
+    engine->ops->stream_destroy(engine->down_stream);
+}
+
+void zfi_engine_close(zfi_engine_t *engine) {
+    engine->comm_ops->close(engine->comm);
+    if (engine->device && engine->pinned.base)
+        engine->ops->unpin(engine->device, engine->pinned.base, engine->pinned.total_nbytes);
+    zfi_arena_free(&engine->pinned);
+    engine->ops->close(engine->device);
+}
+
+/* Deadlines do not count the host's own work on its stream: what was spent in it is waited for once more. */
+typedef struct patience {
+    uint64_t busy_ns, given_ns;
+} patience_t;
+
+static uint64_t more_time(zfi_engine_t *engine, patience_t *patience) {
+    uint64_t more = host_busy_ns(engine) - patience->busy_ns;
+    patience->busy_ns += more;
+    if (patience->given_ns + more > ZFI_HOST_DEADLINES * engine->timeout_ns)
+        return 0;
+    patience->given_ns += more;
+    return more;
+}
+
+zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
+    uint64_t waited = 0, mark = zfi_mark(engine);
+    patience_t patience = {host_busy_ns(engine), 0};
+    uint64_t left = has_deadline ? engine->timeout_ns : UINT64_MAX;
+    zf_status_t st;
+    do {
+        st = engine->ops->synchronise(engine->stream, mark, left, &waited);
+        left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;
+    } while (left);
+    atomic_fetch_add(&engine->count.host_wait_ns, waited);
+    if (st == ZF_ERR_TIMEOUT)
+        on_stuck(engine, "device", 0);
+    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
+}
+
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
+
+void zfi_engine_init(zfi_engine_t *engine) {
+    pthread_mutex_init(&engine->poison.lock, NULL);
+    pthread_mutex_init(&engine->watch_lock, NULL);
+#define INIT(name, counts, writer, reset) zfi_timeline_init(&engine->lines.name, #name);
+    ZFI_TIMELINES(INIT)
+#undef INIT
+}
+
+void zfi_engine_free(zfi_engine_t *engine) {
+#define FREE(name, counts, writer, reset) zfi_timeline_free(&engine->lines.name);
+    ZFI_TIMELINES(FREE)
+#undef FREE
+    pthread_mutex_destroy(&engine->poison.lock);
+    pthread_mutex_destroy(&engine->watch_lock);
+}
+
+void zfi_poison(zfi_engine_t *engine, const zf_error_t *error) {
+    zfi_poison_t *poison = &engine->poison;
+    pthread_mutex_lock(&poison->lock);
+    if (!atomic_load(&poison->is_set)) {
+        poison->error = *error;
+        poison->error.struct_size = sizeof poison->error;
+        poison->error.scope = ZF_SCOPE_INSTANCE;
+        atomic_store(&poison->is_set, 1);
+    }
+    pthread_mutex_unlock(&poison->lock);
+#define POISON(name, counts, writer, reset) zfi_timeline_poison(&engine->lines.name);
+    ZFI_TIMELINES(POISON)
+#undef POISON
+}
+
+/* " name=value" of every timeline. */
+static void dump_timelines(const zfi_timelines_t *lines, char *out, size_t nbytes) {
+    size_t at = 0;
+#define DUMP(name, counts, writer, reset)                                                                              \
+    if (at < nbytes)                                                                                                   \
+        at += (size_t)snprintf(out + at, nbytes - at, " %s=%" PRIu64, #name, zfi_timeline_now(&lines->name));
+    ZFI_TIMELINES(DUMP)
+#undef DUMP
+}
+
+static void poison_timeout(zfi_engine_t *engine, const zfi_timeline_t *timeline, uint64_t value) {
+    zf_error_t error = {.struct_size = sizeof error};
+    char dump[352];
+    dump_timelines(&engine->lines, dump, sizeof dump);
+    zfi_error_scoped(&error, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, timeline->name,
+                     "waited %u ms ([host] deadline_ms) for %s to reach %" PRIu64 ";%s", engine->config.deadline_ms,
+                     timeline->name, value, dump);
+    zfi_poison(engine, &error);
+}
+
+void zfi_engine_settle(zfi_engine_t *engine) {
+    zfi_stream_t *streams[] = {engine->stream, engine->down_stream};
+    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++)
+        (void)engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), engine->timeout_ns, NULL);
+}
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns) {
+    uint64_t waited = 0, left = engine->timeout_ns;
+    patience_t patience = {host_busy_ns(engine), 0};
+    zf_status_t st;
+    do {
+        st = zfi_timeline_wait(timeline, value, left, &waited);
+        left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;
+    } while (left);
+    if (waited && waited_ns)
+        atomic_fetch_add(waited_ns, waited);
+    if (st == ZF_ERR_TIMEOUT)
+        poison_timeout(engine, timeline, value);
+    if (!st && zfi_is_poisoned(engine))
+        st = ZF_ERR_POISONED;
+    return st;
+}
+
+zf_status_t zfi_wait_for_host(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value) {
+    zf_status_t st = zfi_timeline_wait(timeline, value, UINT64_MAX, NULL);
+    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
+}

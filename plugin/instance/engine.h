@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/engine.h - what lives from create to destroy and every thread may reach: the configuration, the rule,
+ * timelines and poison, streams, statistics. Nothing here belongs to a set of parameters (run.h). */
+#ifndef ZFI_ENGINE_H
+#define ZFI_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/serial.h"
+#include "comm/comm.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "instance/timelines.h"
+#include "kernels.h"
+#include "plan/rule.h"
+#include "zf/plugin.h"
+
+typedef struct zfi_counters {
+    _Atomic uint64_t down_grad_nbytes, down_record_nbytes, up_publish_nbytes, up_enter_nbytes;
+    _Atomic uint64_t lost_overlap_nbytes, window_closes, closes_by_data, reselects;
+    _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
+    _Atomic uint64_t replay_ns, replay_elems, steps, slots_peak;
+    /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
+    _Atomic uint64_t host_planned_nbytes, host_measured_nbytes, device_planned_nbytes, device_measured_nbytes;
+    _Atomic uint64_t slot_pieces;
+} zfi_counters_t;
+
+/* The first asynchronous error; partner of every timeline wait. */
+typedef struct zfi_poison {
+    pthread_mutex_t lock;
+    _Atomic int is_set;
+    zf_error_t error;
+} zfi_poison_t;
+
+typedef struct zfi_engine {
+    const zf_host_t *host; /* host_copy */
+    zf_host_t host_copy;
+    char host_name[64], host_version[64];
+    zfi_config_t config;
+    uint32_t rule;               /* ZF_RULE_... */
+    zf_rule_callback_t callback; /* with ZF_RULE_CALLBACK; its name is rule_name */
+    char rule_name[64];
+    const zfi_kernels_t *kernels;
+    const zfi_device_ops_t *ops;
+    zfi_device_t *device;
+    const zfi_comm_ops_t *comm_ops;
+    zfi_comm_t *comm;
+    uint32_t flags; /* ZF_CREATE_CAP_... */
+    int32_t device_type, device_id;
+    uint64_t timeout_ns;
+    uint32_t n_workers;
+    zfi_poison_t poison;
+    zfi_timelines_t lines;
+    zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
+    zfi_serial_t *control;
+    zfi_arena_t pinned;   /* one page that the device writes: */
+    zfi_totals_t *totals; /* what it counts, from create() on */
+    /* read and changed by hooks alone */
+    zfi_stream_t *stream;       /* device stream of the newest hook */
+    pthread_mutex_t watch_lock; /* guards: */
+    zfi_stream_t *watched;      /* the same, for other threads; NULL once streams end */
+    uint64_t stream_epoch; /* changes of stream; visible writes of earlier ones are over at visible_floor of this one */
+    uint64_t visible_floor;
+    uint64_t n_batches;   /* of gradients, shipped; the next one is being filled */
+    zfi_counters_t count; /* they rise from create() on */
+} zfi_engine_t;
+
+/* ---- what the configuration says --------------------------------------------------------------------------------- */
+
+static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }
+static inline int zfi_is_warm_up(const zfi_config_t *config, uint64_t t) { return t <= config->full_warm_up_rounds; }
+/* Windows keep sums instead of slots (SCHEDULE.md, "deferred = moments"): at all; on which side. */
+static inline int zfi_is_moments(const zfi_config_t *config) {
+    return config->deferred == ZFI_DEFERRED_MOMENTS && config->update_interval > 1;
+}
+static inline int zfi_sums_on_device(const zfi_config_t *config) {
+    return zfi_is_moments(config) && config->accumulate_on == ZFI_ACCUMULATE_DEVICE;
+}
+static inline int zfi_sums_on_host(const zfi_config_t *config) {
+    return zfi_is_moments(config) && config->accumulate_on == ZFI_ACCUMULATE_HOST;
+}
+static inline size_t zfi_moment_nbytes(const zfi_config_t *config) {
+    return zfi_moments_nbytes((zfi_moments_t)config->moments);
+}
+/* Address of moment i of an array of moments; NULL of none. */
+static inline void *zfi_moment_at(const zfi_config_t *config, void *moments, uint64_t i) {
+    return moments ? (unsigned char *)moments + i * zfi_moment_nbytes(config) : NULL;
+}
+/* Its value; 0 of none. */
+static inline float zfi_moment(const zfi_config_t *config, const void *moments, uint64_t i) {
+    if (!moments)
+        return 0.0f;
+    return config->moments == ZFI_MOMENTS_F32 ? ((const float *)moments)[i]
+                                              : zfi_bf16_to_f32(((const uint16_t *)moments)[i]);
+}
+/* Moments [first, first + n) as fp32 (zeros of none), and back: to nearest even where they are kept in bf16. */
+static inline void zfi_moments_get(const zfi_config_t *config, const void *moments, uint64_t first, uint64_t n,
+                                   float *out) {
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = zfi_moment(config, moments, first + i);
+}
+static inline void zfi_moments_put(const zfi_config_t *config, const zfi_kernels_t *kernels, void *moments,
+                                   uint64_t first, uint64_t n, const float *values) {
+    if (moments)
+        kernels->narrow(zfi_moment_at(config, moments, first), config->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16,
+                        values, n);
+}
+
+/* ---- the device -------------------------------------------------------------------------------------------------- */
+
+static inline zf_status_t zfi_enqueue(zfi_engine_t *engine, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
+    return n ? engine->ops->enqueue(engine->device, stream, ops, n) : ZF_OK;
+}
+static inline uint64_t zfi_mark(zfi_engine_t *engine) { return engine->ops->mark(engine->stream); }
+/* [hook] Waits for everything that is enqueued on the device stream; without a deadline where it is our own finite work
+ * on memory that may be freed next. */
+zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline);
+
+/* [hook] The device stream is this one from now on. */
+void zfi_use_stream(zfi_engine_t *engine, zfi_stream_t *stream);
+
+/* [hook] After poison: waits until no stream reads the host's memory any more, as long as a deadline allows. */
+void zfi_engine_settle(zfi_engine_t *engine);
+
+/* [control] The device, its streams and the control thread. stop runs what was enqueued and ends them; then the memory
+ * of a run can be freed, and last the device closed. Both are legal after an open that failed. */
+zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err);
+void zfi_engine_stop(zfi_engine_t *engine);
+void zfi_engine_close(zfi_engine_t *engine);
+
+/* ---- the rule ---------------------------------------------------------------------------------------------------- */
+
+/* Moments that a rule keeps per element: 0, 1 (m) or 2 (m, v). */
+static inline uint32_t zfi_rule_moments(uint32_t rule, const zf_rule_callback_t *callback) {
+    if (rule == ZF_RULE_CALLBACK)
+        return callback->n_moments;
+    return zfi_rule_has_v((zfi_rule_t)rule) ? 2 : 1;
+}
+static inline uint32_t zfi_n_moments(const zfi_engine_t *engine) {
+    return zfi_rule_moments(engine->rule, &engine->callback);
+}
+/* Arrays that an entering channel brings: w and its moments. */
+static inline uint32_t zfi_enter_arrays(const zfi_engine_t *engine) { return 1u + zfi_n_moments(engine); }
+
+/* ---- timelines, poison, log -------------------------------------------------------------------------------------- */
+
+/* [control] All timelines, and the lock of the poison. */
+void zfi_engine_init(zfi_engine_t *engine);
+void zfi_engine_free(zfi_engine_t *engine);
+
+/* [any-thread] The first error ends the instance: every timeline is released. */
+void zfi_poison(zfi_engine_t *engine, const zf_error_t *error);
+static inline int zfi_is_poisoned(const zfi_engine_t *engine) { return atomic_load(&engine->poison.is_set); }
+
+/* [own threads] Waits for something that the host alone decides; only poison ends it early. */
+zf_status_t zfi_wait_for_host(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value);
+
+/* [any-thread] Waits; a time-out poisons the instance with a dump of all timelines. */
+zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns);
+
+/* [hook] Formats and logs through the host; nothing below the configured level. */
+#define zfi_log(engine, level, component, ...) zfi_log_at(engine, level, component, __FILE__, __LINE__, __VA_ARGS__)
+void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component, const char *file, int32_t line,
+                const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/instance.c - begin and end of every hook (contract in instance.h). */
+#include "instance/instance.h"
+
+#include "base/error.h"
+
+static const char *state_name(int state) {
+    static const char *const names[] = {"created", "bound", "active", "quiesced"};
+    return names[state];
+}
+
+zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    int cancel_state;
+    if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "instance is %s", inst ? "not one of this plugin's" : "NULL");
+    if (!*inst->alive)
+        return zfi_error_scoped(err, ZF_ERR_FORKED, ZF_SCOPE_INSTANCE, 0, origin,
+                                "called in a child process after "
+                                "fork(): the instance's threads live in the parent; create one here instead");
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    if (atomic_exchange(&inst->is_busy, 1)) {
+        pthread_setcancelstate(cancel_state, NULL);
+        return zfi_error(err, ZF_ERR_BUSY, origin,
+                         "another hook of this instance is running: a host that calls hooks "
+                         "from several threads must lock");
+    }
+    inst->cancel_state = cancel_state;
+    if (zfi_is_poisoned(&inst->engine)) {
+        zfi_engine_settle(&inst->engine);
+        pthread_mutex_lock(&inst->engine.poison.lock);
+        st = zfi_error_copy(err, &inst->engine.poison.error);
+        pthread_mutex_unlock(&inst->engine.poison.lock);
+    } else if (!(states & (1u << inst->state))) {
+        st = zfi_error(err, ZF_ERR_STATE, origin, "not legal in state \"%s\": call bind_params first",
+                       state_name(inst->state));
+    }
+    if (st)
+        zfi_hook_end(inst);
+    return st;
+}
+
+void zfi_hook_end(zf_instance_t *inst) {
+    int cancel_state = inst->cancel_state;
+    atomic_store(&inst->is_busy, 0); /* from here on another thread may begin */
+    pthread_setcancelstate(cancel_state, NULL);
+}
+
+zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *origin, const char *what,
+                            zf_error_t *err) {
+    if (!st)
+        return ZF_OK;
+    if (!zfi_is_poisoned(&inst->engine))
+        return zfi_error(err, st, origin, "%s", what);
+    zfi_engine_settle(&inst->engine); /* the host may free its gradients once it has seen the error */
+    return zfi_error_copy(err, &inst->engine.poison.error);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/instance.h - the handle behind the ABI: what hooks alone need, the engine (engine.h), and the run of
+ * the bound parameters (run.h). Only plugin/hooks includes this file. */
+#ifndef ZFI_INSTANCE_H
+#define ZFI_INSTANCE_H
+
+#include "instance/run.h"
+
+enum { ZFI_MOST_STREAMS = 64 }; /* streams of the host's that one instance may be used with */
+enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
+
+struct zf_instance {
+    uint64_t magic;
+    const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
+    _Atomic int is_busy;                      /* a hook runs */
+    int cancel_state;                         /* of its thread, given back at its end */
+    struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
+    int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
+    int state;
+    zfi_engine_t engine;
+    zfi_run_t *run; /* NULL until parameters are bound; a load or a second bind_params exchanges it */
+    zfi_stream_t *host_streams[ZFI_MOST_STREAMS]; /* of the host, that have held work of ours: destroy waits for them */
+    uint32_t n_host_streams;
+    uint64_t n_calls; /* of grads_ready */
+};
+
+#define ZFI_INSTANCE_MAGIC 0x7A66696E7374ull
+
+/* [hook] Begin and end of every hook: validity, fork, re-entrance, poison, state bits (1 << ZFI_STATE_...). Between
+ * them the thread cannot be cancelled: the instance would stay busy for ever. */
+zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err);
+void zfi_hook_end(zf_instance_t *inst);
+
+/* [hook] st != 0 came from below without a record: fills the caller's with the error that ended the instance, or with
+ * this text. Returns the status that the record has; 0 for 0. */
+zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *origin, const char *what, zf_error_t *err);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/memory.c - the memory of a run (contract in memory.h). */
+#include "instance/memory.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/node.h"
+
+static uint64_t max_channels(const zfi_plan_t *plan) {
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].n_channels > most)
+            most = plan->matrices[i].n_channels;
+    return most;
+}
+
+static uint64_t largest_matrix(const zfi_plan_t *plan) {
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].rows * plan->matrices[i].cols > most)
+            most = plan->matrices[i].rows * plan->matrices[i].cols;
+    return most;
+}
+
+static uint64_t n_counts(const zfi_run_t *run, uint64_t per_channel) {
+    return zfi_is_mean(&run->engine->config) ? per_channel : run->plan.n_matrices;
+}
+
+/* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
+static void *take_moment(const zfi_run_t *run, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
+    return which <= zfi_n_moments(run->engine) ? zfi_arena_take(arena, n, nbytes) : NULL;
+}
+
+static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
+    uint32_t n_cohorts = run->plan.n_cohorts;
+    run->n_rows = run->engine->config.update_interval + run->engine->config.max_steps_ahead + 16;
+    run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
+    run->rows = zfi_arena_take(arena, run->n_rows, sizeof *run->rows);
+    for (uint32_t i = 0; i < run->n_rows; i++) {
+        zfi_step_row_t scratch, *row = run->rows ? &run->rows[i] : &scratch;
+        row->input = zfi_arena_take(arena, run->dev.input_nbytes, 1);
+        row->hyper = (void *)row->input;
+        row->present = row->input ? (uint8_t *)(row->hyper + run->n_groups) : NULL;
+        row->cohort_slot = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_slot);
+        row->cohort_table = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_table);
+        row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
+        row->cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_sums);
+        row->chooses = zfi_arena_take(arena, n_cohorts, 1);
+        row->closes = zfi_arena_take(arena, n_cohorts, 1);
+    }
+}
+
+static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_selection_t *sel = &run->sel;
+    for (int i = 0; i < ZFI_RECORD_DEPTH; i++)
+        sel->records[i] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
+    sel->mask = zfi_arena_take(arena, plan->n_channels, 1);
+    sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
+    sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
+    sel->enter_n = zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *sel->enter_n);
+    sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
+    sel->order = zfi_arena_take(arena, max_channels(plan), 3 * sizeof *sel->order);
+    if (run->engine->config.is_interval_auto) {
+        sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
+        sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
+        sel->choice_step = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->choice_step);
+        for (int i = 0; i < ZFI_READY_DEPTH; i++)
+            sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
+    }
+    run->dev.enter_block_nbytes =
+        sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->engine) * ZFI_ENTER_ELEMS * sizeof(float);
+    sel->staging = zfi_arena_take(arena, ZFI_ENTER_BLOCKS, run->dev.enter_block_nbytes);
+}
+
+static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
+    uint32_t n_cohorts = run->plan.n_cohorts;
+    run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
+    run->clock.cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.cohort_sums);
+    run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
+    run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
+    run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
+    run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
+    run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
+    run->overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->overwritten);
+    run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
+    run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
+    run->dev.exchange_elems = largest_matrix(&run->plan);
+    run->dev.exchange = zfi_arena_take(arena, 2 * run->dev.exchange_elems, sizeof(float));
+    run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
+}
+
+/* The whole host side; returns bytes of its three large parts through *out. */
+static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t before = arena->used_nbytes;
+    run->hs.w = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
+    run->hs.m = take_moment(run, arena, 1, plan->n_state_elems, zfi_moment_nbytes(&run->engine->config));
+    run->hs.v = take_moment(run, arena, 2, plan->n_state_elems, zfi_moment_nbytes(&run->engine->config));
+    run->hs.n = zfi_arena_take(arena, n_counts(run, plan->n_channels), sizeof *run->hs.n);
+    run->hs.sum1 =
+        zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
+    run->hs.sum2 =
+        zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
+    out->host_state_nbytes = arena->used_nbytes - before;
+    before = arena->used_nbytes;
+    run->slots.n_tables = run->engine->config.max_steps_ahead + 3;
+    run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
+    run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
+    run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
+    run->slots.n_given = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_given);
+    run->slots.tables =
+        zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->slots.n_tables * run->engine->config.update_interval,
+                       plan->n_layers * sizeof *run->slots.tables);
+    out->host_slots_nbytes = arena->used_nbytes - before;
+    before = arena->used_nbytes;
+    run->publish = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
+    out->host_publish_nbytes = arena->used_nbytes - before;
+    lay_out_clocks(run, arena);
+    lay_out_rows(run, arena);
+    lay_out_selection(run, arena);
+}
+
+static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_data_t *head = &run->dev.head;
+    run->dev.data = zfi_arena_take(arena, 1, sizeof *run->dev.data);
+    head->params = zfi_arena_take(arena, run->n_params, sizeof *head->params);
+    head->matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->matrices);
+    head->segments = zfi_arena_take(arena, plan->n_segments, sizeof *head->segments);
+    head->pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->pieces);
+    head->listed_pieces = zfi_arena_take(arena, plan->n_chunks, sizeof *head->listed_pieces);
+    head->listed_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *head->listed_matrices);
+    head->merge_from = zfi_arena_take(arena, plan->n_matrices, sizeof *head->merge_from);
+    head->totals = run->engine->totals;
+    head->overwritten = run->overwritten;
+}
+
+/* What kernels keep of the selected channels, and of the sums that decide. */
+static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_data_t *head = &run->dev.head;
+    int has_dense = zfi_sums_on_device(&run->engine->config);
+    uint64_t n_dense = has_dense ? plan->n_state_elems : 0;
+    head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
+    head->m = take_moment(run, arena, 1, plan->n_sel_elems, sizeof(float));
+    head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
+    head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes + 4u * plan->n_matrices, 1);
+    head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
+    head->mask = zfi_arena_take(arena, plan->n_channels, 1);
+    head->n = zfi_arena_take(arena, n_counts(run, plan->n_index), sizeof *head->n);
+    head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
+    head->has_nonfinite = zfi_arena_take(arena, run->n_params, 1);
+    head->sum1 = zfi_arena_take(arena, n_dense, sizeof(float));
+    head->sum2 = zfi_arena_take(arena, n_dense, sizeof(float));
+    head->has_dense = zfi_arena_take(arena, has_dense ? plan->n_matrices : 0, 1);
+    head->held = has_dense ? zfi_arena_take(arena, run->n_params, sizeof *head->held) : NULL;
+}
+
+/* What steps leave behind, what travels, scratch. */
+static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_plan_t *plan = &run->plan;
+    zfi_device_state_t *dev = &run->dev;
+    uint64_t n_scalars = 1;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        if (plan->matrices[i].k_most > n_scalars)
+            n_scalars = plan->matrices[i].k_most;
+    dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
+    dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
+    dev->inputs = zfi_arena_take(arena, run->n_rows, dev->input_nbytes);
+    dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);
+    dev->parts = zfi_arena_take(arena, run->engine->comm_ops->size(run->engine->comm), sizeof *dev->parts);
+    dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
+    dev->enter_blocks = zfi_arena_take(arena, ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
+    dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
+    dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
+    dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
+    dev->enter_count =
+        zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *dev->enter_count);
+    dev->scratch = zfi_arena_take(arena, dev->exchange_elems, sizeof(float));
+}
+
+static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
+    lay_out_tables(run, arena);
+    lay_out_kept(run, arena);
+    lay_out_passing(run, arena);
+}
+
+/* Bytes that this run may map, of which own_nbytes are promised to it already; *out_source says where the limit comes
+ * from. */
+static uint64_t find_room(const zfi_run_t *run, uint64_t own_nbytes, char *out_source, size_t source_nbytes) {
+    const zfi_config_t *config = &run->engine->config;
+    zfi_node_t node = zfi_node_find(config->local_rank, config->local_ranks, getenv);
+    zfi_room_t room;
+    if (config->memory_limit_mib) {
+        snprintf(out_source, source_nbytes, "[host] memory_limit_mib");
+        return config->memory_limit_mib << 20;
+    }
+    zfi_room_read(&room);
+    if (node.n_ranks > 1)
+        snprintf(out_source, source_nbytes, "one of %" PRIu32 " ranks on this machine, see [host] local_ranks",
+                 node.n_ranks);
+    else
+        snprintf(out_source, source_nbytes, "available to this process");
+    return zfi_room_share(&room, zfi_arena_all_promised() - own_nbytes, node.n_ranks);
+}
+
+/* promised_nbytes: of the arenas that are about to be mapped. */
+static zf_status_t check_room(const zfi_run_t *run, uint64_t host, uint64_t device, uint64_t promised_nbytes,
+                              zf_error_t *err) {
+    char source[96];
+    uint64_t have = find_room(run, promised_nbytes, source, sizeof source);
+    zfi_device_info_t info;
+    uint64_t need;
+    run->engine->ops->info(run->engine->device, &info);
+    need = host + (info.is_host_memory ? device : 0);
+    if (need <= have)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
+                     "host memory: need %" PRIu64 " MiB, have %" PRIu64 " MiB (%s): "
+                     "state %" PRIu64 ", slots %" PRIu64 ", publish %" PRIu64 ", device side %" PRIu64 " MiB; lower "
+                     "[zenflow] update_interval, deliver bf16 gradients, or use a machine with more memory",
+                     need >> 20, have >> 20, source, run->mem.layout.host_state_nbytes >> 20,
+                     run->mem.layout.host_slots_nbytes >> 20, run->mem.layout.host_publish_nbytes >> 20, device >> 20);
+}
+
+static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena_t *device) {
+    zf_layout_t *layout = &run->mem.layout;
+    layout->struct_size = sizeof *layout;
+    layout->n_buckets = run->plan.n_chunks;
+    layout->host_nbytes = zfi_arena_mapped_nbytes(host);
+    layout->device_nbytes = zfi_arena_mapped_nbytes(device);
+    layout->n_elems = run->plan.n_elems;
+    layout->n_matrices = run->plan.n_matrices;
+    layout->n_channels = run->plan.n_channels;
+    layout->n_selected_elems = run->plan.n_sel_elems;
+    layout->slots_peak_milli = (uint64_t)(run->plan.slots_peak * 1000 + 0.5);
+    layout->slots_mean_milli = (uint64_t)(run->plan.slots_mean * 1000 + 0.5);
+}
+
+void zfi_memory_place_selected(zfi_run_t *run) {
+    uint64_t base = 0, grad_base = 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        zfi_matrix_t *matrix = &run->plan.matrices[i];
+        uint64_t n = matrix->k * zfi_channel_elems(matrix);
+        matrix->sel_base = base;
+        matrix->grad_base = grad_base;
+        base += n;
+        grad_base += (n * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype) + 3) / 4 * 4;
+    }
+    assert(base <= run->plan.n_sel_elems);
+}
+
+/* Device memory for what was counted. */
+static zf_status_t map_device(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
+    void *memory;
+    zf_status_t st = run->engine->ops->alloc(run->engine->device, zfi_arena_mapped_nbytes(arena), what, &memory, err);
+    if (!st)
+        zfi_arena_adopt(arena, memory);
+    return st;
+}
+
+static void free_device(zfi_run_t *run, zfi_arena_t *arena) {
+    if (arena->total_nbytes)
+        run->engine->ops->free(run->engine->device, arena->base, arena->total_nbytes);
+    arena->base = NULL;
+    zfi_arena_free(arena); /* what was promised and not mapped */
+}
+
+zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
+    zfi_arena_t host = {0}, device = {0};
+    uint64_t base = 0;
+    zf_status_t st;
+    lay_out_host(run, &host, &run->mem.layout);
+    lay_out_device(run, &device);
+    fill_layout(run, &host, &device);
+    zfi_arena_promise(&host);
+    zfi_arena_promise(&device);
+    st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
+                    host.promised_nbytes + device.promised_nbytes, err);
+    if (!st)
+        st = zfi_arena_map(&host, "the host's optimizer state", err);
+    if (!st)
+        st = map_device(run, &device, "the device's side", err);
+    if (!st)
+        st = run->engine->ops->pin(run->engine->device, host.base, host.total_nbytes, &run->mem.is_pageable, err);
+    if (st) {
+        zfi_arena_free(&host);
+        free_device(run, &device);
+        return st;
+    }
+    run->mem.host_arena = host;
+    run->mem.device_arena = device;
+    lay_out_host(run, &run->mem.host_arena, &run->mem.layout);
+    lay_out_device(run, &run->mem.device_arena);
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        run->mem.param_base[i] = base;
+        if (run->params[i].has_state)
+            base += (run->params[i].n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
+    }
+    zfi_memory_place_selected(run);
+    return ZF_OK;
+}
+
+void zfi_memory_free(zfi_run_t *run) {
+    if (run->mem.host_arena.total_nbytes)
+        run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
+    zfi_arena_free(&run->mem.host_arena);
+    free_device(run, &run->mem.device_arena);
+    free_device(run, &run->mem.staging_arena);
+    free_device(run, &run->mem.sum_arena);
+    if (run->dev.columns)
+        run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
+}
+
+/* Four bytes per element of every parameter with state. */
+static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
+    uint64_t n = 0;
+    zf_status_t st;
+    if (arena->base)
+        return ZF_OK;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (run->params[i].has_state)
+            n = run->mem.param_base[i] + run->params[i].n_elems;
+    zfi_arena_take(arena, n, 4);
+    zfi_arena_promise(arena);
+    st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
+                    zfi_arena_mapped_nbytes(arena) +
+                        (run->engine->config.memory_limit_mib ? zfi_memory_device_nbytes(run) : 0),
+                    arena->promised_nbytes, err);
+    if (!st)
+        st = map_device(run, arena, what, err);
+    if (st) {
+        zfi_arena_free(arena);
+        return st;
+    }
+    run->mem.extra_device_nbytes += zfi_arena_mapped_nbytes(arena);
+    zfi_memory_report(run);
+    return ZF_OK;
+}
+
+zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
+    return map_per_element(run, &run->mem.staging_arena, "gradient staging", err);
+}
+
+zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
+    return map_per_element(run, &run->mem.sum_arena, "sums of micro-batch parts", err);
+}
+
+uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) { return run->mem.host_arena.total_nbytes; }
+
+uint64_t zfi_memory_device_nbytes(const zfi_run_t *run) {
+    return run->mem.device_arena.total_nbytes + run->mem.extra_device_nbytes;
+}
+
+void zfi_memory_report(zfi_run_t *run) {
+    zfi_counters_t *count = &run->engine->count;
+    atomic_store(&count->host_planned_nbytes, run->mem.layout.host_nbytes);
+    atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(run));
+    atomic_store(&count->device_planned_nbytes, run->mem.layout.device_nbytes + run->mem.extra_device_nbytes);
+    atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(run));
+    atomic_store(&count->slot_pieces, run->plan.n_pieces);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/memory.h - every long-lived byte of a run: one layout function counts it (the plan) and hands
+ * it out. */
+#ifndef ZFI_MEMORY_H
+#define ZFI_MEMORY_H
+
+#include "instance/run.h"
+
+/* [control] Plans run->mem.layout from run->plan, checks it against what the machine has, maps both arenas. */
+zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
+void zfi_memory_free(zfi_run_t *run);
+
+/* Places the compact state and gradients of selected channels, in matrix order, by each matrix's k: at bind, and by
+ * control once topk_ratio = auto has decided k. */
+void zfi_memory_place_selected(zfi_run_t *run);
+
+/* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
+ * use. */
+zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
+/* [hook] fp32 sums of micro-batch parts; mapped at first use. */
+zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
+
+static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
+    return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
+}
+static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
+    return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];
+}
+
+/* Bytes mapped now. */
+uint64_t zfi_memory_host_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_device_nbytes(const zfi_run_t *run);
+/* [hook] The figures of this run's memory become the instance's, for zf.stats/1. */
+void zfi_memory_report(zfi_run_t *run);
+
+#endif

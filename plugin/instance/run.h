@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/run.h - one set of parameters and one run of training: everything that bind_params makes and that a
+ * load, or a bind_params that changes the set, makes a second time and exchanges (state/replace.c).
+ *
+ * What a checkpoint must hold of it becomes a row of state/table.c. Arrays lie in the two arenas (memory.c). Data that
+ * crosses threads is ordered by the engine's timelines alone (timelines.h). */
+#ifndef ZFI_RUN_H
+#define ZFI_RUN_H
+
+#include "base/arena.h"
+#include "instance/engine.h"
+#include "launch.h"
+#include "plan/params.h"
+#include "plan/plan.h"
+#include "zf/ext/stats.h"
+
+enum {
+    ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
+    ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
+    ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
+    ZFI_RECORD_DEPTH = 4,       /* importance records in host memory */
+    ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
+    ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
+    ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
+    ZFI_NO_PIECE = -1
+};
+
+/* ---- what a step leaves behind ----------------------------------------------------------------------------------- */
+
+/* A cohort's window that closes. */
+typedef struct zfi_close {
+    uint32_t cohort, table, n_slots;
+    uint32_t n_chunks;
+    uint64_t step, first_step; /* slots belong to first_step, first_step + 1, ... */
+    uint64_t first_job;
+    uint64_t first_publish; /* its chunks' places in the order of publications */
+    uint64_t choice_step;   /* of the selection in force during the window; 0 = none yet */
+    uint64_t sums;          /* sums made on the device: number of their transfer; else 0 */
+    uint64_t needs_job;     /* ... jobs that must be over before it writes its pieces */
+    int is_warm_up;
+    int publishes_all; /* FLUSH: selected channels too */
+    int takes_slot;    /* sums made on the host: the slot of this step is added to them */
+    int is_sums_only;  /* ... and nothing else: the window stays open, nothing is published or counted */
+} zfi_close_t;
+
+/* Ring row of one step. The host's thread fills it before pushing what reads it; *scalars is the copy that down makes,
+ * *reported the device's own. A row is reused n_step_rows steps later, which every reader has left by then. */
+typedef struct zfi_step_row {
+    uint64_t t;
+    unsigned char *input; /* what goes up with the step: hyper and present, one behind the other */
+    zfi_hyper_t *hyper;   /* [n_groups] */
+    uint8_t *present;     /* [n_params] a gradient was delivered; cleared by params_changed (everything idle) */
+    double unscale, clip_norm;
+    const double *host_norm; /* NULL: ours; HOST_THREAD: &host_norm_now */
+    double host_norm_now;
+    int32_t *cohort_slot;   /* [n_cohorts] this step's slot number in the open window */
+    int32_t *cohort_table;  /* [n_cohorts] */
+    uint64_t *cohort_first; /* [n_cohorts] first step of the open window */
+    uint64_t *cohort_sums;  /* [n_cohorts] newest transfer of the device's sums, which this step may overwrite */
+    uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
+    uint8_t *closes;        /* [n_cohorts] the window closes at this step */
+    int has_choice;
+    uint64_t end_job;                             /* jobs <= this are of closes <= t */
+    uint32_t n_present, n_missing, first_missing; /* missing: had a gradient in every step before */
+    int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
+    zfi_step_scalars_t scalars;  /* down */
+    zfi_step_scalars_t reported; /* the device, before stepped; ... */
+    uint64_t n_skipped;          /* ... steps skipped so far, this one included */
+} zfi_step_row_t;
+
+/* ---- deliveries -------------------------------------------------------------------------------------------------- */
+
+typedef struct zfi_batch {
+    uint32_t n;
+    uint64_t step;
+    uint64_t nbytes;
+    uint64_t needs_job;     /* jobs must have reached this before its slots are written (recycled pieces) */
+    uint64_t staging_batch; /* batches must have reached this before its staging is written */
+    zfi_gradient_t gradients[ZFI_BATCH_ENTRIES];
+} zfi_batch_t;
+
+/* What the host has delivered of a parameter's gradient in the step being filled. */
+typedef struct zfi_protocol {
+    uint8_t delivered; /* ZF_GRAD_PART, ZF_GRAD_TOTAL or 0 */
+    uint8_t is_last;   /* nothing more may come but REPLACE */
+    uint8_t has_sum;   /* parts are being summed */
+    uint32_t from, to; /* delivered by ranges of matrices: those so far; to = 0: not by ranges */
+} zfi_protocol_t;
+
+enum { ZFI_EXPECT_UNKNOWN, ZFI_EXPECT_ALWAYS, ZFI_EXPECT_NOT }; /* every step of this run had one; some had none */
+
+/* Host-side state of a parameter. */
+typedef struct zfi_grad_state {
+    zfi_protocol_t now, trial; /* trial: the same while a call is being checked */
+    uint8_t is_shipped;        /* the newest delivery is on its way down */
+    uint64_t trial_call;       /* number of the call that trial belongs to */
+    uint64_t shipped_nbytes;   /* of the newest shipment: lost if another follows */
+    uint64_t staging_batch;    /* number + 1 of the newest batch that uses its staging; 0 = none */
+    uint64_t range_batch;      /* the same before the first range of this step */
+    uint64_t visible_seq;      /* sequence number, on the stream of visible_epoch, of the newest visible write */
+    uint64_t visible_epoch;
+    uint8_t is_expected; /* ZFI_EXPECT_...: whether steps without a gradient are missing one */
+} zfi_grad_state_t;
+
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. */
+typedef struct zfi_host_state {
+    float *w;             /* [plan.n_state_elems] */
+    unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
+    uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
+    float *sum1, *sum2;   /* [plan.n_state_elems] of the open windows (SCHEDULE.md); moments mode summed on the host */
+} zfi_host_state_t;
+
+/* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
+ * once the replay that read it is over (its tag). tables[cohort][table][slot][layer] -> piece. */
+typedef struct zfi_slots {
+    unsigned char *pool; /* [plan.pool_nbytes] */
+    struct zfi_free_piece {
+        int32_t piece;
+        uint64_t needs_job;
+    } * free;                    /* [plan.n_pieces] a ring for each layer */
+    uint64_t *n_taken, *n_given; /* [plan.n_layers] head and tail of each ring */
+    int32_t *tables;
+    uint32_t n_tables;
+    uint32_t in_use;
+} zfi_slots_t;
+
+/* Choices: sums and host maps belong to control; maps of channels on their way in are read by the device. */
+typedef struct zfi_selection {
+    double *records[ZFI_RECORD_DEPTH];             /* [n_sums] written by down */
+    double *importance;                            /* [n_sums] */
+    uint32_t *index;                               /* [n_index] selected channels by position */
+    uint8_t *mask;                                 /* [n_channels] */
+    uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
+    uint32_t *n_enter;                             /* [n_matrices] */
+    uint64_t *order;                 /* [3 x max channels] scratch of the choice: ranked channels and a mask */
+    uint64_t enter_block;            /* blocks produced so far */
+    uint64_t last_choice;            /* step of the newest choice of any cohort */
+    double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
+    uint64_t *choice_step;           /* [n_cohorts] ... q */
+    uint8_t *ready[ZFI_READY_DEPTH]; /* [n_cohorts] ... whether a window may close at step t % depth; read by hooks */
+    unsigned char *staging;          /* [ZFI_ENTER_BLOCKS][dev.enter_block_nbytes] blocks on their way up */
+} zfi_selection_t;
+
+/* What lives on the device: addresses of device memory but where it says host. */
+typedef struct zfi_device_state {
+    zfi_data_t head;             /* host: what *data holds */
+    zfi_data_t *data;            /* what kernels are given */
+    zfi_data_matrix_t *matrices; /* host: the table of matrices as it was sent last */
+    int64_t *columns;            /* column maps of parameters that are not contiguous ... */
+    uint64_t columns_nbytes;     /* ... in an allocation of their own */
+    unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
+    uint64_t input_nbytes;
+    zfi_step_scalars_t *scalars; /* [n_rows] */
+    zfi_norm_part_t *parts;      /* [ranks] */
+    unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
+    unsigned char *enter_blocks; /* [ZFI_ENTER_BLOCKS][enter_block_nbytes] */
+    uint64_t enter_block_nbytes;
+    uint32_t *enter_n;                                      /* [n_matrices] */
+    uint32_t *enter_position, *enter_channel, *enter_count; /* [n_index] */
+    void *scratch;                                          /* [exchange_elems] of four bytes */
+    float *exchange;                                        /* host: [2][exchange_elems] */
+    uint64_t exchange_elems;                                /* of the largest matrix */
+} zfi_device_state_t;
+
+/* Arenas, and what lies in them. */
+typedef struct zfi_run_memory {
+    zfi_arena_t host_arena, device_arena;
+    zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them ... */
+    uint64_t extra_device_nbytes;         /* ... their bytes */
+    int is_pageable;                      /* the host arena could not be page-locked: copies are slower */
+    zf_layout_t layout;
+    uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
+} zfi_run_memory_t;
+
+/* The host thread's clocks. */
+typedef struct zfi_clock {
+    uint64_t t;                    /* submitted steps of this schedule */
+    uint64_t steps_before;         /* of the schedules before it: reports count on (compact load, bind_params again) */
+    uint64_t n_applied, n_skipped; /* of all steps before this run, or loaded: where its statistics begin */
+    int has_loaded;                /* its state is not what the visible values and no step give */
+    uint64_t base;                 /* SCHEDULE.md: b */
+    uint64_t epoch_end;            /* newest step that ended an epoch; 0 = none */
+    uint64_t next_job, next_publish;      /* equal but for moments mode summed on the host */
+    uint64_t n_sums;                      /* transfers of the device's sums */
+    uint64_t *cohort_sums;                /* [n_cohorts] the newest of a cohort */
+    uint64_t *window_first, *last_choice; /* [n_cohorts] */
+    uint32_t *window_table;               /* [n_cohorts] */
+    int has_begun;                        /* begin(t+1) was pushed */
+    uint64_t waiting_choice;              /* step of a choice whose channels have not yet become visible; 0 = none */
+    int enter_state_pushed; /* ... but their state is already on its way into the compact arrays (quiesce) */
+    zfi_close_t *due;       /* [n_cohorts] closes that are published at the next step */
+    uint32_t n_due;
+    uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
+} zfi_clock_t;
+
+/* Gradients on their way from the host. */
+typedef struct zfi_incoming {
+    zfi_grad_state_t *grads; /* [n_params] */
+    zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
+} zfi_incoming_t;
+
+struct zfi_workers;
+
+typedef struct zfi_run {
+    zfi_engine_t *engine;
+    zfi_param_t *params;
+    uint32_t n_params, n_groups;
+    zfi_plan_t plan;
+    zfi_run_memory_t mem;
+    struct zfi_workers *workers;
+
+    zfi_clock_t clock;
+    zfi_step_row_t *rows;
+    uint32_t n_rows;
+    zfi_incoming_t incoming;
+    uint8_t *overwritten; /* [n_params] the host changed it unannounced: set by the device, cleared by params_changed */
+
+    zfi_host_state_t hs;
+    zfi_slots_t slots;
+    zfi_selection_t sel;
+    zfi_device_state_t dev;
+    unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
+} zfi_run_t;
+
+static inline zfi_step_row_t *zfi_row(const zfi_run_t *run, uint64_t t) { return &run->rows[t % run->n_rows]; }
+/* How a chunk's sums travel. */
+static inline zfi_dtype_t zfi_sum_dtype(const zfi_chunk_t *chunk) {
+    return zfi_dtype_nbytes(chunk->grad_dtype) == 4 ? ZFI_F32 : ZFI_BF16;
+}
+/* [plan.n_layers] The pieces of a cohort's slot. */
+static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, uint32_t table, uint32_t slot) {
+    uint64_t row = (uint64_t)cohort * run->slots.n_tables + table;
+    return run->slots.tables + (row * run->engine->config.update_interval + slot) * run->plan.n_layers;
+}
+/* The slot of a chunk, which has a piece. */
+static inline unsigned char *zfi_slot(const zfi_run_t *run, uint32_t number, uint32_t table, uint32_t slot) {
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    const zfi_layer_t *layer = &run->plan.layers[chunk->layer];
+    uint32_t piece = (uint32_t)zfi_slot_pieces(run, chunk->cohort, table, slot)[chunk->layer];
+    return run->slots.pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes +
+           chunk->slot_offset;
+}
+/* Elements of one selected channel of a matrix. */
+static inline uint64_t zfi_channel_elems(const zfi_matrix_t *matrix) {
+    return matrix->channels_are_rows ? matrix->cols : matrix->rows;
+}
+
+/* Where the device keeps what a step brings and its scalars. */
+static inline void *zfi_device_input_memory(const zfi_run_t *run, uint64_t t) {
+    return run->dev.inputs + t % run->n_rows * run->dev.input_nbytes;
+}
+static inline zfi_step_input_t zfi_device_input(const zfi_run_t *run, uint64_t t) {
+    const zfi_hyper_t *hyper = zfi_device_input_memory(run, t);
+    return (zfi_step_input_t){hyper, (const uint8_t *)(hyper + run->n_groups)};
+}
+static inline zfi_step_scalars_t *zfi_device_scalars(const zfi_run_t *run, uint64_t t) {
+    return run->dev.scalars + t % run->n_rows;
+}
+/* A table in device memory, to be written by a copy. */
+static inline void *zfi_device_table(const void *table) { return (void *)(uintptr_t)table; }
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/timelines.h - the one table of timelines: everything that orders threads (timeline.h says how).
+ *
+ * Threads. The host's thread runs hooks: it keeps the clocks and pushes commands, and never computes. Commands run on
+ * streams, in order:
+ *   device   the host's stream (or, for HOST_THREAD hosts, a queue of our own): statistics, norm, run-ahead, publish
+ *   down     device -> host copies: gradients into slots, step scalars, importance records
+ *   up       host -> device copies: published values
+ *   enter    the lists and the state of entering channels, host -> device; fed by the control thread
+ * The control thread makes choices, workers replay closed windows.
+ *
+ * Every wait has a deadline ([host] deadline_ms) but those for publish_due, which last as long as the host does
+ * something else between two steps. A waiting graph without cycles: device waits for down (t-2), maps, entered, up,
+ * sums (of closes before t); down for device, jobs (recycled pieces), control (t-4); up for jobs and merged; enter for
+ * device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control for down, jobs, shown
+ * and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what enters is read from w,
+ * m, v before host_sel, so the next window may be replayed after it; a decision for t is made from records <= t-2, and
+ * a hook waits for it.
+ */
+#ifndef ZFI_TIMELINES_H
+#define ZFI_TIMELINES_H
+
+#include "base/timeline.h"
+
+/* X(name, what its value counts, writer, reset rule); the comment says what has happened when the value is reached.
+ *
+ * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
+ * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums.
+ *
+ * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
+ * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_TRANSFER: the sums that
+ * have travelled; KEPT: it counts on over loads. */
+#define ZFI_TIMELINES(X)                                                                                               \
+    X(shipped, BATCH, DEVICE, KEPT)                /* its gradients' statistics are taken */                           \
+    X(batches, BATCH, DOWN, KEPT)                  /* ... and its gradients in slots: the host's buffers are free */   \
+    X(finished, STEP, DEVICE, BY_STEP)             /* applied, norm and s of t are known */                            \
+    X(down, STEP, DOWN, BY_STEP)                   /* slots, scalars and record of t are in host memory */             \
+    X(jobs, JOB, WORKERS, BY_JOB)                  /* all chunk jobs <= q are replayed */                              \
+    X(up, PUBLICATION, UP, BY_PUBLICATION)         /* its values are in the device's ring */                           \
+    X(merged, PUBLICATION, DEVICE, BY_PUBLICATION) /* ... and visible; the ring's piece is free */                     \
+    X(maps, STEP, ENTER, BY_STEP)                  /* the device's maps follow the choices of step t */                \
+    X(host_sel, STEP, CONTROL, BY_STEP)            /* ... the host's maps follow, w, m, v of what enters are read */   \
+    X(enter_done, BLOCK, ENTER, KEPT)              /* it is in the compact state; its staging is free */               \
+    X(entered, STEP, ENTER, BY_STEP)               /* the compact state holds what was chosen at t */                  \
+    X(shown, STEP, DEVICE, BY_STEP)                /* channels chosen at t-1 are visible */                            \
+    X(control, STEP, CONTROL, BY_STEP)             /* everything of t is done there, its record is counted */          \
+    X(stepped, STEP, DEVICE, BY_STEP)              /* visible writes of t are done, its report is written */           \
+    X(publish_due, PUBLICATION, HOST, BY_PUBLICATION) /* it is on the device stream */                                 \
+    X(summed, STEP, DEVICE, BY_STEP)                  /* moments mode summed there: its gradients are in the sums */   \
+    X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
+    X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
+    X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */
+
+typedef struct zfi_timelines {
+#define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;
+    ZFI_TIMELINES(ZFI_MEMBER)
+#undef ZFI_MEMBER
+} zfi_timelines_t;
+
+#endif

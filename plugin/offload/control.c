@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/control.c - the control thread's part of a step (contract in control.h; SCHEDULE.md, steps 4, 8 and
+ * 9).
+ *
+ * A choice travels on the enter stream, which the control thread alone feeds. First go the lists of entering channels,
+ * once the device has finished the step of the choice: then its maps change (`maps`), and the next step's gradients may
+ * be gathered by them. The state of what enters follows, block by block, as soon as the windows that closed with the
+ * choice are replayed (`entered`). The next choice waits until the device has shown what entered (`shown`), since it
+ * writes the same lists. */
+#include "offload/control.h"
+
+#include <string.h>
+
+#include "offload/ranges.h"
+#include "offload/selected.h"
+#include "offload/tables.h"
+#include "schedule/choose.h"
+#include "schedule/interval.h"
+#include "schedule/select.h"
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+/* Of every matrix, the first n_enter of an array that is indexed by position. */
+static void add_list(const zfi_run_t *run, zfi_ranges_t *list, uint32_t *to, const uint32_t *from) {
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        uint64_t base = run->plan.matrices[i].index_base;
+        if (run->sel.n_enter[i])
+            zfi_ranges_add(list, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
+    }
+}
+
+static zf_status_t send_lists(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_selection_t *sel = &run->sel;
+    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0};
+    zfi_op_t before = zfi_op_wait(&engine->lines.stepped, t, NULL);
+    zfi_op_t after[] = {zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args),
+                        zfi_op_signal(&engine->lines.maps, t)};
+    zf_status_t st = zfi_enqueue(engine, engine->enter_stream, &before, 1);
+    zfi_ranges_t list;
+    zfi_ranges_start(&list, engine, engine->enter_stream, ZFI_OP_UP);
+    if (sel->last_choice == 0 && zfi_config_is_topk_auto(&engine->config)) { /* k was decided with this choice */
+        zfi_tables_follow_k(run);
+        zfi_ranges_add(&list, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+                       run->plan.n_matrices * sizeof *run->dev.matrices);
+    }
+    zfi_ranges_add(&list, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
+    add_list(run, &list, run->dev.enter_position, sel->enter_pos);
+    add_list(run, &list, run->dev.enter_channel, sel->enter_channel);
+    if (!st)
+        st = zfi_ranges_end(&list);
+    atomic_fetch_add(&engine->count.up_enter_nbytes, list.nbytes);
+    return st ? st : zfi_enqueue(engine, engine->enter_stream, after, 2);
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------------- */
+
+/* The staged block, of so many elements, goes up and is taken. */
+static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, uint32_t n_elems) {
+    zfi_engine_t *engine = run->engine;
+    uint32_t n_arrays = zfi_enter_arrays(engine);
+    zfi_enter_block_t *to =
+        (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
+    zfi_range_t ranges[] = {{to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects},
+                            {to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float)}};
+    zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(run), to, n_arrays};
+    zfi_op_t ops[] = {zfi_op_up(ranges, 2), zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args),
+                      zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block)};
+    atomic_fetch_add(&engine->count.up_enter_nbytes, ranges[0].nbytes + ranges[1].nbytes);
+    return zfi_enqueue(engine, engine->enter_stream, ops, 3);
+}
+
+static zf_status_t send_blocks(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_enter_walk_t walk = {.run = run};
+    for (;;) {
+        uint64_t number = run->sel.enter_block;
+        zfi_enter_block_t *block = (void *)(run->sel.staging + number % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
+        uint32_t n_elems;
+        zf_status_t st = number < ZFI_ENTER_BLOCKS
+                             ? ZF_OK
+                             : zfi_wait(engine, &engine->lines.enter_done, number - ZFI_ENTER_BLOCKS + 1, NULL);
+        if (st)
+            return st;
+        n_elems = zfi_enter_walk_fill(&walk, block);
+        if (n_elems == 0)
+            return ZF_OK;
+        st = send_block(run, block, n_elems);
+        if (st)
+            return st;
+    }
+}
+
+/* Mean mode: the update counts of what enters; then all of the choice is on the device. */
+static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
+    zfi_op_t ops[2];
+    uint32_t n = 0;
+    zfi_ranges_t list;
+    zf_status_t st;
+    zfi_ranges_start(&list, engine, engine->enter_stream, ZFI_OP_UP);
+    if (zfi_is_mean(&engine->config)) {
+        add_list(run, &list, run->dev.enter_count, run->sel.enter_n);
+        ops[n++] = zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args);
+    }
+    ops[n++] = zfi_op_signal(&engine->lines.entered, t);
+    st = zfi_ranges_end(&list);
+    return st ? st : zfi_enqueue(engine, engine->enter_stream, ops, n);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = run->engine;
+    zf_status_t st =
+        run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
+    if (!st)
+        st = engine->comm_ops->add(engine->comm, run->sel.importance, run->plan.n_sums);
+    if (st)
+        return st;
+    memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
+    zfi_choose(run, row);
+    st = send_lists(run, row->t);
+    if (!st)
+        st = zfi_wait(engine, &engine->lines.jobs, row->end_job, NULL);
+    if (st)
+        return st;
+    zfi_select_update_maps(run);
+    st = send_blocks(run);
+    if (!st)
+        st = send_end(run, row->t);
+    if (st)
+        return st;
+    run->sel.last_choice = row->t;
+    zfi_timeline_signal(&engine->lines.host_sel, row->t);
+    return ZF_OK;
+}
+
+typedef struct control_args {
+    zfi_run_t *run;
+    uint64_t t;
+} control_args_t;
+
+/* The first choice counts its own step's record, later ones those up to the step before (SCHEDULE.md, step 9). */
+static void run_step(void *raw) {
+    const control_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_step_row_t *row = zfi_row(run, args->t);
+    int record_first = args->t == engine->config.full_warm_up_rounds;
+    zfi_fp_mode_ieee();
+    if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
+        return;
+    if (engine->config.is_interval_auto) {
+        zfi_interval_take(&engine->config, &run->plan, &run->sel, row);
+        zfi_timeline_signal(&engine->lines.decided, row->t + 2);
+    }
+    if (record_first)
+        zfi_select_add_record(run, row);
+    if (row->has_choice && run_choice(run, row))
+        return;
+    if (!record_first)
+        zfi_select_add_record(run, row);
+    zfi_timeline_signal(&engine->lines.control, args->t);
+}
+
+zf_status_t zfi_control_start(zfi_run_t *run, uint64_t t) {
+    control_args_t args = {run, t};
+    return zfi_serial_start(run->engine->control, run_step, &args, sizeof args);
+}

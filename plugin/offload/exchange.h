@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/exchange.h - what binding, checkpoints and params_changed read of and write to the device.
+ *
+ * All of it is [control]: everything else is idle, and each function returns when what it moves is there. Visible
+ * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
+ * did not take the work. */
+#ifndef ZFI_EXCHANGE_H
+#define ZFI_EXCHANGE_H
+
+#include "instance/run.h"
+
+/* Bytes to and from device memory. */
+zf_status_t zfi_exchange_write(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
+zf_status_t zfi_exchange_read(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
+
+/* Masters of a parameter := its visible values. */
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param);
+/* Compact state of a parameter := the host's. */
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t param);
+
+/* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */
+zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n, void *out);
+zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t matrix, const void *bits);
+/* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
+zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t matrix, int *out_is_equal);
+
+/* Moments mode: the compact copies by the matrix's elements, array 0 = w, 1 = m, 2 = v. get writes those of selected
+ * channels into out, which holds the host's; put takes them from whole arrays, and n updates. */
+zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n,
+                                      float *out);
+zf_status_t zfi_exchange_put_selected(zfi_run_t *run, uint32_t matrix, float *const arrays[3], uint32_t n);
+
+/* Sums of the open windows, array 0 = sum1, 1 = sum2; put: has_dense says whether they hold anything. */
+zf_status_t zfi_exchange_get_sums(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n, float *out);
+zf_status_t zfi_exchange_put_sums(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n,
+                                  const float *in);
+zf_status_t zfi_exchange_put_has_sums(zfi_run_t *run, uint32_t matrix, int has_sums);
+/* The sums of a chunk as they would travel, without changing them. */
+zf_status_t zfi_exchange_read_sums(zfi_run_t *run, uint32_t chunk, void *out_sum1, void *out_sum2);
+
+/* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
+zf_status_t zfi_exchange_put_maps(zfi_run_t *run);
+/* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient. */
+zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t);
+zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t matrix, const void *grad);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/tables.c - the device's tables (contract in tables.h). The table of matrices has a copy in host
+ * memory, since it changes; the others are made in passing. */
+#include "offload/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "instance/callback.h"
+#include "offload/exchange.h"
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static zfi_data_param_t param_row(const zfi_param_t *param) {
+    return (zfi_data_param_t){.n_elems = param->n_elems,
+                              .grad_dtype = param->grad_dtype,
+                              .group = param->group,
+                              .first_matrix = param->first_matrix,
+                              .n_matrices = param->n_matrices,
+                              .channels_are_rows = param->channels_are_rows,
+                              .counts_in_norm = !(param->flags & ZF_PARAM_NOT_IN_NORM)};
+}
+
+/* All but the place and what follows k. */
+static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
+    return (zfi_data_matrix_t){.param = matrix->param,
+                               .n_channels = matrix->n_channels,
+                               .channels_are_rows = matrix->channels_are_rows,
+                               .has_sums = matrix->is_choosable,
+                               .rows = matrix->rows,
+                               .cols = matrix->cols,
+                               .param_offset = matrix->param_offset,
+                               .index_base = matrix->index_base,
+                               .channel_base = matrix->channel_base,
+                               .sum_base = matrix->sum_base};
+}
+
+static zfi_data_segment_t segment_row(const zfi_segment_t *segment) {
+    return (zfi_data_segment_t){.matrix = segment->matrix,
+                                .n_elems = segment->n_elems,
+                                .matrix_offset = segment->matrix_offset,
+                                .piece_offset = segment->chunk_offset};
+}
+
+static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
+    return (zfi_data_piece_t){.first_segment = chunk->first_segment,
+                              .n_segments = chunk->n_segments,
+                              .n_elems = chunk->n_elems,
+                              .grad_dtype = chunk->grad_dtype,
+                              .dense_base = chunk->state_base};
+}
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+
+void zfi_tables_follow_k(zfi_run_t *run) {
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        run->dev.matrices[i].k = run->plan.matrices[i].k;
+        run->dev.matrices[i].sel_base = run->plan.matrices[i].sel_base;
+        run->dev.matrices[i].grad_base = run->plan.matrices[i].grad_base;
+    }
+}
+
+static uint64_t columns_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (run->params[i].has_state && run->params[i].col_offset)
+            n += run->params[i].cols;
+    return n * sizeof(int64_t);
+}
+
+/* Column maps of non-contiguous parameters in device memory of their own, which is made anew whenever they move. */
+static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t nbytes = columns_nbytes(run), at = 0;
+    void *memory = NULL;
+    zf_status_t st = nbytes ? engine->ops->alloc(engine->device, nbytes, "column maps", &memory, err) : ZF_OK;
+    if (st)
+        return st;
+    engine->ops->free(engine->device, run->dev.columns, run->dev.columns_nbytes);
+    run->dev.columns = memory;
+    run->dev.columns_nbytes = nbytes;
+    for (uint32_t i = 0; i < run->n_params && !st; i++) {
+        const zfi_param_t *param = &run->params[i];
+        int64_t *to = param->has_state && param->col_offset ? run->dev.columns + at : NULL;
+        for (uint32_t k = param->first_matrix; k < param->first_matrix + param->n_matrices; k++)
+            run->dev.matrices[k].place.col_offset = to;
+        if (!to)
+            continue;
+        st = zfi_exchange_write(run, to, param->col_offset, param->cols * sizeof *to);
+        at += param->cols;
+    }
+    return st;
+}
+
+static zf_status_t upload_matrices(zfi_run_t *run) {
+    return zfi_exchange_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+                              run->plan.n_matrices * sizeof *run->dev.matrices);
+}
+
+zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
+    zf_status_t st;
+    zfi_tables_follow_k(run);
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        run->dev.matrices[i].place = run->plan.matrices[i].place;
+    st = upload_columns(run, err);
+    return st ? st : upload_matrices(run);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t upload_params(zfi_run_t *run) {
+    zfi_data_param_t *rows = calloc(run->n_params, sizeof *rows);
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->n_params && rows; i++)
+        rows[i] = param_row(&run->params[i]);
+    if (!st)
+        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static zf_status_t upload_segments(zfi_run_t *run) {
+    zfi_data_segment_t *rows = calloc(run->plan.n_segments, sizeof *rows);
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
+        rows[i] = segment_row(&run->plan.segments[i]);
+    if (!st)
+        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.segments), rows,
+                                run->plan.n_segments * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static zf_status_t upload_pieces(zfi_run_t *run) {
+    zfi_data_piece_t *rows = calloc(run->plan.n_chunks, sizeof *rows);
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
+        rows[i] = piece_row(&run->plan.chunks[i]);
+    if (!st)
+        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static zf_status_t upload_lists(zfi_run_t *run) {
+    zf_status_t st = zfi_exchange_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
+                                        run->plan.n_chunks * sizeof(uint32_t));
+    return st ? st
+              : zfi_exchange_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
+                                   run->plan.n_matrices * sizeof(uint32_t));
+}
+
+static void fill_head(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_data_t *head = &run->dev.head;
+    head->n_params = run->n_params;
+    head->n_matrices = run->plan.n_matrices;
+    head->n_pieces = run->plan.n_chunks;
+    head->rule = (zfi_rule_t)engine->rule;
+    head->moments = (zfi_moments_t)engine->config.moments;
+    head->counts_per_channel = zfi_is_mean(&engine->config);
+    head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
+    head->host_rule_ctx = engine;
+}
+
+zf_status_t zfi_tables_upload(zfi_run_t *run) {
+    zf_status_t st;
+    fill_head(run);
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
+    zfi_tables_follow_k(run);
+    st = zfi_exchange_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
+    if (!st)
+        st = upload_params(run);
+    if (!st)
+        st = upload_segments(run);
+    if (!st)
+        st = upload_pieces(run);
+    if (!st)
+        st = upload_lists(run);
+    return st ? st : zfi_tables_place(run, NULL);
+}

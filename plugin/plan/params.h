@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/params.h - the registered parameters: what the host declared, checked, in registration order. */
+#ifndef ZFI_PARAMS_H
+#define ZFI_PARAMS_H
+
+#include <stdint.h>
+
+#include "kernels.h"
+#include "zf/plugin.h"
+
+typedef struct zfi_param {
+    char name[256];
+    uint32_t flags;
+    uint32_t id;
+    uint32_t owner; /* id of the parameter that holds the state: itself, or another for a tied one */
+    int has_state;  /* trainable and not empty */
+    zfi_dtype_t dtype, grad_dtype;
+    uint32_t group;
+    int ndim;
+    int n_batch_axes;
+    int channels_are_rows;
+    int64_t shape[ZF_MAX_NDIM];
+    int64_t strides[ZF_MAX_NDIM]; /* of the visible tensor, elements */
+    uint64_t n_elems;
+    uint64_t n_batch, rows, cols;
+    unsigned char *visible; /* the host's memory, element 0 */
+    int is_contiguous;
+    int64_t row_stride;  /* of the visible tensor */
+    int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
+    uint32_t first_matrix, n_matrices; /* plan.h */
+    uint32_t first_ref, n_refs;        /* its segments, through plan.param_segments */
+} zfi_param_t;
+
+/* [control] Checks declarations and builds the records. On failure nothing is left allocated. */
+zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size, int32_t device_type,
+                             zfi_param_t **out, zf_error_t *err);
+void zfi_params_free(zfi_param_t *params, uint32_t n);
+
+/* Offset in elements of the first element of batch matrix b in the visible tensor. */
+int64_t zfi_param_batch_offset(const zfi_param_t *param, uint64_t b);
+
+#endif

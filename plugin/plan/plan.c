@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/plan.c - matrices, lots and chunks (contract in plan.h; rules in SCHEDULE.md). plan/deal.c deals them
+ * into cohorts. */
+#include "plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum {
+    BUCKETS = 256, /* of a whole model, about: so many launches publish all of it */
+    LEAST_RING = 8,
+    SHARE = 1024, /* the part of all elements that neighbours may have together, and a block always */
+    LARGEST_CHUNK = 1 << 18,
+    USUAL_CHUNK = 1 << 16,
+    SMALLEST_CHUNK = 1 << 12,
+    CHUNKS_WANTED = 64,
+    MANY_CHUNKS = 16384
+};
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t total_elems(const zfi_param_t *params, uint32_t n) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state)
+            total += params[i].n_elems;
+    return total;
+}
+
+/* Row blocks of each of a parameter's matrices; most: elements that a block may have. */
+static uint64_t n_blocks(const zfi_param_t *param, uint64_t most) {
+    uint64_t rows = most / param->cols > 1 ? most / param->cols : 1;
+    return param->rows * param->cols > most ? (param->rows + rows - 1) / rows : 1;
+}
+
+static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double topk_ratio) {
+    double k = floor(topk_ratio * (double)n_channels + 0.5);
+    if (param->flags & ZF_PARAM_NEVER_SELECTED)
+        return 0;
+    if (param->flags & ZF_PARAM_ALWAYS_SELECTED)
+        return n_channels;
+    if (topk_ratio == 0)
+        return 0;
+    if (param->ndim - param->n_batch_axes <= 1)
+        return n_channels;
+    if (k < 1)
+        return 1;
+    return k < (double)n_channels ? (uint32_t)k : n_channels;
+}
+
+int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
+    return zfi_config_is_topk_auto(config) && n_channels > 1 && param->ndim - param->n_batch_axes > 1 &&
+           !(param->flags & (ZF_PARAM_NEVER_SELECTED | ZF_PARAM_ALWAYS_SELECTED));
+}
+
+static void place(const zfi_param_t *param, zfi_matrix_t *out) {
+    uint64_t row = out->param_offset / param->cols;
+    int64_t first = zfi_param_batch_offset(param, row / param->rows) + (int64_t)(row % param->rows) * param->row_stride;
+    out->place.visible = param->visible + first * (int64_t)zfi_dtype_nbytes(param->dtype);
+    out->place.dtype = param->dtype;
+    out->place.row_stride = param->row_stride;
+    out->place.col_offset = param->col_offset;
+}
+
+void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        place(&params[plan->matrices[i].param], &plan->matrices[i]);
+}
+
+static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1,
+                        zfi_plan_t *plan, zfi_matrix_t *out) {
+    out->param = param->id;
+    out->rounding_base = zfi_rounding_base(param->id);
+    out->rows = r1 - r0;
+    out->cols = param->cols;
+    out->param_offset = (b * param->rows + r0) * param->cols;
+    out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
+    out->channels_are_rows = param->channels_are_rows;
+    out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
+    if (zfi_plan_is_open(config, param, out->n_channels)) {
+        out->k = 0;
+        out->k_most = out->n_channels;
+        out->is_choosable = 1;
+        plan->n_open_elems += out->rows * out->cols;
+    } else {
+        out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
+        out->is_choosable = out->k > 0 && out->k < out->n_channels;
+    }
+    place(param, out);
+    out->channel_base = plan->n_channels;
+    out->index_base = plan->n_index;
+    out->sum_base = plan->n_sums;
+    out->sel_base = plan->n_sel_elems;
+    plan->n_channels += out->n_channels;
+    plan->n_index += out->k_most;
+    if (out->is_choosable)
+        plan->n_sums += out->n_channels;
+    plan->n_sel_elems += out->k * (out->rows * out->cols / out->n_channels);
+    plan->n_sel_grad_nbytes += out->k * (out->rows * out->cols / out->n_channels) * zfi_dtype_nbytes(param->grad_dtype);
+    plan->n_elems += out->rows * out->cols;
+}
+
+/* What topk_ratio = auto may select at most: its budget, or one channel of each matrix. */
+static void plan_budget(const zfi_config_t *config, const zfi_param_t *params, zfi_plan_t *plan) {
+    uint64_t most = (uint64_t)(config->max_topk_ratio * (double)plan->n_open_elems), least = 0, nbytes = 0;
+    for (uint32_t i = 0; i < plan->n_matrices && zfi_config_is_topk_auto(config); i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        if (!matrix->is_choosable)
+            continue;
+        least += matrix->rows * matrix->cols / matrix->n_channels;
+        if (zfi_dtype_nbytes(params[matrix->param].grad_dtype) > nbytes)
+            nbytes = zfi_dtype_nbytes(params[matrix->param].grad_dtype);
+    }
+    most = most > least ? most : least;
+    plan->n_sel_elems += most;
+    plan->n_sel_grad_nbytes += most * nbytes;
+}
+
+/* 0: more than fit in the plan's numbers. */
+static uint32_t count_matrices(const zfi_param_t *params, uint32_t n, uint64_t most) {
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state)
+            count += params[i].n_batch * n_blocks(&params[i], most);
+    return count > UINT32_MAX / 2 ? 0 : (uint32_t)count;
+}
+
+static void cut_matrices(const zfi_config_t *config, zfi_param_t *params, uint32_t n, uint64_t most, zfi_plan_t *plan) {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        zfi_param_t *param = &params[i];
+        uint64_t blocks;
+        param->first_matrix = at;
+        param->n_matrices = 0;
+        if (!param->has_state)
+            continue;
+        blocks = n_blocks(param, most);
+        for (uint64_t b = 0; b < param->n_batch; b++)
+            for (uint64_t j = 0; j < blocks; j++)
+                fill_matrix(config, param, b, j * param->rows / blocks, (j + 1) * param->rows / blocks, plan,
+                            &plan->matrices[at++]);
+        param->n_matrices = at - param->first_matrix;
+    }
+}
+
+/* ---- lots -------------------------------------------------------------------------------------------------------- */
+
+static int is_of_class(const zfi_param_t *a, const zfi_param_t *b) {
+    return a->dtype == b->dtype && a->grad_dtype == b->grad_dtype;
+}
+
+/* Whether a matrix goes on with the lot that has n_elems so far; most: elements of a lot of more than one. */
+static int goes_on(const zfi_plan_t *plan, const zfi_param_t *params, const zfi_lot_t *lot, uint64_t n_elems,
+                   uint32_t matrix, uint64_t most) {
+    const zfi_matrix_t *next = &plan->matrices[matrix], *first = &plan->matrices[lot->first_matrix];
+    return n_elems + next->rows * next->cols <= most && is_of_class(&params[next->param], &params[first->param]);
+}
+
+static void tie_lots(zfi_plan_t *plan, const zfi_param_t *params, uint64_t most) {
+    zfi_lot_t *lot = NULL;
+    uint64_t n_elems = 0;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
+        if (!lot || !goes_on(plan, params, lot, n_elems, i, most)) {
+            lot = &plan->lots[plan->n_lots++];
+            lot->first_matrix = i;
+            n_elems = 0;
+        }
+        lot->n_matrices++;
+        lot->nbytes += matrix->nbytes;
+        n_elems += matrix->rows * matrix->cols;
+    }
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
+
+/* One rank alone: all elements of every matrix are its own. */
+static zf_status_t cut_tiles(zfi_plan_t *plan) {
+    plan->tiles = calloc(plan->n_matrices, sizeof *plan->tiles);
+    if (!plan->tiles)
+        return ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        zfi_matrix_t *matrix = &plan->matrices[i];
+        uint64_t n = matrix->rows * matrix->cols;
+        zfi_rect_t rects[ZFI_MOST_TILES];
+        matrix->first_tile = plan->n_tiles;
+        matrix->n_tiles = zfi_tiles_of_range(matrix->rows, matrix->cols, 0, n, rects);
+        plan->tiles[plan->n_tiles++] = (zfi_tile_t){.matrix = i, .rect = rects[0], .n_elems = n};
+    }
+    return ZF_OK;
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+
+/* Small models get small chunks, so that a cohort has chunks for all workers and little is lost at its end; huge models
+ * get larger ones, so that bookkeeping stays small. */
+static uint32_t choose_chunk(uint64_t grad_nbytes) {
+    uint64_t wanted = grad_nbytes / CHUNKS_WANTED;
+    uint32_t nbytes = SMALLEST_CHUNK;
+    while (nbytes < USUAL_CHUNK && nbytes < wanted)
+        nbytes *= 2;
+    while (nbytes < LARGEST_CHUNK && grad_nbytes / nbytes > MANY_CHUNKS)
+        nbytes *= 2;
+    return nbytes;
+}
+
+/* Walks the state order; with is_counting it only counts. */
+typedef struct layout {
+    const zfi_param_t *params;
+    zfi_plan_t *plan;
+    int is_counting;
+    uint64_t state_at;
+    uint32_t chunk_elems; /* of the lot being laid out */
+    uint32_t n_chunks, n_segments;
+    uint32_t fill_elems; /* in the open chunk */
+} layout_t;
+
+static void open_chunk(layout_t *layout, const zfi_param_t *param) {
+    zfi_chunk_t *chunk;
+    layout->fill_elems = 0;
+    if (!layout->is_counting) {
+        chunk = &layout->plan->chunks[layout->n_chunks];
+        chunk->state_base = layout->state_at;
+        chunk->first_segment = layout->n_segments;
+        chunk->dtype = param->dtype;
+        chunk->grad_dtype = param->grad_dtype;
+    }
+    layout->n_chunks++;
+}
+
+static void place_segment(layout_t *layout, uint32_t number, uint64_t offset, uint32_t n_elems) {
+    if (!layout->is_counting) {
+        const zfi_tile_t *tile = &layout->plan->tiles[number];
+        zfi_chunk_t *chunk = &layout->plan->chunks[layout->n_chunks - 1];
+        layout->plan->segments[layout->n_segments] = (zfi_segment_t){.tile = number,
+                                                                     .matrix = tile->matrix,
+                                                                     .chunk = layout->n_chunks - 1,
+                                                                     .chunk_offset = layout->fill_elems,
+                                                                     .n_elems = n_elems,
+                                                                     .matrix_offset = tile->matrix_offset + offset};
+        chunk->n_segments++;
+        chunk->n_elems = layout->fill_elems + n_elems;
+    }
+    layout->n_segments++;
+    layout->fill_elems += n_elems;
+    layout->state_at += n_elems;
+}
+
+static uint64_t aligned(uint64_t n_elems) {
+    return (n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
+}
+
+static void place_tile(layout_t *layout, uint32_t number) {
+    zfi_tile_t *tile = &layout->plan->tiles[number];
+    const zfi_param_t *param = &layout->params[layout->plan->matrices[tile->matrix].param];
+    uint32_t pad = (uint32_t)(aligned(layout->state_at) - layout->state_at);
+    layout->state_at += pad;
+    layout->fill_elems += pad;
+    tile->state_base = layout->state_at;
+    for (uint64_t done = 0; done < tile->n_elems;) {
+        uint32_t room, take;
+        if (layout->fill_elems >= layout->chunk_elems)
+            open_chunk(layout, param);
+        room = layout->chunk_elems - layout->fill_elems;
+        take = tile->n_elems - done < room ? (uint32_t)(tile->n_elems - done) : room;
+        place_segment(layout, number, done, take);
+        done += take;
+    }
+}
+
+/* Tiles [first, end) of a lot. */
+static void tiles_of(const zfi_plan_t *plan, const zfi_lot_t *lot, uint32_t *out_first, uint32_t *out_end) {
+    const zfi_matrix_t *last = &plan->matrices[lot->first_matrix + lot->n_matrices - 1];
+    *out_first = plan->matrices[lot->first_matrix].first_tile;
+    *out_end = last->first_tile + last->n_tiles;
+}
+
+/* Elements of a lot's chunks: the fewest that are not too large, as equal as can be. */
+static uint32_t chunk_elems_of(const layout_t *layout, const zfi_lot_t *lot) {
+    const zfi_plan_t *plan = layout->plan;
+    const zfi_param_t *param = &layout->params[plan->matrices[lot->first_matrix].param];
+    uint64_t n_elems = 0, most = plan->chunk_nbytes / zfi_dtype_nbytes(param->grad_dtype), n_chunks;
+    uint32_t first, end;
+    tiles_of(plan, lot, &first, &end);
+    for (uint32_t i = first; i < end; i++)
+        n_elems += aligned(plan->tiles[i].n_elems);
+    n_chunks = (n_elems + most - 1) / most;
+    return (uint32_t)aligned((n_elems + n_chunks - 1) / n_chunks);
+}
+
+static void place_lot(layout_t *layout, zfi_lot_t *lot) {
+    uint32_t first_chunk = layout->n_chunks, first, end;
+    tiles_of(layout->plan, lot, &first, &end);
+    layout->chunk_elems = chunk_elems_of(layout, lot);
+    layout->state_at = aligned(layout->state_at);
+    layout->fill_elems = layout->chunk_elems; /* the first tile opens a chunk */
+    for (uint32_t i = first; i < end; i++)
+        place_tile(layout, i);
+    lot->first_chunk = first_chunk;
+    lot->n_chunks = layout->n_chunks - first_chunk;
+}
+
+static void lay_out(zfi_plan_t *plan, const zfi_param_t *params, int is_counting) {
+    layout_t layout = {.params = params, .plan = plan, .is_counting = is_counting};
+    for (uint32_t i = 0; i < plan->n_lots; i++)
+        place_lot(&layout, &plan->lots[i]);
+    plan->n_chunks = layout.n_chunks;
+    plan->n_segments = layout.n_segments;
+    plan->n_state_elems = layout.state_at + ZFI_STATE_ALIGN;
+}
+
+static void refer_segments(zfi_plan_t *plan, zfi_param_t *params, uint32_t n_params) {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < plan->n_segments; i++)
+        params[plan->matrices[plan->segments[i].matrix].param].n_refs++;
+    for (uint32_t i = 0; i < n_params; i++) {
+        params[i].first_ref = at;
+        at += params[i].n_refs;
+        params[i].n_refs = 0;
+    }
+    for (uint32_t i = 0; i < plan->n_segments; i++) {
+        zfi_param_t *param = &params[plan->matrices[plan->segments[i].matrix].param];
+        plan->param_segments[param->first_ref + param->n_refs++] = i;
+    }
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t allocate_first(zfi_plan_t *plan, uint32_t n_matrices) {
+    plan->n_matrices = n_matrices;
+    plan->matrices = calloc(n_matrices, sizeof *plan->matrices);
+    plan->lots = calloc(n_matrices, sizeof *plan->lots);
+    plan->cohort_matrices = calloc(n_matrices, sizeof *plan->cohort_matrices);
+    return plan->matrices && plan->lots && plan->cohort_matrices ? ZF_OK : ZF_ERR_MEMORY;
+}
+
+static zf_status_t allocate_second(zfi_plan_t *plan) {
+    plan->segments = calloc(plan->n_segments, sizeof *plan->segments);
+    plan->param_segments = calloc(plan->n_segments, sizeof *plan->param_segments);
+    plan->chunks = calloc(plan->n_chunks, sizeof *plan->chunks);
+    plan->cohort_chunks = calloc(plan->n_chunks, sizeof *plan->cohort_chunks);
+    return plan->segments && plan->param_segments && plan->chunks && plan->cohort_chunks ? ZF_OK : ZF_ERR_MEMORY;
+}
+
+static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state)
+            total += params[i].n_elems * zfi_dtype_nbytes(params[i].grad_dtype);
+    return total;
+}
+
+static void size_publish_pieces(zfi_plan_t *plan) {
+    for (uint32_t i = 0; i < plan->n_chunks; i++) {
+        uint32_t nbytes = plan->chunks[i].n_elems * (uint32_t)zfi_dtype_nbytes(plan->chunks[i].dtype);
+        if (nbytes > plan->publish_piece_nbytes)
+            plan->publish_piece_nbytes = nbytes;
+    }
+}
+
+static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
+                         zfi_plan_t *plan) {
+    uint64_t lot_elems = total / SHARE, least = config->block_elems, most = lot_elems > least ? lot_elems : least;
+    uint32_t n_matrices = count_matrices(params, n_params, most);
+    zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
+    if (st)
+        return st;
+    cut_matrices(config, params, n_params, most, plan);
+    plan_budget(config, params, plan);
+    tie_lots(plan, params, lot_elems);
+    st = cut_tiles(plan);
+    if (st)
+        return st;
+    plan->chunk_nbytes = choose_chunk(all_grad_nbytes(params, n_params));
+    lay_out(plan, params, 1);
+    st = allocate_second(plan);
+    if (st)
+        return st;
+    lay_out(plan, params, 0);
+    refer_segments(plan, params, n_params);
+    size_publish_pieces(plan);
+    plan->bucket_chunks = (plan->n_chunks + BUCKETS - 1) / BUCKETS;
+    plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
+    return zfi_plan_deal(plan, config);
+}
+
+zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
+                           zf_error_t *err) {
+    zfi_plan_t plan = {0};
+    uint64_t total = total_elems(params, n_params);
+    zf_status_t st;
+    if (total == 0)
+        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
+                         "none of the %u parameters is trainable (frozen, tied or "
+                         "empty): there is nothing to optimise",
+                         n_params);
+    st = build(config, params, n_params, total, &plan);
+    if (st) {
+        zfi_plan_free(&plan);
+        return zfi_error(err, st, "bind_params", "no memory to plan %u parameters", n_params);
+    }
+    *out = plan;
+    return ZF_OK;
+}
+
+void zfi_plan_free(zfi_plan_t *plan) {
+    free(plan->matrices);
+    free(plan->lots);
+    free(plan->tiles);
+    free(plan->segments);
+    free(plan->param_segments);
+    free(plan->chunks);
+    free(plan->cohorts);
+    free(plan->cohort_matrices);
+    free(plan->cohort_chunks);
+    free(plan->layers);
+    memset(plan, 0, sizeof *plan);
+}

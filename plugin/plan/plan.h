@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/plan.h - the plan: parameters cut into matrices, neighbours tied into lots, lots dealt into cohorts.
+ *
+ * Model. A matrix is the unit of selection and of the schedule (SCHEDULE.md): a parameter's, or a block of its rows.
+ * Its tiles are what this rank owns of it (tile.h). The host's state arrays w, m, v follow the numbers of the matrices;
+ * a tile is contiguous there, row-major, and starts at a multiple of ZFI_STATE_ALIGN elements. A lot is a range of
+ * matrices that share a cohort. A chunk is a fixed range of one lot's state and the unit of a replay: its slots have
+ * the same layout. A segment is where a tile and a chunk overlap. All of that is fixed by the parameters alone. Only
+ * which lot belongs to which cohort, and with it the lists of a cohort and the slot pool, follow from the number of
+ * cohorts: they are dealt, and can be dealt again.
+ *
+ *   matrices  | 0         | 1 | 2 | 3         | 4         | 5 | 6 |     by (parameter, batch, row block)
+ *   lots      | 0         | 1     | 2         | 3         | 4     |     neighbours that are small together
+ *   chunks    | 0   | 1   | 2     | 3   | 4   | 5   | 6   | 7     |     never across the edge of a lot
+ *   cohort    | 0         | 1     | 1         | 0         | 1     |     by lots
+ *
+ * The slot pool consists of pieces that cohorts take in turn: a piece holds one step's slots of many chunks of a
+ * cohort. As cohorts are never quite alike, the chunks of each are spread over layers. In the first layer all cohorts
+ * have about as many bytes as the smallest of them, in the next those that have more, and so on. The pieces of one
+ * layer are alike, and it has as many of them as the cohorts in it ever need at once.
+ *
+ *   cohort 0  | chunk 0 1 6 7 ........ | 12 13 ... |        layer 0: as many bytes as cohort 1 has
+ *   cohort 1  | chunk 2 3 4 5 ........ |                    layer 1: the rest of the others
+ *   cohort 2  | chunk 8 9 10 11 ...... | 14 ...... |
+ */
+#ifndef ZFI_PLAN_H
+#define ZFI_PLAN_H
+
+#include <stdint.h>
+
+#include "config/config.h"
+#include "plan/params.h"
+#include "plan/tile.h"
+
+#define ZFI_STATE_ALIGN 16u
+
+typedef struct zfi_matrix {
+    uint32_t param;
+    uint32_t cohort;
+    uint64_t rows, cols;
+    uint64_t param_offset;  /* elements from the parameter's start (row-major) to the matrix's */
+    uint64_t rounding_base; /* what the parameter's elements are counted from where moments are rounded by a hash */
+    uint64_t nbytes;        /* in the parameter's data type */
+    uint32_t first_tile, n_tiles; /* what this rank owns of it */
+    uint32_t n_channels;
+    uint32_t k;         /* selected channels after warm-up; topk_ratio = auto, is_choosable: 0 until control decides it
+                         * at the first choice, the device may read it after `chosen` of that step */
+    uint32_t k_most;    /* the most k can be */
+    uint64_t sel_base;  /* index into the device's compact arrays; follows k */
+    uint64_t grad_base; /* first byte in its compact gradient; follows k */
+    uint64_t channel_base; /* index into per-channel arrays */
+    uint64_t index_base;   /* index into arrays of k_most per matrix */
+    uint64_t sum_base;     /* index into importance sums; only where is_choosable */
+    int channels_are_rows;
+    int is_choosable;  /* 0 < k < n_channels, or topk_ratio = auto decides k */
+    zfi_place_t place; /* of its element (0, 0) in the visible parameter */
+} zfi_matrix_t;
+
+typedef struct zfi_segment {
+    uint32_t tile, matrix; /* matrix: that of the tile, kept at hand for replays */
+    uint32_t chunk;
+    uint32_t chunk_offset; /* elements from the chunk's start */
+    uint32_t n_elems;
+    uint64_t matrix_offset; /* elements from the matrix's start (row-major) */
+} zfi_segment_t;
+
+typedef struct zfi_chunk {
+    uint64_t state_base;
+    uint32_t n_elems;
+    uint32_t first_segment, n_segments;
+    zfi_dtype_t dtype, grad_dtype;
+    /* dealt: */
+    uint32_t cohort, place; /* number `place` of its cohort's chunks */
+    uint32_t layer;
+    uint64_t slot_offset; /* bytes from the start of a piece of that layer to the chunk's slot */
+} zfi_chunk_t;
+
+typedef struct zfi_lot {
+    uint32_t first_matrix, n_matrices;
+    uint32_t first_chunk, n_chunks;
+    uint64_t nbytes; /* in the parameters' data type */
+} zfi_lot_t;
+
+typedef struct zfi_layer {
+    uint32_t first_piece, n_pieces; /* pieces of all layers are numbered through */
+    uint64_t piece_nbytes;          /* off powers of two, which share cache sets */
+    uint64_t pool_offset;           /* bytes from the pool's start */
+} zfi_layer_t;
+
+typedef struct zfi_cohort_plan {
+    uint32_t first_chunk, n_chunks;    /* into cohort_chunks */
+    uint32_t first_matrix, n_matrices; /* into cohort_matrices */
+    uint64_t nbytes;
+} zfi_cohort_plan_t;
+
+typedef struct zfi_plan {
+    uint32_t n_matrices, n_lots, n_tiles, n_segments, n_chunks, n_cohorts;
+    zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
+    zfi_lot_t *lots;
+    zfi_tile_t *tiles; /* by matrix; state lies in their order */
+    zfi_chunk_t *chunks;
+    zfi_segment_t *segments;
+    uint32_t *param_segments; /* [n_segments] segment numbers grouped by parameter */
+    zfi_cohort_plan_t *cohorts;
+    uint32_t *cohort_matrices;               /* [n_matrices] grouped by cohort, rising in each */
+    uint32_t *cohort_chunks;                 /* [n_chunks] the same of chunks */
+    uint32_t chunk_nbytes;                   /* the most that a slot of a chunk can have */
+    uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
+    uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
+    uint32_t bucket_chunks, ring_chunks;     /* published together; in the device's ring */
+    uint64_t n_elems;                        /* trainable, without padding */
+    uint64_t n_state_elems;                  /* with padding */
+    uint64_t n_sel_elems, n_sel_grad_nbytes; /* topk_ratio = auto: the most that the budget allows */
+    uint64_t n_open_elems;                   /* topk_ratio = auto: of the matrices whose k it decides */
+    uint64_t n_channels, n_index, n_sums;
+    zfi_layer_t *layers; /* [n_layers] of the slot pool */
+    uint32_t n_layers, n_pieces;
+    uint64_t pool_nbytes;
+    double slots_peak, slots_mean; /* of the schedule, per parameter, in units of one full gradient */
+} zfi_plan_t;
+
+/* [any-thread] Whether topk_ratio = auto decides how many channels of a matrix of this parameter are selected. */
+int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels);
+
+/* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
+zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
+                           zf_error_t *err);
+/* [control] Deals the lots into the cohorts of a configuration, as its update_interval and stagger say, and sizes the
+ * slot pool for it. Matrices (but for their cohort), lots, chunks and segments stay. After a failure (memory) the plan
+ * can only be freed. */
+zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
+/* Chunk i of a cohort. */
+static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {
+    return plan->cohort_chunks[plan->cohorts[cohort].first_chunk + i];
+}
+/* Where element `element` (row-major) of a matrix lies in w, m, v. This rank owns it. */
+static inline uint64_t zfi_state_index(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t element) {
+    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
+    while (element - tile->matrix_offset >= tile->n_elems) /* before it: wraps around */
+        tile++;
+    return tile->state_base + (element - tile->matrix_offset);
+}
+/* The same of elements [first, first + n): as many as lie together there, *out_n. */
+static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t first, uint64_t n,
+                                         uint64_t *out_n) {
+    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
+    uint64_t left;
+    while (first - tile->matrix_offset >= tile->n_elems)
+        tile++;
+    left = tile->n_elems - (first - tile->matrix_offset);
+    *out_n = n < left ? n : left;
+    return tile->state_base + (first - tile->matrix_offset);
+}
+/* [control] Follows parameters whose visible memory has moved. */
+void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params);
+void zfi_plan_free(zfi_plan_t *plan);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/rule.c - names, checks and prediction of update rules (contract in rule.h). */
+#include "plan/rule.h"
+
+#include <math.h>
+
+#include "base/error.h"
+
+const char *zfi_rule_name(uint32_t rule) {
+    static const char *const names[] = {"AdamW", "Adam", "SGD", "SGD with Nesterov's momentum", "Lion", "callback"};
+    return names[rule];
+}
+
+float zfi_rule_predict(const zfi_hyper_t *h, uint32_t n, uint32_t x) {
+    double b1 = h->beta1, ahead = b1 * (1.0 - zfi_power(b1, x)) / (1.0 - b1);
+    return (float)(ahead * (-h->lr / (1.0 - zfi_power(b1, n))));
+}
+
+uint64_t zfi_rounding_key(uint64_t t) {
+    uint64_t z = t * 0x9E3779B97F4A7C15u + 0x7A666D6F6D656E74u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_error_t *err) {
+    if (config->predict && !zfi_rule_has_v((zfi_rule_t)rule))
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",
+                         rule);
+    if (config->deferred == ZFI_DEFERRED_MOMENTS && rule != ZF_RULE_ADAMW)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[zenflow] deferred = moments needs rule 0 (AdamW), rule = %u (%s) was given; set deferred = "
+                         "replay",
+                         rule, zfi_rule_name(rule));
+    return ZF_OK;
+}
+
+zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {
+    const struct {
+        const char *name;
+        double value;
+        int is_ok;
+        const char *range;
+    } checks[] = {
+        {"lr", h->lr, isfinite(h->lr) && h->lr >= 0, "finite, >= 0"},
+        {"beta1", h->beta1, h->beta1 >= 0 && h->beta1 < 1, "[0, 1)"},
+        {"beta2", h->beta2, h->beta2 >= 0 && h->beta2 < 1, "[0, 1)"},
+        {"eps", h->eps, isfinite(h->eps) && (float)h->eps > 0, "finite, > 0 as float32"},
+        {"weight_decay", h->weight_decay, isfinite(h->weight_decay) && h->weight_decay >= 0, "finite, >= 0"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (!checks[i].is_ok)
+            return zfi_error(err, ZF_ERR_ARGUMENT, "step", "group %u: %s = %g; allowed: %s", group, checks[i].name,
+                             checks[i].value, checks[i].range);
+    return ZF_OK;
+}

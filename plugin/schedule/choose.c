@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/choose.c - which channels a choice takes (contract in choose.h; rules in SCHEDULE.md, step 8).
+ *
+ * Model: all channels of a matrix are ranked by importance, equal ones by index. The first k of the ranking are its
+ * best set; those of them that are not selected may enter, the first in rank first, in exchange for selected ones that
+ * are not in it, the last in rank first, until nothing is left to exchange or max_swap_ratio is reached.
+ *
+ * With topk_ratio = auto the first choice also decides how many channels each matrix selects: it writes k, sel_base and
+ * grad_base, which nobody else reads before `chosen` of that step.
+ *
+ * Cost: a sort of the channels of each matrix per choice, one more where strategy `auto` asks first, two more where k
+ * is decided; scratch for one matrix. */
+#include "schedule/choose.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "instance/memory.h"
+
+typedef struct ranked {
+    double importance;
+    uint64_t channel;
+} ranked_t;
+
+enum { SHARES = 64 };
+enum { MOVE_NONE = 0, MOVE_ENTERS, MOVE_LEAVES };
+
+/* ---- ranking ----------------------------------------------------------------------------------------------------- */
+
+/* 1: x comes after y in rank. No two channels are equal. */
+static int is_behind(const ranked_t *x, const ranked_t *y) {
+    if (x->importance != y->importance)
+        return x->importance < y->importance;
+    return x->channel > y->channel;
+}
+
+/* Lets list[root] sink in the heap list[0, n), whose root is the last in rank. */
+static void sink(ranked_t *list, uint64_t root, uint64_t n) {
+    ranked_t moving = list[root];
+    for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && is_behind(&list[child + 1], &list[child]))
+            child++;
+        if (!is_behind(&list[child], &moving))
+            break;
+        list[root] = list[child];
+    }
+    list[root] = moving;
+}
+
+/* Heap sort: in place, where qsort() allocates. */
+static void sort(ranked_t *list, uint64_t n) {
+    for (uint64_t i = n / 2; i > 0; i--)
+        sink(list, i - 1, n);
+    for (uint64_t end = n; end > 1; end--) {
+        ranked_t last = list[0];
+        list[0] = list[end - 1];
+        list[end - 1] = last;
+        sink(list, 0, end - 1);
+    }
+}
+
+static ranked_t *rank(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    ranked_t *list = (ranked_t *)(void *)run->sel.order;
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        list[c] = (ranked_t){run->sel.importance[matrix->sum_base + c], c};
+    sort(list, matrix->n_channels);
+    return list;
+}
+
+/* A byte per channel, behind the ranking. */
+static uint8_t *moves_of(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    return (uint8_t *)(void *)((ranked_t *)(void *)run->sel.order + matrix->n_channels);
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------------------------- */
+
+static uint32_t most_entering(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    double most = floor(run->engine->config.max_swap_ratio * (double)matrix->k + 0.5);
+    if (run->sel.last_choice == 0 || most >= (double)matrix->k)
+        return matrix->k;
+    return most < 1 ? 1 : (uint32_t)most;
+}
+
+static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const ranked_t *list, uint8_t *moves) {
+    const uint8_t *mask = run->sel.mask + matrix->channel_base;
+    uint32_t most = most_entering(run, matrix), n_enter = 0, n_leave = 0;
+    memset(moves, MOVE_NONE, matrix->n_channels);
+    for (uint32_t i = 0; i < matrix->k && n_enter < most; i++)
+        if (!mask[list[i].channel]) {
+            moves[list[i].channel] = MOVE_ENTERS;
+            n_enter++;
+        }
+    for (uint32_t i = matrix->n_channels; i > matrix->k && n_leave < n_enter; i--)
+        if (mask[list[i - 1].channel]) {
+            moves[list[i - 1].channel] = MOVE_LEAVES;
+            n_leave++;
+        }
+}
+
+/* Entering channels take the positions of leaving ones, both in rising order. */
+static void list_moves(zfi_run_t *run, uint32_t number, const uint8_t *moves) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zfi_selection_t *sel = &run->sel;
+    uint32_t *pos = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
+    uint32_t n = 0, n_left = 0;
+    int is_first = sel->last_choice == 0;
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        if (moves[c] == MOVE_ENTERS)
+            channel[n++] = c;
+    for (uint32_t i = 0; i < matrix->k; i++) {
+        if (is_first)
+            pos[i] = i;
+        else if (moves[sel->index[matrix->index_base + i]] == MOVE_LEAVES)
+            pos[n_left++] = i;
+    }
+    sel->n_enter[number] = n;
+    atomic_fetch_add(&run->engine->count.channels_entered, n);
+    atomic_fetch_add(&run->engine->count.channels_left, n_left);
+}
+
+static void choose_matrix(zfi_run_t *run, uint32_t number) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint8_t *moves = moves_of(run, matrix);
+    if (matrix->is_choosable) {
+        mark_moves(run, matrix, rank(run, matrix), moves);
+        list_moves(run, number, moves);
+    } else if (matrix->k && run->sel.last_choice == 0) { /* all of them, once */
+        memset(moves, MOVE_ENTERS, matrix->n_channels);
+        list_moves(run, number, moves);
+    }
+}
+
+/* ---- strategy auto ----------------------------------------------------------------------------------------------- */
+
+/* Energy (importance squared) that the selected channels hold, and that the best k would; added by rising channel. */
+static void weigh(const zfi_run_t *run, const zfi_matrix_t *matrix, double *held, double *best) {
+    const double *importance = run->sel.importance + matrix->sum_base;
+    const uint8_t *mask = run->sel.mask + matrix->channel_base;
+    const ranked_t *list = rank(run, matrix);
+    uint8_t *is_best = moves_of(run, matrix);
+    double sum_held = 0, sum_best = 0;
+    memset(is_best, 0, matrix->n_channels);
+    for (uint32_t i = 0; i < matrix->k; i++)
+        is_best[list[i].channel] = 1;
+    for (uint32_t c = 0; c < matrix->n_channels; c++) {
+        double energy = importance[c] * importance[c];
+        if (mask[c])
+            sum_held += energy;
+        if (is_best[c])
+            sum_best += energy;
+    }
+    *held += sum_held;
+    *best += sum_best;
+}
+
+static int keeps_its_set(const zfi_run_t *run, uint32_t cohort) {
+    double held = 0, best = 0;
+    if (run->engine->config.select_strategy != ZFI_SELECT_AUTO || run->sel.last_choice == 0)
+        return 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        if (matrix->cohort == cohort && matrix->is_choosable && matrix->k < matrix->n_channels)
+            weigh(run, matrix, &held, &best);
+    }
+    return !(held < run->engine->config.reselect_below * best);
+}
+
+/* ---- topk_ratio = auto ------------------------------------------------------------------------------------------- */
+
+/* Per share j / SHARES of the configured energy, the smallest k of this matrix that holds it. */
+static void k_of_shares(const zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t k[SHARES + 1]) {
+    const ranked_t *list = rank(run, matrix);
+    double total = 0, held = 0;
+    uint32_t share = 0;
+    for (uint32_t i = 0; i < matrix->n_channels; i++)
+        total += list[i].importance * list[i].importance;
+    for (uint32_t i = 0; i < matrix->n_channels; i++) {
+        held += list[i].importance * list[i].importance;
+        for (; share <= SHARES; share++) {
+            double norm = run->engine->config.energy * ((double)share / SHARES);
+            if (held < norm * norm * total)
+                break;
+            k[share] = i + 1;
+        }
+    }
+}
+
+/* The largest share whose selection fits the budget; at share 0 one channel of each matrix. */
+static void decide_k(zfi_run_t *run) {
+    double budget = run->engine->config.max_topk_ratio * (double)run->plan.n_open_elems;
+    uint64_t n_elems[SHARES + 1] = {0};
+    uint32_t k[SHARES + 1], share = SHARES;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        if (!matrix->is_choosable)
+            continue;
+        k_of_shares(run, matrix, k);
+        for (uint32_t j = 0; j <= SHARES; j++)
+            n_elems[j] += k[j] * zfi_channel_elems(matrix);
+    }
+    while (share > 0 && (double)n_elems[share] > budget)
+        share--;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        if (!run->plan.matrices[i].is_choosable)
+            continue;
+        k_of_shares(run, &run->plan.matrices[i], k);
+        run->plan.matrices[i].k = k[share];
+    }
+    zfi_memory_place_selected(run);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static void choose_cohort(zfi_run_t *run, uint32_t cohort) {
+    const zfi_cohort_plan_t *plan = &run->plan.cohorts[cohort];
+    int is_kept = keeps_its_set(run, cohort);
+    atomic_fetch_add(&run->engine->count.reselects, !is_kept);
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        uint32_t number = run->plan.cohort_matrices[plan->first_matrix + i];
+        const zfi_matrix_t *matrix = &run->plan.matrices[number];
+        run->sel.n_enter[number] = 0;
+        if (!is_kept)
+            choose_matrix(run, number);
+        if (matrix->is_choosable)
+            memset(run->sel.importance + matrix->sum_base, 0, matrix->n_channels * sizeof(double));
+    }
+}
+
+void zfi_choose(zfi_run_t *run, const zfi_step_row_t *row) {
+    if (run->sel.last_choice == 0 && zfi_config_is_topk_auto(&run->engine->config))
+        decide_k(run);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        if (row->chooses[c])
+            choose_cohort(run, c);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/interval.c - update_interval = auto (contract in interval.h; rules in SCHEDULE.md, "When windows
+ * close").
+ *
+ * The control thread adds up what each step's record holds in deferred and in selected channels of every matrix, and
+ * says two steps ahead which cohorts are ready. It learns of closes and choices with the step's row, after the record
+ * of that step: so a window's sums hold the records after its opening alone, and a decision for t knows every close
+ * <= t-2. A window that opened at t-2 or later has no record to decide from: the hook does not ask. */
+#include "schedule/interval.h"
+
+#include <string.h>
+
+#include "schedule/window.h"
+
+enum { SHORTEST_ASKED = 3 }; /* zfi_interval_has_record() */
+
+/* ---- control ----------------------------------------------------------------------------------------------------- */
+
+static void add_matrix(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t number, const zfi_step_row_t *row) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
+    const double *record = sel->records[row->t % ZFI_RECORD_DEPTH] + matrix->sum_base;
+    const uint8_t *mask = sel->mask + matrix->channel_base;
+    double sums[2] = {0.0, 0.0}; /* deferred, selected */
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        sums[mask[c] != 0] += row->scalars.s_exact * record[c];
+    sel->deferred[number] += sums[0];
+    sel->selected[number] += sums[1];
+}
+
+static int has_caught_up(const zfi_plan_t *plan, const zfi_selection_t *sel, uint32_t number, uint64_t t) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
+    double n_steps = (double)(t - sel->choice_step[matrix->cohort]);
+    double deferred = sel->deferred[number] / (double)(matrix->n_channels - matrix->k);
+    return deferred >= sel->selected[number] / (double)matrix->k / n_steps;
+}
+
+/* From the records <= t. */
+static uint8_t is_ready(const zfi_config_t *config, const zfi_plan_t *plan, const zfi_selection_t *sel, uint32_t c,
+                        uint64_t t) {
+    const zfi_cohort_plan_t *cohort = &plan->cohorts[c];
+    uint32_t n = 0, n_ready = 0;
+    for (uint32_t i = 0; i < cohort->n_matrices; i++) {
+        uint32_t number = plan->cohort_matrices[cohort->first_matrix + i];
+        if (!zfi_interval_measures(&plan->matrices[number]))
+            continue;
+        n++;
+        n_ready += (uint32_t)has_caught_up(plan, sel, number, t);
+    }
+    return n > 0 && (double)n_ready >= config->auto_ratio * (double)n;
+}
+
+/* A close at this step opens a window without records, a choice begins the measure of the selected. */
+static void begin_anew(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        uint32_t c = plan->matrices[i].cohort;
+        if (row->closes[c])
+            sel->deferred[i] = 0.0;
+        if (row->chooses[c])
+            sel->selected[i] = 0.0;
+    }
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        if (row->chooses[c])
+            sel->choice_step[c] = row->t;
+}
+
+void zfi_interval_take(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
+                       const zfi_step_row_t *row) {
+    if (!zfi_is_warm_up(config, row->t)) {
+        for (uint32_t i = 0; i < plan->n_matrices && row->scalars.applied; i++)
+            if (zfi_interval_measures(&plan->matrices[i]) && row->present[plan->matrices[i].param])
+                add_matrix(plan, sel, i, row);
+        for (uint32_t c = 0; c < plan->n_cohorts; c++)
+            sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] = is_ready(config, plan, sel, c, row->t);
+    }
+    begin_anew(plan, sel, row);
+}
+
+void zfi_interval_restart(const zfi_plan_t *plan, zfi_selection_t *sel) {
+    if (sel->deferred)
+        memset(sel->deferred, 0, plan->n_matrices * sizeof *sel->deferred);
+}
+
+/* Control has taken every step <= t, and with each decided for the second step after it (timelines.h). */
+void zfi_interval_resume(const zfi_plan_t *plan, const zfi_clock_t *clock, zfi_selection_t *sel) {
+    if (sel->choice_step)
+        memcpy(sel->choice_step, clock->last_choice, plan->n_cohorts * sizeof *clock->last_choice);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t bound_of(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
+    return first == clock->base + 1 && config->stagger ? cohort + 1u : config->update_interval;
+}
+
+static uint64_t shortest_of(const zfi_config_t *config) {
+    return config->min_update_interval < SHORTEST_ASKED ? SHORTEST_ASKED : config->min_update_interval;
+}
+
+int zfi_interval_can_be_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
+    uint64_t base = clock->base, earliest = bound_of(config, clock, cohort, base + 1);
+    if (zfi_is_warm_up(config, clock->t) || !config->is_interval_auto)
+        return first == zfi_window_first(config, clock, cohort);
+    if (shortest_of(config) < earliest)
+        earliest = shortest_of(config);
+    if (first <= base || first > clock->t + 1 || (first > base + 1 && first - 1 - base < earliest))
+        return 0;
+    return clock->t + 1 - first < bound_of(config, clock, cohort, first);
+}
+
+zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row) {
+    uint64_t shortest = shortest_of(&run->engine->config);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+        uint64_t length = row->t + 1 - run->clock.window_first[c];
+        if (zfi_is_warm_up(&run->engine->config, row->t) || !run->engine->config.is_interval_auto) {
+            row->closes[c] = (uint8_t)zfi_window_closes(&run->engine->config, &run->clock, c, row->t);
+            continue;
+        }
+        row->closes[c] = length >= bound_of(&run->engine->config, &run->clock, c, run->clock.window_first[c]);
+        if (row->closes[c] || length < shortest)
+            continue;
+        if (zfi_wait(run->engine, &run->engine->lines.decided, row->t, &run->engine->count.host_wait_ns))
+            return ZF_ERR_POISONED;
+        row->closes[c] = run->sel.ready[row->t % ZFI_READY_DEPTH][c];
+        if (row->closes[c])
+            atomic_fetch_add(&run->engine->count.closes_by_data, 1);
+    }
+    return ZF_OK;
+}

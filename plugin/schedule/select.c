@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/select.c - the host's side of a choice (contract in select.h; rules in SCHEDULE.md, steps 4, 8 and
+ * 9).
+ *
+ * The control thread is the only writer of importance and of the host's maps. */
+#include "schedule/select.h"
+
+#include <string.h>
+
+/* ---- records and maps -------------------------------------------------------------------------------------------- */
+
+void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row) {
+    const double *record = run->sel.records[row->t % ZFI_RECORD_DEPTH];
+    if (!row->scalars.applied)
+        return;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        if (!matrix->is_choosable || !row->present[matrix->param])
+            continue;
+        for (uint64_t c = matrix->sum_base; c < matrix->sum_base + matrix->n_channels; c++)
+            run->sel.importance[c] += row->scalars.s_exact * record[c];
+    }
+}
+
+static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_enter) {
+    zfi_selection_t *sel = &run->sel;
+    const uint32_t *position = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
+    uint8_t *mask = sel->mask + matrix->channel_base;
+    for (uint32_t e = 0; e < n_enter; e++) {
+        uint32_t *held = &sel->index[matrix->index_base + position[e]];
+        if (sel->last_choice)
+            mask[*held] = 0;
+        *held = channel[e];
+        if (zfi_is_mean(&run->engine->config))
+            sel->enter_n[matrix->index_base + e] = run->hs.n[matrix->channel_base + channel[e]];
+    }
+    for (uint32_t e = 0; e < n_enter; e++)
+        mask[channel[e]] = 1;
+}
+
+void zfi_select_update_maps(zfi_run_t *run) {
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        update_map(run, &run->plan.matrices[i], run->sel.n_enter[i]);
+}
+
+/* ---- blocks of entering state ------------------------------------------------------------------------------------ */
+
+static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, float *out) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[rect->matrix];
+    const zfi_config_t *config = &run->engine->config;
+    const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
+    uint64_t n = rect->na * rect->nb, at = 0;
+    uint32_t n_moments = zfi_n_moments(run->engine);
+    for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
+        for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
+            uint64_t r = matrix->channels_are_rows ? channels[i] : i;
+            uint64_t c = matrix->channels_are_rows ? j : channels[j];
+            uint64_t from = zfi_state_index(&run->plan, matrix, r * matrix->cols + c);
+            out[at] = run->hs.w[from];
+            if (n_moments > 0)
+                out[n + at] = zfi_moment(config, run->hs.m, from);
+            if (n_moments > 1)
+                out[2 * n + at] = zfi_moment(config, run->hs.v, from);
+        }
+}
+
+/* The rest of the present matrix, as far as a block with `fill` elements takes it; 0 where not even one row fits. */
+static int take_rect(zfi_enter_walk_t *walk, uint64_t rows, uint64_t cols, uint32_t fill, zfi_enter_rect_t *out) {
+    uint64_t nb = cols - walk->b < ZFI_ENTER_ELEMS ? cols - walk->b : ZFI_ENTER_ELEMS;
+    uint64_t na = (ZFI_ENTER_ELEMS - fill) / nb;
+    if (na == 0)
+        return 0;
+    if (na > rows - walk->a)
+        na = rows - walk->a;
+    *out = (zfi_enter_rect_t){walk->matrix, fill, walk->a, na, walk->b, nb};
+    walk->a += na;
+    if (walk->a >= rows) {
+        walk->a = 0;
+        walk->b += nb;
+    }
+    return 1;
+}
+
+uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block) {
+    const zfi_run_t *run = walk->run;
+    uint32_t fill = 0;
+    block->n_rects = 0;
+    while (walk->matrix < run->plan.n_matrices && block->n_rects < ZFI_ENTER_RECTS) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[walk->matrix];
+        uint32_t n_enter = run->sel.n_enter[walk->matrix];
+        uint64_t rows = matrix->channels_are_rows ? n_enter : matrix->rows;
+        uint64_t cols = matrix->channels_are_rows ? matrix->cols : n_enter;
+        zfi_enter_rect_t *rect = &block->rects[block->n_rects];
+        if (rows == 0 || walk->b >= cols) {
+            walk->matrix++;
+            walk->a = walk->b = 0;
+            continue;
+        }
+        if (!take_rect(walk, rows, cols, fill, rect))
+            break;
+        gather_rect(run, rect, block->values + (uint64_t)fill * zfi_enter_arrays(run->engine));
+        fill += (uint32_t)(rect->na * rect->nb);
+        block->n_rects++;
+    }
+    return fill;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/select.h - which channels run ahead: importance records, the host's maps, and the state of channels
+ * that enter. All of it runs on the control thread. */
+#ifndef ZFI_SELECT_H
+#define ZFI_SELECT_H
+
+#include "instance/run.h"
+
+/* [own threads: control] The importance record of a step, which is in host memory, is counted. */
+void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row);
+
+/* [own threads: control] The host's maps follow a choice, once the windows that closed with it are replayed. */
+void zfi_select_update_maps(zfi_run_t *run);
+
+/* Walks the state of a choice's entering channels in matrix order. */
+typedef struct zfi_enter_walk {
+    const zfi_run_t *run;
+    uint32_t matrix;
+    uint64_t a, b; /* next row and column, where the channel axis counts entering channels */
+} zfi_enter_walk_t;
+
+/* [own threads: control] The next block, as full as it gets: its rectangles and their values. Returns its elements; 0
+ * when all have been handed out. */
+uint32_t zfi_enter_walk_fill(zfi_enter_walk_t *walk, zfi_enter_block_t *block);
+
+#endif

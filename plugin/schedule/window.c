@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/window.c - the clocks and the slot pool (contract in window.h). */
+#include "schedule/window.h"
+
+#include <string.h>
+
+static void clear_table(zfi_run_t *run, uint32_t cohort) {
+    memset(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0), 0xFF,
+           (uint64_t)run->engine->config.update_interval * run->plan.n_layers * sizeof(int32_t)); /* all ZFI_NO_PIECE */
+}
+
+void zfi_window_clear_slots(zfi_run_t *run) {
+    run->slots.in_use = 0;
+    for (uint32_t l = 0; l < run->plan.n_layers; l++) {
+        const zfi_layer_t *layer = &run->plan.layers[l];
+        run->slots.n_taken[l] = 0;
+        run->slots.n_given[l] = layer->n_pieces;
+        for (uint32_t i = layer->first_piece; i < layer->first_piece + layer->n_pieces; i++)
+            run->slots.free[i] = (struct zfi_free_piece){(int32_t)i, 0};
+    }
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        clear_table(run, c);
+}
+
+void zfi_window_start(zfi_run_t *run) {
+    run->clock.base = run->engine->config.full_warm_up_rounds;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        run->clock.window_first[c] = 1;
+    zfi_window_clear_slots(run);
+    zfi_window_prepare(run);
+}
+
+static void place_slots(zfi_run_t *run, zfi_step_row_t *row) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+        row->cohort_slot[c] = zfi_is_moments(&run->engine->config) ? 0 : (int32_t)(row->t - run->clock.window_first[c]);
+        row->cohort_table[c] = (int32_t)run->clock.window_table[c];
+        row->cohort_first[c] = run->clock.window_first[c];
+        row->cohort_sums[c] = run->clock.cohort_sums[c];
+    }
+}
+
+void zfi_window_prepare(zfi_run_t *run) {
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    row->t = run->clock.t + 1;
+    row->n_present = 0;
+    row->has_choice = 0;
+    row->waits_for_down = 0;
+    memset(row->present, 0, run->n_params);
+    memset(row->chooses, 0, run->plan.n_cohorts);
+    place_slots(run, row);
+}
+
+static struct zfi_free_piece *ring_at(zfi_run_t *run, uint32_t l, uint64_t i) {
+    const zfi_layer_t *layer = &run->plan.layers[l];
+    return &run->slots.free[layer->first_piece + i % layer->n_pieces];
+}
+
+static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
+    zfi_slots_t *slots = &run->slots;
+    const struct zfi_free_piece *taken;
+    if (*piece != ZFI_NO_PIECE)
+        return ZF_OK;
+    if (slots->n_taken[layer] == slots->n_given[layer])
+        return ZF_ERR_INTERNAL;
+    taken = ring_at(run, layer, slots->n_taken[layer]++);
+    *piece = taken->piece;
+    if (taken->needs_job > *needs_job)
+        *needs_job = taken->needs_job;
+    if (++slots->in_use > atomic_load(&run->engine->count.slots_peak))
+        atomic_store(&run->engine->count.slots_peak, slots->in_use);
+    return ZF_OK;
+}
+
+static void give_piece(zfi_run_t *run, uint32_t layer, int32_t piece, uint64_t needs_job) {
+    if (piece == ZFI_NO_PIECE)
+        return;
+    *ring_at(run, layer, run->slots.n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
+    run->slots.in_use--;
+}
+
+unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step) {
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    uint32_t table = run->clock.window_table[chunk->cohort];
+    uint32_t slot = (uint32_t)(step - run->clock.window_first[chunk->cohort]);
+    uint64_t needs_job = 0; /* everything is idle */
+    (void)take_piece(run, chunk->layer, &zfi_slot_pieces(run, chunk->cohort, table, slot)[chunk->layer], &needs_job);
+    return zfi_slot(run, number, table, slot);
+}
+
+zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job) {
+    const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    int32_t *pieces = zfi_slot_pieces(run, chunk->cohort, (uint32_t)row->cohort_table[chunk->cohort],
+                                      (uint32_t)row->cohort_slot[chunk->cohort]);
+    return take_piece(run, chunk->layer, &pieces[chunk->layer], needs_job);
+}
+
+int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
+    uint64_t interval = config->update_interval;
+    uint64_t first = clock->base + (config->stagger ? cohort + 1u : interval);
+    if (zfi_is_warm_up(config, t))
+        return 1;
+    return t >= first && (t - first) % interval == 0;
+}
+
+int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
+    uint64_t warm_up = config->full_warm_up_rounds;
+    if (t <= warm_up)
+        return t == warm_up;
+    if (config->select_strategy == ZFI_SELECT_EPOCH)
+        return clock->epoch_end > clock->last_choice[cohort];
+    return t - clock->last_choice[cohort] >= zfi_config_select_interval(config);
+}
+
+/* Slots in the table that a close reads: the window's, or this step's, or the two sums of the device. */
+static uint32_t n_table_slots(const zfi_run_t *run, const zfi_close_t *close) {
+    if (!zfi_is_moments(&run->engine->config) || close->is_warm_up)
+        return close->n_slots;
+    return close->sums ? 2 : (uint32_t)close->takes_slot;
+}
+
+static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
+    uint32_t n_slots = n_table_slots(run, close);
+    for (uint32_t k = 0; k < n_slots; k++)
+        for (uint32_t l = 0; l < run->plan.n_layers; l++)
+            give_piece(run, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
+                       close->first_job + close->n_chunks);
+}
+
+/* The step that is being filled (t + 1) may already have slots in the old table: they move to slot 0 of the new one. */
+static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table, uint32_t old_slot) {
+    if (old_slot >= run->engine->config.update_interval)
+        return; /* the window was full: nothing can be there */
+    if (zfi_sums_on_device(&run->engine->config) && !zfi_is_warm_up(&run->engine->config, run->clock.t + 1))
+        return; /* the coming step's gradients are on the device; what is there were sums */
+    memmove(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0),
+            zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
+}
+
+/* Pieces for the two sums of each chunk, on their way down; the pool has them. */
+static void take_pieces_for_sums(zfi_run_t *run, zfi_close_t *close) {
+    for (uint32_t i = 0; i < close->n_chunks; i++) {
+        uint32_t layer = run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].layer;
+        for (uint32_t k = 0; k < 2; k++)
+            (void)take_piece(run, layer, &zfi_slot_pieces(run, close->cohort, close->table, k)[layer],
+                             &close->needs_job);
+    }
+}
+
+static void fill_close(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out) {
+    *out = (zfi_close_t){
+        .cohort = cohort,
+        .table = run->clock.window_table[cohort],
+        .n_slots = (uint32_t)(t + 1 - run->clock.window_first[cohort]),
+        .n_chunks = run->plan.cohorts[cohort].n_chunks,
+        .step = t,
+        .first_step = run->clock.window_first[cohort],
+        .first_job = run->clock.next_job,
+        .first_publish = run->clock.next_publish,
+        .choice_step = run->clock.last_choice[cohort],
+        .is_warm_up = zfi_is_warm_up(&run->engine->config, t),
+    };
+    run->clock.next_job += out->n_chunks;
+}
+
+static void next_table(zfi_run_t *run, uint32_t cohort) {
+    run->clock.window_table[cohort] = (run->clock.window_table[cohort] + 1) % run->slots.n_tables;
+    clear_table(run, cohort);
+}
+
+void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
+    fill_close(run, cohort, t, out);
+    out->publishes_all = publishes_all;
+    out->takes_slot = zfi_sums_on_host(&run->engine->config) && !out->is_warm_up && !publishes_all;
+    run->clock.next_publish += out->n_chunks;
+    if (zfi_sums_on_device(&run->engine->config) && !out->is_warm_up) {
+        out->sums = run->clock.cohort_sums[cohort];
+        take_pieces_for_sums(run, out);
+    }
+    free_slots(run, out);
+    run->clock.window_first[cohort] = t + 1;
+    next_table(run, cohort);
+    atomic_fetch_add(&run->engine->count.window_closes, 1);
+}
+
+void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out) {
+    *out = (zfi_close_t){
+        .cohort = cohort,
+        .table = clock->window_table[cohort],
+        .n_slots = (uint32_t)(clock->t + 1 - clock->window_first[cohort]),
+        .step = clock->t,
+        .first_step = clock->window_first[cohort],
+        .is_warm_up = zfi_is_warm_up(config, clock->t),
+    };
+}
+
+uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort) {
+    uint64_t t = clock->t;
+    if (zfi_is_warm_up(config, t))
+        return t + 1;
+    while (t > clock->base && !zfi_window_closes(config, clock, cohort, t))
+        t--;
+    return t + 1;
+}
+
+void zfi_window_add(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out) {
+    fill_close(run, cohort, t, out);
+    out->takes_slot = out->is_sums_only = 1;
+    free_slots(run, out);
+    next_table(run, cohort);
+}
+
+void zfi_window_restart(zfi_run_t *run) {
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        move_open_slots(run, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
+    place_slots(run, row);
+    if (run->clock.t >= run->engine->config.full_warm_up_rounds)
+        run->clock.base = run->clock.t;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/schedule/window.h - the clocks: which step a slot belongs to, when cohorts close and choose, and what a close
+ * frees.
+ *
+ * All of it runs on the host's thread and depends on submitted steps alone (SCHEDULE.md, "When windows close"). */
+#ifndef ZFI_WINDOW_H
+#define ZFI_WINDOW_H
+
+#include "instance/run.h"
+
+/* [control] First state after memory is bound. */
+void zfi_window_start(zfi_run_t *run);
+
+/* [control] The slot pool with every piece free, and windows (window_first is set) without slots. */
+void zfi_window_clear_slots(zfi_run_t *run);
+
+/* [control] A chunk's slot of an earlier step in the open window, allocated at first use; the pool is not empty. */
+unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t chunk, uint64_t step);
+
+/* [hook] Readies the ring row of the step after run->clock.t. */
+void zfi_window_prepare(zfi_run_t *run);
+
+/* [hook] A piece for this step's slot of a chunk, allocated at first use; *needs_job rises to what must be replayed
+ * before it is written. ZF_ERR_INTERNAL where the pool is empty, which the plan rules out. */
+zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t chunk, uint64_t *needs_job);
+
+/* [hook] Whether a cohort's window closes at step t by the clock (interval.h decides where that is automatic), and
+ * whether it then chooses. */
+int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
+int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
+
+/* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
+ * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. Where sums come from the device,
+ * run->clock.cohort_sums[cohort] numbers their transfer. */
+void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
+
+/* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
+void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);
+
+/* [control] First step of the window that is open at the end of step run->clock.t, by the clocks alone. */
+uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort);
+/* [hook] Moments mode summed on the host, a step that does not close the cohort's window: a job that adds its slot to
+ * the sums. */
+void zfi_window_add(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out);
+
+/* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
+ * restart. */
+void zfi_window_restart(zfi_run_t *run);
+
+#endif

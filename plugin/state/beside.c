@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/beside.c - see state/beside.h. */
+#include "state/beside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/timeline.h"
+#include "zf/ext/state.h"
+
+static const char infix[] = ".zf-save-";
+enum { DIGITS = 16, MARK_NBYTES = 2 * ZFI_BESIDE_NAME + 32 };
+static const char *const words[] = {
+    [ZFI_BESIDE_SAVING] = "saving", [ZFI_BESIDE_REPLACED] = "replaced", [ZFI_BESIDE_ASIDE] = "aside"};
+
+int zfi_beside_is_file(const char *name) {
+    static const char prefix[] = "zf_state-";
+    size_t n_digits;
+    if (strcmp(name, ZF_STATE_INDEX) == 0 || strcmp(name, ZFI_BESIDE_MARK) == 0)
+        return 1;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    n_digits = strspn(name + sizeof prefix - 1, "0123456789");
+    return n_digits >= 5 && strcmp(name + sizeof prefix - 1 + n_digits, ".safetensors") == 0;
+}
+
+/* ---- names and marks ----------------------------------------------------------------------------------------------
+ */
+
+/* The part of a long name that still leaves room for what comes behind it. */
+static int kept(const char *base) {
+    size_t n = strlen(base), most = 255 - (sizeof infix - 1) - DIGITS;
+    return (int)(n < most ? n : most);
+}
+
+void zfi_beside_name(const char *base, char out[ZFI_BESIDE_NAME]) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        random = zfi_now_ns() * 0x9E3779B97F4A7C15u ^ (uint64_t)getpid();
+    snprintf(out, ZFI_BESIDE_NAME, "%.*s%s%016" PRIx64, kept(base), base, infix, random);
+}
+
+/* Whether a save to this path could have made the name. */
+static int may_be(const char *name, const char *base) {
+    int n = kept(base);
+    const char *digits = name + n + sizeof infix - 1;
+    return strncmp(name, base, (size_t)n) == 0 && strncmp(name + n, infix, sizeof infix - 1) == 0 &&
+           strspn(digits, "0123456789abcdef") == DIGITS && digits[DIGITS] == '\0';
+}
+
+int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base) {
+    char text[MARK_NBYTES];
+    size_t n = (size_t)snprintf(text, sizeof text, "%s\n%s\n%s\n", words[what], name, base);
+    int fd, code = 0;
+    if (unlinkat(dir_fd, ZFI_BESIDE_MARK, 0) && errno != ENOENT)
+        return errno;
+    fd = openat(dir_fd, ZFI_BESIDE_MARK, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno;
+    for (size_t done = 0; done < n && !code;) {
+        ssize_t k = write(fd, text + done, n - done);
+        if (k <= 0)
+            code = k < 0 ? errno : ENOSPC;
+        else
+            done += (size_t)k;
+    }
+    close(fd);
+    if (code)
+        zfi_beside_unmark(dir_fd);
+    return code;
+}
+
+void zfi_beside_unmark(int dir_fd) { unlinkat(dir_fd, ZFI_BESIDE_MARK, 0); }
+
+static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
+    char text[MARK_NBYTES], expected[MARK_NBYTES];
+    int fd = openat(dir_fd, ZFI_BESIDE_MARK, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return ZFI_BESIDE_NONE;
+    text[n] = '\0';
+    for (int what = ZFI_BESIDE_SAVING; what <= ZFI_BESIDE_ASIDE; what++) {
+        snprintf(expected, sizeof expected, "%s\n%s\n%s\n", words[what], name, base);
+        if (strcmp(text, expected) == 0)
+            return (zfi_beside_t)what;
+    }
+    return ZFI_BESIDE_NONE;
+}
+
+/* ---- making and removing ------------------------------------------------------------------------------------------
+ */
+
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
+    int fd, code = 0;
+    zfi_beside_name(base, out_name);
+    if (mkdirat(parent_fd, out_name, mode))
+        return errno;
+    fd = openat(parent_fd, out_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        code = errno;
+        unlinkat(parent_fd, out_name, AT_REMOVEDIR);
+        return code;
+    }
+    flock(fd, LOCK_SH | LOCK_NB); /* nobody knows the name yet, so it fails only where there are no locks */
+    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base);
+    if (code) {
+        close(fd);
+        unlinkat(parent_fd, out_name, AT_REMOVEDIR);
+        return code;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
+    const struct dirent *entry;
+    if (flock(dirfd(dir), LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return; /* somebody reads it: the next save removes it */
+    rewinddir(dir);
+    while ((entry = readdir(dir)))
+        if (zfi_beside_is_file(entry->d_name) && strcmp(entry->d_name, ZFI_BESIDE_MARK) != 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    zfi_beside_unmark(dirfd(dir)); /* last: without it nobody would clear away the rest */
+    unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+/* ---- what killed processes left -----------------------------------------------------------------------------------
+ */
+
+static int exists(int parent_fd, const char *name) {
+    struct stat info;
+    return fstatat(parent_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void clear_one(int parent_fd, const char *base, const char *name) {
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    zfi_beside_t what = fd < 0 ? ZFI_BESIDE_NONE : read_mark(fd, name, base);
+    DIR *dir = NULL;
+    if (what == ZFI_BESIDE_ASIDE && !exists(parent_fd, base)) {
+        if (renameat(parent_fd, name, parent_fd, base) == 0)
+            zfi_beside_unmark(fd);
+    } else if (what != ZFI_BESIDE_NONE && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        dir = fdopendir(fd);
+        if (dir)
+            zfi_beside_remove(parent_fd, name, dir);
+    }
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+}
+
+/* Opened anew, so that it has a place of its own. */
+static DIR *open_again(int fd) {
+    int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = again < 0 ? NULL : fdopendir(again);
+    if (!dir && again >= 0) {
+        close(again);
+        errno = ENOMEM;
+    }
+    return dir;
+}
+
+int zfi_beside_sweep(int parent_fd, const char *base) {
+    DIR *dir = open_again(parent_fd);
+    const struct dirent *entry;
+    if (!dir)
+        return errno == ENOMEM ? ENOMEM : 0;
+    while ((entry = readdir(dir)))
+        if (may_be(entry->d_name, base))
+            clear_one(parent_fd, base, entry->d_name);
+    closedir(dir);
+    return 0;
+}
+
+int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BESIDE_NAME]) {
+    DIR *dir = open_again(parent_fd);
+    const struct dirent *entry;
+    int code = ENOENT;
+    if (!dir)
+        return errno;
+    while (code && (entry = readdir(dir))) {
+        int fd = may_be(entry->d_name, base)
+                     ? openat(parent_fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
+        if (fd < 0)
+            continue;
+        if (read_mark(fd, entry->d_name, base) == ZFI_BESIDE_ASIDE) {
+            snprintf(out_name, ZFI_BESIDE_NAME, "%s", entry->d_name);
+            code = 0;
+        }
+        close(fd);
+    }
+    closedir(dir);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/beside.h - the directories that lie beside a checkpoint while it is replaced.
+ *
+ * Name:   <checkpoint's name>.zf-save-<16 random hexadecimal digits>, in the same parent directory
+ * Mark:   the file zf_state.mark in it holds three words: what it is, its own name, the checkpoint's name. A directory
+ *         is of a save only where its mark names it. So nothing that a user made, copied or renamed is ever touched.
+ *   saving    a checkpoint that is being written
+ *   replaced  the former checkpoint, whose files are being removed
+ *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once
+ * Lock:   whoever writes or reads one holds it shared (flock), whoever removes it holds it exclusively. Where the file
+ *         system has no locks, nothing that another process may be using is removed.
+ *
+ * What a killed process left is removed by the next save to the same path; one that was aside while nothing is at the
+ * path goes back there. */
+#ifndef ZFI_STATE_BESIDE_H
+#define ZFI_STATE_BESIDE_H
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#define ZFI_BESIDE_MARK "zf_state.mark"
+enum { ZFI_BESIDE_NAME = 256 };
+
+typedef enum zfi_beside { ZFI_BESIDE_NONE, ZFI_BESIDE_SAVING, ZFI_BESIDE_REPLACED, ZFI_BESIDE_ASIDE } zfi_beside_t;
+
+/* Functions return 0 or errno. parent_fd is the parent directory; base is the checkpoint's name in it. */
+
+/* A name that nobody has. */
+void zfi_beside_name(const char *base, char out[ZFI_BESIDE_NAME]);
+/* A marked directory, locked shared. */
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd);
+/* Marks a directory that has, or is about to get, this name. */
+int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base);
+void zfi_beside_unmark(int dir_fd);
+/* Removes a checkpoint's files, then the directory; whatever else is in it stays, and the directory with it. Keeps
+ * everything where somebody holds a lock. The caller's own lock on dir is given up. */
+void zfi_beside_remove(int parent_fd, const char *name, DIR *dir);
+/* Removes or puts back what killed processes left. Fails only for want of memory. */
+int zfi_beside_sweep(int parent_fd, const char *base);
+/* The former checkpoint that lies aside; ENOENT: there is none. */
+int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BESIDE_NAME]);
+
+/* A name that a checkpoint's file can have: the index, the mark, or a data file with its number of five digits or more.
+ */
+int zfi_beside_is_file(const char *name);
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/carry.c - w, m, v and n out of one cut and schedule into another (contract in state.h).
+ *
+ * A matrix of a checkpoint is laid out for a replay by itself: its slots in one table, one chunk per block of elements,
+ * and the code that closes windows does the rest. */
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "instance/host_state.h"
+#include "offload/replay.h"
+#include "offload/replay_columns.h"
+#include "state/state.h"
+
+void zfi_flushed_free(zfi_flushed_t *flushed) {
+    free(flushed->w);
+    free(flushed->m);
+    free(flushed->v);
+    free(flushed->n);
+    memset(flushed, 0, sizeof *flushed);
+}
+
+static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_error_t *err) {
+    uint64_t n = matrix->rows * matrix->cols;
+    *out = (zfi_flushed_t){malloc(n * sizeof(float)), malloc(n * sizeof(float)), malloc(n * sizeof(float)),
+                           calloc(matrix->n_channels, sizeof(uint32_t))};
+    if (out->w && out->m && out->v && out->n)
+        return ZF_OK;
+    zfi_flushed_free(out);
+    return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a matrix of %llu elements", (unsigned long long)n);
+}
+
+/* ---- into another cut ----------------------------------------------------------------------------------------------
+ */
+
+static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
+    return matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
+}
+
+static void carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
+    const zfi_matrix_t *to = &into->plan.matrices[number], *cut = from->cut;
+    uint64_t first = to->param_offset, end = first + to->rows * to->cols;
+    uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, offset, source;
+    first = first > cut->param_offset ? first : cut->param_offset;
+    end = end < cut_end ? end : cut_end;
+    if (first >= end)
+        return;
+    offset = first - to->param_offset;
+    source = first - cut->param_offset;
+    zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
+    zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
+    zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
+    for (uint64_t e = first; e < end; e++) {
+        uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
+        uint32_t *at = zfi_is_mean(&into->engine->config)
+                           ? &into->hs.n[to->channel_base + channel_of(to, e - to->param_offset)]
+                           : &into->hs.n[number];
+        if (n > *at)
+            *at = n;
+    }
+}
+
+void zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from) {
+    const zfi_param_t *to = &into->params[param];
+    for (uint32_t i = to->first_matrix; i < to->first_matrix + to->n_matrices; i++)
+        carry_matrix(into, i, from);
+}
+
+/* ---- of a drained run ----------------------------------------------------------------------------------------------
+ */
+
+zf_status_t zfi_run_flushed(zfi_run_t *run, zfi_rehearsal_t *rehearsal, uint32_t number, zfi_flushed_t *out,
+                            zf_error_t *err) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint64_t n = matrix->rows * matrix->cols;
+    zf_status_t st = allocate(matrix, out, err);
+    if (st)
+        return st;
+    st = zfi_rehearsal_read(rehearsal, ZFI_STATE_W, number, 0, n, out->w);
+    if (!st)
+        st = zfi_rehearsal_read(rehearsal, ZFI_STATE_M, number, 0, n, out->m);
+    if (!st)
+        st = zfi_rehearsal_read(rehearsal, ZFI_STATE_V, number, 0, n, out->v);
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        out->n[c] = zfi_rehearsal_count(rehearsal, number, c);
+    if (!st)
+        return ZF_OK;
+    zfi_flushed_free(out);
+    return zfi_error(err, st, "state", "the open windows would make a weight of \"%s\" Inf or NaN",
+                     run->params[matrix->param].name);
+}
+
+/* ---- of a checkpoint -----------------------------------------------------------------------------------------------
+ */
+
+enum { CHUNK_ELEMS = 1 << 18 };
+
+/* One matrix of a checkpoint, as a replay sees it. */
+typedef struct loose {
+    zfi_replay_view_t view;
+    zfi_param_t param;
+    zfi_matrix_t matrix;
+    zfi_layer_t layer; /* the only one: a piece is one slot of the whole matrix */
+    zfi_close_t window;
+    zfi_segment_t *segments; /* [n_chunks] */
+    zfi_chunk_t *chunks;     /* [n_chunks] */
+    uint32_t n_chunks;
+    int32_t *table;       /* [update_interval] slot k is piece k */
+    unsigned char *slots; /* [n_slots][matrix elements] */
+    uint8_t *mask;        /* [n_channels] */
+    zfi_step_row_t *rows; /* [view.n_rows] */
+    uint32_t n_slots;
+    float *sums[2]; /* [matrix elements] moments mode, else NULL */
+} loose_t;
+
+static void loose_free(loose_t *loose) {
+    for (uint32_t i = 0; loose->rows && i < loose->view.n_rows; i++) {
+        free(loose->rows[i].present);
+        free(loose->rows[i].hyper);
+    }
+    free(loose->segments);
+    free(loose->chunks);
+    free(loose->table);
+    free(loose->mask);
+    free(loose->rows);
+    free(loose->slots);
+    free(loose->sums[0]);
+    free(loose->sums[1]);
+}
+
+/* One chunk per block of elements; a piece of the pool is one slot of the whole matrix. */
+static int lay_out(loose_t *loose) {
+    uint64_t n = loose->matrix.rows * loose->matrix.cols;
+    uint32_t n_chunks = (uint32_t)((n + CHUNK_ELEMS - 1) / CHUNK_ELEMS);
+    size_t elem = zfi_dtype_nbytes(loose->param.grad_dtype);
+    loose->n_chunks = n_chunks;
+    loose->segments = calloc(n_chunks, sizeof *loose->segments);
+    loose->chunks = calloc(n_chunks, sizeof *loose->chunks);
+    loose->table = calloc(loose->view.config->update_interval, sizeof *loose->table);
+    loose->mask = calloc(loose->matrix.n_channels, 1);
+    loose->slots = malloc((loose->n_slots + 1) * n * elem);
+    if (!loose->segments || !loose->chunks || !loose->table || !loose->mask || !loose->slots)
+        return -1;
+    for (uint32_t i = 0; i < n_chunks; i++) {
+        uint64_t first = (uint64_t)i * CHUNK_ELEMS;
+        uint32_t count = (uint32_t)(n - first < CHUNK_ELEMS ? n - first : CHUNK_ELEMS);
+        loose->segments[i] = (zfi_segment_t){.chunk = i, .n_elems = count, .matrix_offset = first};
+        loose->chunks[i] = (zfi_chunk_t){.state_base = first,
+                                         .n_elems = count,
+                                         .first_segment = i,
+                                         .n_segments = 1,
+                                         .dtype = loose->param.dtype,
+                                         .grad_dtype = loose->param.grad_dtype,
+                                         .slot_offset = first * elem};
+    }
+    for (uint32_t k = 0; k < loose->n_slots; k++)
+        loose->table[k] = (int32_t)k;
+    loose->layer.piece_nbytes = n * elem;
+    loose->view.layers = &loose->layer;
+    loose->view.n_layers = 1;
+    return 0;
+}
+
+static int make_rows(loose_t *loose, const zfi_saved_t *saved, uint32_t p) {
+    uint32_t n_groups = saved->shape.n_groups;
+    loose->view.n_rows = (uint32_t)saved->n_steps + 1;
+    loose->rows = calloc(loose->view.n_rows, sizeof *loose->rows);
+    for (uint32_t i = 0; loose->rows && i < loose->view.n_rows; i++) {
+        loose->rows[i].present = calloc(1, 1);
+        loose->rows[i].hyper = calloc(n_groups, sizeof *loose->rows[i].hyper);
+        if (!loose->rows[i].present || !loose->rows[i].hyper)
+            return -1;
+    }
+    if (!loose->rows)
+        return -1;
+    for (uint64_t s = 0; s < saved->n_steps; s++) {
+        uint64_t t = saved->first_step + s;
+        zfi_step_row_t *row = &loose->rows[t % loose->view.n_rows];
+        const double *scalars = (const double *)saved->step_values[ZFI_STEPS_SCALARS] + s * ZFI_N_STEP_SCALARS;
+        const double *hyper = (const double *)saved->step_values[ZFI_STEPS_HYPER] + s * 5u * n_groups;
+        row->t = t;
+        row->present[0] = ((const uint8_t *)saved->step_values[ZFI_STEPS_PRESENT])[s * saved->n_params + p];
+        row->scalars = (zfi_step_scalars_t){.applied = scalars[ZFI_SCALAR_APPLIED] != 0,
+                                            .norm = scalars[1],
+                                            .clip_factor = scalars[2],
+                                            .s_exact = scalars[3],
+                                            .s = (float)scalars[4]};
+        for (uint32_t g = 0; g < n_groups; g++)
+            zfi_state_hyper(hyper + 5u * g, &row->hyper[g]);
+    }
+    return 0;
+}
+
+static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t p, uint32_t m,
+                              const zfi_kernels_t *kernels, zf_error_t *err) {
+    const zfi_matrix_t *cut = &saved->params[p].matrices[m];
+    loose->param = saved->params[p].param;
+    loose->param.id = loose->param.owner = 0;
+    loose->matrix = *cut;
+    loose->matrix.rounding_base = zfi_rounding_base(saved->params[p].param.id); /* as in the run that saved it */
+    loose->matrix.cohort = loose->matrix.param = 0;
+    loose->matrix.place = (zfi_place_t){.dtype = loose->param.dtype};
+    loose->view = (zfi_replay_view_t){.config = &saved->config, .rule = saved->rule, .kernels = kernels, .n_tables = 1};
+    if (!saved->is_compact) {
+        uint64_t t = saved->clocks[ZFI_CLOCK_T][0];
+        loose->window = (zfi_close_t){.step = t,
+                                      .first_step = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cut->cohort],
+                                      .is_warm_up = zfi_is_warm_up(&saved->config, t)};
+        loose->n_slots = loose->window.n_slots = (uint32_t)(t + 1 - loose->window.first_step);
+    }
+    if (lay_out(loose) || make_rows(loose, saved, p))
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to replay a matrix of \"%s\"", loose->param.name);
+    loose->view.params = &loose->param;
+    loose->view.matrices = &loose->matrix;
+    loose->view.segments = loose->segments;
+    loose->view.chunks = loose->chunks;
+    loose->view.mask = loose->mask;
+    loose->view.rows = loose->rows;
+    loose->view.tables = loose->table;
+    loose->view.pool = loose->slots;
+    return ZF_OK;
+}
+
+/* Moments mode: the sums as a close would have read them. */
+static zf_status_t read_sums(loose_t *loose, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
+                             zf_error_t *err) {
+    static const char *const names[2] = {"sum1", "sum2"};
+    const zfi_saved_param_t *param = &saved->params[p];
+    const zfi_kernels_t *kernels = loose->view.kernels;
+    uint64_t n = loose->matrix.rows * loose->matrix.cols;
+    int is_rounded = zfi_sums_on_device(&saved->config) && zfi_dtype_nbytes(loose->param.grad_dtype) == 2;
+    zf_status_t st = ZF_OK;
+    for (int k = 0; k < 2 && !st; k++) {
+        loose->sums[k] = calloc(n, sizeof(float));
+        if (!loose->sums[k])
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the sums of \"%s\"", loose->param.name);
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, names[k], 0), m, loose->sums[k], err);
+        for (uint64_t i = 0; is_rounded && i < n; i++) {
+            uint16_t bits;
+            kernels->narrow(&bits, ZFI_BF16, &loose->sums[k][i], 1);
+            kernels->widen(&loose->sums[k][i], &bits, ZFI_BF16, 1);
+        }
+    }
+    return st;
+}
+
+static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
+                              zfi_flushed_t *out, zf_error_t *err) {
+    const zfi_saved_param_t *param = &saved->params[p];
+    zf_status_t st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "w", 0), m, out->w, err);
+    if (!st)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "m", 0), m, out->m, err);
+    if (!st)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "v", 0), m, out->v, err);
+    if (!st)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "n", 0), m, out->n, err);
+    if (!st && !saved->is_compact)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "selected", 0), m, loose->mask, err);
+    if (!st && zfi_is_moments(&saved->config) && loose->n_slots)
+        st = read_sums(loose, store, saved, p, m, err);
+    for (uint32_t k = 0; k < loose->n_slots && !st; k++)
+        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "slot", loose->window.first_step + k), m,
+                                 loose->slots + k * loose->layer.piece_nbytes, err);
+    if (!saved->shape.is_mean) /* one count for all */
+        for (uint32_t c = 1; c < loose->matrix.n_channels; c++)
+            out->n[c] = out->n[0];
+    loose->view.n = out->n;
+    return st;
+}
+
+/* scratch: m, v of a chunk, and what mean mode needs. */
+static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *scratch, zfi_flushed_t *out) {
+    const zfi_config_t *config = loose->view.config;
+    const zfi_kernels_t *kernels = loose->view.kernels;
+    uint64_t base = loose->chunks[number].state_base, n = loose->chunks[number].n_elems;
+    uint32_t n_moments = zfi_rule_moments(loose->view.rule, loose->view.callback);
+    zfi_replay_target_t target = {.w = out->w + base,
+                                  .m = n_moments > 0 ? scratch : NULL,
+                                  .v = n_moments > 1 ? scratch + CHUNK_ELEMS : NULL,
+                                  .scratch = scratch + 2 * CHUNK_ELEMS};
+    zfi_replayed_t replayed;
+    zf_status_t st;
+    zfi_moments_put(config, kernels, target.m, 0, n, out->m + base);
+    zfi_moments_put(config, kernels, target.v, 0, n, out->v + base);
+    if (loose->sums[0]) {
+        target.sum1 = loose->sums[0] + base;
+        target.sum2 = loose->sums[1] + base;
+    }
+    st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
+    zfi_moments_get(config, target.m, 0, n, out->m + base);
+    zfi_moments_get(config, target.v, 0, n, out->v + base);
+    return st;
+}
+
+/* n[0] is what the others' counts begin from, so it comes last. */
+static void count_updates(const loose_t *loose, zfi_flushed_t *out) {
+    uint32_t first = zfi_replay_count_of(&loose->view, &loose->window, 0, 0);
+    for (uint32_t c = 1; c < loose->matrix.n_channels; c++)
+        out->n[c] = zfi_is_mean(loose->view.config) ? zfi_replay_count_of(&loose->view, &loose->window, 0, c) : first;
+    out->n[0] = first;
+}
+
+static zf_status_t loose_replay(const loose_t *loose, zfi_flushed_t *out, zf_error_t *err) {
+    float *scratch = malloc((2 * CHUNK_ELEMS + zfi_replay_columns_scratch(CHUNK_ELEMS)) * sizeof *scratch);
+    zf_status_t st = ZF_OK;
+    fenv_t callers;
+    if (!scratch)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to replay a chunk");
+    fegetenv(&callers);
+    zfi_fp_mode_ieee();
+    for (uint32_t i = 0; i < loose->n_chunks && !st; i++)
+        st = replay_chunk(loose, i, scratch, out);
+    fesetenv(&callers);
+    free(scratch);
+    if (st)
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                         "the open windows of the checkpoint make a weight of \"%s\" Inf or NaN: load an older one",
+                         loose->param.name);
+    count_updates(loose, out);
+    return ZF_OK;
+}
+
+static zf_status_t take_rule(loose_t *loose, const zf_rule_callback_t *callback, zf_error_t *err) {
+    loose->view.callback = callback;
+    if (loose->view.rule != ZF_RULE_CALLBACK || callback)
+        return ZF_OK;
+    return zfi_error(
+        err, ZF_ERR_CHECKPOINT, "state",
+        "the checkpoint has open windows of a rule that only the trainer knows: load it there, or save it compact");
+}
+
+zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
+                              const zfi_kernels_t *kernels, const zf_rule_callback_t *callback, zfi_flushed_t *out,
+                              zf_error_t *err) {
+    loose_t loose = {0};
+    zf_status_t st = allocate(&saved->params[p].matrices[m], out, err);
+    if (st)
+        return st;
+    st = loose_make(&loose, saved, p, m, kernels, err);
+    if (!st)
+        st = loose_read(&loose, store, saved, p, m, out, err);
+    if (!st && loose.n_slots)
+        st = take_rule(&loose, callback, err);
+    if (!st && loose.n_slots)
+        st = loose_replay(&loose, out, err);
+    loose_free(&loose);
+    if (st)
+        zfi_flushed_free(out);
+    return st;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/index.h - the index of a checkpoint: what it holds, where, and its clocks; as a structure and as JSON.
+ *
+ * Text: one line `{"format":"zf.state","version":1,"crc32":"xxxxxxxx",` and then the rest of one JSON object; the
+ * checksum is that of the text behind it. Members:
+ *   plugin, kind ("exact" | "compact"), note, rule, rule_name and rule_moments (of ZF_RULE_CALLBACK, else "" and 0),
+ * is_mean, config {"section.key": text}, clocks {name: number or [per cohort]}, first_step, n_steps, n_groups, files
+ * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
+ * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
+ * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
+ * rows, columns, cohort, selected], ...], "tensors": {"w": tensor, ..., "slot.17": tensor}}] tensor = {"file", "offset"
+ * (from the file's start), "nbytes", "crc32", "matrices" ([numbers]; absent = all)}
+ *
+ * Reading trusts nothing: every number is checked against what it counts before it is used. */
+#ifndef ZFI_STATE_INDEX_H
+#define ZFI_STATE_INDEX_H
+
+#include "state/store.h"
+#include "state/table.h"
+
+enum { ZFI_STATE_VERSION = 1 };
+
+typedef struct zfi_saved_tensor {
+    const zfi_state_array_t *array; /* NULL: of the steps */
+    uint64_t step;                  /* ZFI_ARRAY_PER_STEP */
+    uint32_t file, crc;
+    uint64_t offset, nbytes;
+    uint32_t *matrices, n_matrices; /* of the parameter, rising */
+    uint32_t *part_crcs;            /* [n_matrices] of each matrix's bytes as they were checked; NULL: not yet */
+} zfi_saved_tensor_t;
+
+typedef struct zfi_saved_param {
+    zfi_param_t param;      /* name, shape, types, flags, group, n_elems: the rest is zero */
+    zfi_matrix_t *matrices; /* [n_matrices] cut and channels: the rest is zero */
+    uint32_t n_matrices;
+    zfi_saved_tensor_t *tensors;
+    uint32_t n_tensors;
+} zfi_saved_param_t;
+
+typedef struct zfi_saved_file {
+    char name[ZFI_BLOB_NAME];
+    uint64_t nbytes, header_nbytes;
+    uint32_t header_crc;
+} zfi_saved_file_t;
+
+typedef struct zfi_saved {
+    int is_compact;
+    uint32_t rule;
+    char rule_name[64]; /* of ZF_RULE_CALLBACK ... */
+    uint32_t rule_moments;
+    zfi_state_shape_t shape;
+    zfi_config_t config;
+    uint32_t n_cohorts;
+    uint64_t *clocks[ZFI_N_CLOCKS]; /* [1] or [n_cohorts] */
+    uint64_t first_step, n_steps;
+    zfi_saved_file_t *files;
+    uint32_t n_files;
+    zfi_saved_tensor_t steps[ZFI_N_STATE_STEPS];
+    void *step_values[ZFI_N_STATE_STEPS]; /* load: [n_steps][length], checked */
+    zfi_saved_param_t *params;
+    uint32_t n_params;
+    char *note;
+    uint32_t note_nbytes;
+} zfi_saved_t;
+
+/* [control] What an instance would save, without places and checksums; args->note is checked before. */
+zf_status_t zfi_saved_of(zfi_run_t *run, int is_compact, const char *note, const uint32_t *ids, uint32_t n_ids,
+                         zfi_saved_t *out, zf_error_t *err);
+void zfi_saved_free(zfi_saved_t *saved);
+
+/* [any-thread] Bytes of a tensor by what it holds. */
+uint64_t zfi_saved_tensor_nbytes(const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                                 const zfi_saved_tensor_t *tensor);
+/* [any-thread] "w/encoder.weight" into buf; param = NULL: of the steps, number i. */
+void zfi_saved_tensor_name(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor, int i, char *buf,
+                           size_t nbytes);
+enum { ZFI_TENSOR_NAME = 320 };
+const zfi_saved_tensor_t *zfi_saved_find(const zfi_saved_param_t *param, const char *array, uint64_t step);
+
+/* [any-thread] The index as text, to be freed; NULL without memory. */
+char *zfi_index_print(const zfi_saved_t *saved);
+/* [any-thread] Reads and checks the index and the sizes of its files (not the tensors themselves). */
+zf_status_t zfi_index_read(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
+/* [any-thread] The index from its text, which is changed; the sizes of its files are not looked up. */
+zf_status_t zfi_index_parse(char *text, uint64_t nbytes, zfi_saved_t *out, zf_error_t *err);
+/* [any-thread] ZF_ERR_INTERNAL where clocks, files, parameters or the places and checksums of tensors differ. */
+zf_status_t zfi_saved_compare(const zfi_saved_t *saved, const zfi_saved_t *again, zf_error_t *err);
+
+#endif

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/load.c - a checked checkpoint into a run (contract in state.h).
+ *
+ * Exact, where configuration, parameters, their order and their cut are those that it was saved with; else matrix by
+ * matrix as FLUSH would have left it, and the schedule begins anew. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/tensor.h"
+#include "config/config_table.h"
+#include "instance/memory.h"
+#include "schedule/window.h"
+#include "state/state.h"
+
+typedef struct loader {
+    zfi_run_t **slot;
+    zfi_run_t *run; /* the present one */
+    zfi_store_t *store;
+    zfi_saved_t saved;
+    uint32_t *ids; /* [saved.n_params] of the run, ZF_NO_ID: none */
+    uint32_t n_missing, n_extra;
+    char why[256]; /* not exact */
+} loader_t;
+
+/* ---- which parameters ----------------------------------------------------------------------------------------------
+ */
+
+typedef struct named {
+    const char *name;
+    uint32_t number;
+} named_t;
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const named_t *)a)->name, ((const named_t *)b)->name);
+}
+
+static zf_status_t check_shape(const zfi_param_t *saved, const zfi_param_t *bound, zf_error_t *err) {
+    char have[128], need[128];
+    if (saved->ndim == bound->ndim && memcmp(saved->shape, bound->shape, (size_t)bound->ndim * sizeof(int64_t)) == 0)
+        return ZF_OK;
+    zfi_shape_text(have, sizeof have, saved->ndim, saved->shape);
+    zfi_shape_text(need, sizeof need, bound->ndim, bound->shape);
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "parameter \"%s\" has shape %s in the checkpoint, %s here: this is not the model that was saved",
+                     bound->name, have, need);
+}
+
+static zf_status_t match(loader_t *loader, uint32_t flags, zf_error_t *err) {
+    zfi_run_t *run = loader->run;
+    named_t *bound = malloc((run->n_params + 1) * sizeof *bound);
+    const char *missing = NULL, *extra = NULL;
+    uint32_t n = 0, n_found = 0;
+    zf_status_t st = ZF_OK;
+    loader->ids = malloc((loader->saved.n_params + 1) * sizeof *loader->ids);
+    if (!bound || !loader->ids) {
+        free(bound);
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare %u parameters", run->n_params);
+    }
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (run->params[i].has_state)
+            bound[n++] = (named_t){run->params[i].name, i};
+    qsort(bound, n, sizeof *bound, by_name);
+    for (uint32_t i = 0; i < loader->saved.n_params && !st; i++) {
+        const zfi_param_t *param = &loader->saved.params[i].param;
+        named_t key = {param->name, 0}, *found = bsearch(&key, bound, n, sizeof *bound, by_name);
+        loader->ids[i] = found ? found->number : ZF_NO_ID;
+        if (found) {
+            n_found++;
+            st = check_shape(param, &run->params[found->number], err);
+            found->name = run->params[found->number].name;
+        } else {
+            extra = extra ? extra : param->name;
+            loader->n_extra++;
+        }
+    }
+    loader->n_missing = n - n_found;
+    for (uint32_t k = 0; k < n && loader->n_missing && !missing; k++) {
+        uint32_t i = 0;
+        while (i < loader->saved.n_params && loader->ids[i] != bound[k].number)
+            i++;
+        missing = i == loader->saved.n_params ? bound[k].name : NULL;
+    }
+    if (!st && !(flags & ZF_STATE_PARTIAL) && (missing || extra))
+        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                       "%u trainable parameter(s) are not in the checkpoint (first: \"%.100s\"), %u of the checkpoint "
+                       "are not trainable here (first: \"%.100s\"): bind the same parameters, or load with PARTIAL",
+                       loader->n_missing, missing ? missing : "none", loader->n_extra, extra ? extra : "none");
+    if (!st && n_found == 0)
+        st = zfi_error(err, ZF_ERR_CHECKPOINT, "state", "no parameter of the checkpoint is bound here: another model");
+    free(bound);
+    return st;
+}
+
+/* ---- exact or not --------------------------------------------------------------------------------------------------
+ */
+
+/* Keys that change neither the schedule nor the arithmetic. */
+static int is_free_key(const zfi_key_t *key) {
+    static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",    "local_rank",
+                                            "memory_limit_mib", "deadline_ms", "max_steps_ahead"};
+    if (strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0)
+        return 1;
+    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys && strcmp(key->section, "host") == 0; i++)
+        if (strcmp(free_keys[i], key->name) == 0)
+            return 1;
+    return 0;
+}
+
+static int config_differs(loader_t *loader) {
+    char saved[256], here[256];
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
+        const zfi_key_t *key = zfi_key_at(i);
+        zfi_key_print(key, &loader->saved.config, saved, sizeof saved);
+        zfi_key_print(key, &loader->run->engine->config, here, sizeof here);
+        if (is_free_key(key) || strcmp(saved, here) == 0)
+            continue;
+        snprintf(loader->why, sizeof loader->why, "%s.%s was %.64s, is %.64s", key->section, key->name, saved, here);
+        return 1;
+    }
+    return 0;
+}
+
+/* is_open: topk_ratio = auto has decided k there, and has yet to decide it here or did so otherwise. */
+static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
+    return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
+           saved->cohort != here->cohort || saved->is_choosable != here->is_choosable ||
+           (saved->k != here->k && !is_open);
+}
+
+static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
+    const zfi_param_t *there = &saved->param;
+    int differs = there->dtype != here->dtype || there->grad_dtype != here->grad_dtype || there->group != here->group ||
+                  there->flags != here->flags || there->n_batch_axes != here->n_batch_axes ||
+                  there->channels_are_rows != here->channels_are_rows || saved->n_matrices != here->n_matrices;
+    for (uint32_t m = 0; m < saved->n_matrices && !differs; m++) {
+        const zfi_matrix_t *matrix = &loader->run->plan.matrices[here->first_matrix + m];
+        differs = cut_differs(&saved->matrices[m], matrix,
+                              zfi_plan_is_open(&loader->run->engine->config, here, matrix->n_channels));
+    }
+    if (differs)
+        snprintf(loader->why, sizeof loader->why, "\"%.100s\" is declared or cut differently", here->name);
+    return differs;
+}
+
+static int fits_exactly(loader_t *loader) {
+    const zfi_run_t *run = loader->run;
+    uint32_t last = 0;
+    if (loader->saved.is_compact)
+        return 0;
+    if (loader->n_missing || loader->n_extra) {
+        snprintf(loader->why, sizeof loader->why, "%u parameter(s) are missing in it, %u are not bound",
+                 loader->n_missing, loader->n_extra);
+        return 0;
+    }
+    if (config_differs(loader))
+        return 0;
+    for (uint32_t i = 0; i < loader->saved.n_params; i++) {
+        if (i && loader->ids[i] < last) {
+            snprintf(loader->why, sizeof loader->why, "the parameters are bound in another order");
+            return 0;
+        }
+        last = loader->ids[i];
+        if (run->engine->config.moments == ZFI_MOMENTS_BF16_STOCHASTIC && loader->saved.params[i].param.id != last) {
+            snprintf(loader->why, sizeof loader->why, "\"%.100s\" had another number, by which its moments are rounded",
+                     run->params[last].name);
+            return 0;
+        }
+        if (param_differs(loader, &loader->saved.params[i], &run->params[last]))
+            return 0;
+    }
+    if (loader->saved.shape.n_groups == run->n_groups)
+        return 1;
+    snprintf(loader->why, sizeof loader->why, "it has %u parameter groups, here are %u", loader->saved.shape.n_groups,
+             run->n_groups);
+    return 0;
+}
+
+/* ---- exact ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct put_args {
+    zfi_state_io_t *io;
+    const zfi_saved_t *saved;
+    const zfi_saved_param_t *param;
+    const zfi_saved_tensor_t *tensor;
+    uint32_t first_matrix, at; /* matrix being filled: number `at` of the tensor's list */
+    uint64_t done;             /* values of it */
+    zfi_value_check_t check;   /* this is the second read: the first one's checks say nothing of these bytes */
+} put_args_t;
+
+static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint64_t nbytes, zf_error_t *err) {
+    put_args_t *args = arg;
+    const zfi_state_array_t *array = args->tensor->array;
+    size_t elem = zfi_state_dtype_nbytes(zfi_state_array_dtype(array, &args->param->param));
+    uint64_t n = nbytes / elem;
+    const unsigned char *from = block;
+    zf_status_t st = zfi_state_check_block(&args->check, offset, block, nbytes, err);
+    if (st)
+        return st;
+    while (n) {
+        uint32_t m = args->tensor->matrices[args->at];
+        uint64_t length = array->length(&args->saved->shape, &args->param->matrices[m]);
+        uint64_t count = length - args->done < n ? length - args->done : n;
+        array->put(args->io, args->first_matrix + m, args->tensor->step, args->done, count, from);
+        from += count * elem;
+        n -= count;
+        args->done += count;
+        if (args->done == length) {
+            args->done = 0;
+            args->at++;
+        }
+    }
+    return ZF_OK;
+}
+
+/* Room for visible values of their own. */
+static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
+                                const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
+    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
+        unsigned char **at = &replacement->overlay[first_matrix + tensor->matrices[i]];
+        *at = malloc(matrix->rows * matrix->cols * zfi_dtype_nbytes(param->param.dtype));
+        if (!*at)
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the visible values of \"%s\"",
+                             param->param.name);
+    }
+    return ZF_OK;
+}
+
+static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
+                             const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
+    int array = tensor->array->name[sizeof "device_" - 1] == 'w'   ? 0
+                : tensor->array->name[sizeof "device_" - 1] == 'm' ? 1
+                                                                   : 2;
+    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
+        float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
+        *at = malloc(matrix->rows * matrix->cols * sizeof **at);
+        if (!*at)
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
+                             param->param.name);
+    }
+    return ZF_OK;
+}
+
+/* Closes that wait for their publication, and which matrices take part in it; before their values come. */
+static void make_due(zfi_run_t *into, const loader_t *loader) {
+    const zfi_plan_t *plan = &into->plan;
+    into->clock.next_job = 0;
+    into->clock.n_due = 0;
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        int is_due = 0;
+        for (uint32_t p = 0; p < loader->saved.n_params; p++) {
+            const zfi_saved_param_t *param = &loader->saved.params[p];
+            const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
+            for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
+                is_due |= param->matrices[tensor->matrices[i]].cohort == c;
+        }
+        if (!is_due)
+            continue;
+        into->clock.due[into->clock.n_due++] = (zfi_close_t){.cohort = c,
+                                                             .n_chunks = plan->cohorts[c].n_chunks,
+                                                             .step = into->clock.t,
+                                                             .first_step = into->clock.t + 1,
+                                                             .first_job = into->clock.next_job,
+                                                             .first_publish = into->clock.next_job,
+                                                             .choice_step = into->clock.last_choice[c]};
+        into->clock.next_job += plan->cohorts[c].n_chunks;
+    }
+    into->clock.next_publish = into->clock.next_job;
+    for (uint32_t i = 0; i < plan->n_matrices; i++)
+        into->clock.skip_publish_below[i] = into->clock.next_publish;
+    for (uint32_t p = 0; p < loader->saved.n_params; p++) {
+        const zfi_saved_param_t *param = &loader->saved.params[p];
+        const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
+        for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
+            into->clock.skip_publish_below[into->params[loader->ids[p]].first_matrix + tensor->matrices[i]] = 0;
+    }
+}
+
+static void put_clocks(zfi_run_t *into, const loader_t *loader) {
+    const zfi_saved_t *saved = &loader->saved;
+    zfi_state_io_t io = {.run = into, .ids = loader->ids, .n_ids = saved->n_params};
+    for (int i = 0; i < ZFI_N_CLOCKS; i++)
+        for (uint32_t c = 0; c < (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1); c++)
+            zfi_state_clocks[i].put(into, c, saved->clocks[i][c]);
+    for (uint64_t s = 0; s < saved->n_steps; s++) {
+        zfi_step_row_t *row = zfi_row(into, saved->first_step + s);
+        memset(row->present, 0, into->n_params);
+        memset(row->chooses, 0, into->plan.n_cohorts);
+        row->t = saved->first_step + s;
+        row->has_choice = 0;
+        for (int i = 0; i < ZFI_N_STATE_STEPS; i++)
+            zfi_state_steps[i].put(
+                &io, row, (const unsigned char *)saved->step_values[i] + s * (saved->steps[i].nbytes / saved->n_steps));
+    }
+    zfi_window_clear_slots(into);
+    make_due(into, loader);
+}
+
+/* k of each matrix, which topk_ratio = auto may have decided; within what the plan has room for. */
+static zf_status_t put_choice_sizes(const loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+    uint64_t n_elems = 0;
+    for (uint32_t p = 0; p < loader->saved.n_params; p++)
+        for (uint32_t m = 0; m < loader->saved.params[p].n_matrices; m++) {
+            zfi_matrix_t *matrix = &into->plan.matrices[into->params[loader->ids[p]].first_matrix + m];
+            matrix->k = loader->saved.params[p].matrices[m].k;
+            n_elems += matrix->k * zfi_channel_elems(matrix);
+        }
+    if (n_elems > into->plan.n_sel_elems)
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                         "its matrices select %" PRIu64 " elements, [zenflow] max_topk_ratio allows %" PRIu64
+                         "; the checkpoint was changed or is damaged",
+                         n_elems, into->plan.n_sel_elems);
+    zfi_memory_place_selected(into);
+    return ZF_OK;
+}
+
+static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
+    zfi_replacement_t replacement;
+    zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
+    zfi_state_io_t io;
+    if (st)
+        return st;
+    io = (zfi_state_io_t){.run = replacement.into,
+                          .overlay = replacement.overlay,
+                          .copies = replacement.copies,
+                          .ids = loader->ids,
+                          .n_ids = loader->saved.n_params};
+    st = put_choice_sizes(loader, replacement.into, err);
+    if (!st)
+        put_clocks(replacement.into, loader);
+    for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
+        const zfi_saved_param_t *param = &loader->saved.params[p];
+        uint32_t first_matrix = replacement.into->params[loader->ids[p]].first_matrix;
+        for (uint32_t i = 0; i < param->n_tensors && !st; i++) {
+            put_args_t args = {.io = &io,
+                               .saved = &loader->saved,
+                               .param = param,
+                               .tensor = &param->tensors[i],
+                               .first_matrix = first_matrix,
+                               .check = {.saved = &loader->saved, .param = param, .tensor = &param->tensors[i]}};
+            char name[ZFI_TENSOR_NAME];
+            zfi_saved_tensor_name(param, args.tensor, 0, name, sizeof name);
+            if (strcmp(args.tensor->array->name, "visible") == 0)
+                st = need_overlay(&replacement, param, args.tensor, first_matrix, err);
+            if (strncmp(args.tensor->array->name, "device_", sizeof "device_" - 1) == 0)
+                st = need_copy(&replacement, param, args.tensor, first_matrix, err);
+            if (!st)
+                st = zfi_state_stream(loader->store, &loader->saved, args.tensor, name, put_block, &args, err);
+        }
+    }
+    if (!st)
+        return zfi_replace_commit(&replacement, err);
+    zfi_replace_cancel(&replacement);
+    return st;
+}
+
+/* ---- as a compact one ----------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t carry_saved(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
+        const zfi_saved_param_t *param = &loader->saved.params[p];
+        for (uint32_t m = 0; m < param->n_matrices && loader->ids[p] != ZF_NO_ID && !st; m++) {
+            zfi_flushed_t flushed;
+            st = zfi_state_flushed(loader->store, &loader->saved, p, m, into->engine->kernels, &into->engine->callback,
+                                   &flushed, err);
+            if (st)
+                break;
+            zfi_carry(into, loader->ids[p],
+                      &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n});
+            zfi_flushed_free(&flushed);
+        }
+    }
+    return st;
+}
+
+static int is_saved(const loader_t *loader, uint32_t id) {
+    for (uint32_t p = 0; p < loader->saved.n_params; p++)
+        if (loader->ids[p] == id)
+            return 1;
+    return 0;
+}
+
+/* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
+static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+    zfi_run_t *run = loader->run;
+    zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
+    zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a chunk's copies");
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        zfi_flushed_t flushed;
+        if (is_saved(loader, matrix->param))
+            continue;
+        st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
+        if (st)
+            break;
+        zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n});
+        zfi_flushed_free(&flushed);
+    }
+    zfi_rehearsal_free(rehearsal);
+    return st;
+}
+
+static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
+    zfi_replacement_t replacement;
+    zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
+    zfi_run_t *into = replacement.into;
+    if (st)
+        return st;
+    st = carry_saved(loader, into, err);
+    if (!st && loader->n_missing && into != loader->run)
+        st = carry_missing(loader, into, err);
+    if (st) {
+        zfi_replace_cancel(&replacement);
+        return st;
+    }
+    into->clock.steps_before = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    into->clock.n_applied = saved->clocks[ZFI_CLOCK_N_APPLIED][0];
+    into->clock.n_skipped = saved->clocks[ZFI_CLOCK_N_SKIPPED][0];
+    into->clock.next_job = into->clock.next_publish = 0;
+    zfi_window_start(into);
+    return zfi_replace_commit(&replacement, err);
+}
+
+/* ---- all -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Moments of one rule mean nothing to another. */
+static zf_status_t check_rule(const loader_t *loader, zf_error_t *err) {
+    const zfi_saved_t *saved = &loader->saved;
+    const zfi_run_t *run = loader->run;
+    if (saved->rule != run->engine->rule)
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it was saved with update rule %u, this instance has %u",
+                         saved->rule, run->engine->rule);
+    if (run->engine->rule != ZF_RULE_CALLBACK || (strcmp(saved->rule_name, run->engine->rule_name) == 0 &&
+                                                  saved->rule_moments == run->engine->callback.n_moments))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "it was saved with the host's update rule \"%s\" of %u moment(s), this instance has \"%s\" of %u "
+                     "moment(s): create it with the rule that the weights were trained with",
+                     saved->rule_name, saved->rule_moments, run->engine->rule_name, run->engine->callback.n_moments);
+}
+
+static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
+    const zfi_engine_t *engine = loader->run->engine;
+    zf_status_t st = check_rule(loader, err);
+    int is_exact;
+    if (!st)
+        st = match(loader, flags, err);
+    if (!st) /* another model's tensors are not read at all */
+        st = zfi_state_check_tensors(loader->store, &loader->saved, err);
+    if (st)
+        return st;
+    is_exact = fits_exactly(loader);
+    if (!is_exact && (flags & ZF_STATE_EXACT))
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
+                         loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
+    st = is_exact ? load_exact(loader, err) : load_compact(loader, err);
+    if (st)
+        return st;
+    zfi_state_report(&loader->saved, loader->store, report);
+    report->is_exact = is_exact;
+    report->n_params = loader->saved.n_params - loader->n_extra;
+    report->n_missing = loader->n_missing;
+    report->n_extra = loader->n_extra;
+    zfi_log(engine, is_exact || loader->saved.is_compact ? ZF_LOG_INFO : ZF_LOG_WARN, "state",
+            "loaded %u parameters at step %" PRIu64 "%s%s", report->n_params, report->step,
+            is_exact ? ", to the bit" : "; the schedule begins anew with its warm-up",
+            is_exact || loader->saved.is_compact ? "" : ", although the checkpoint is exact:");
+    if (!is_exact && !loader->saved.is_compact)
+        zfi_log(engine, ZF_LOG_WARN, "state", "... %s", loader->why);
+    return ZF_OK;
+}
+
+zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zf_state_report_t *report,
+                                zf_error_t *err) {
+    loader_t loader = {.slot = slot, .run = *slot, .store = store};
+    zf_status_t st = zfi_state_open(store, &loader.saved, err);
+    if (st)
+        return st;
+    st = load(&loader, flags, report, err);
+    free(loader.ids);
+    zfi_saved_free(&loader.saved);
+    return st;
+}

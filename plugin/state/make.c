@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/make.c - how a run is made and freed (contract in make.h). */
+#include "state/make.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "instance/memory.h"
+#include "offload/exchange.h"
+#include "offload/tables.h"
+#include "offload/workers.h"
+#include "schedule/window.h"
+
+static uint32_t count_groups(const zfi_param_t *params, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state && params[i].group > most)
+            most = params[i].group;
+    return most + 1;
+}
+
+zf_status_t zfi_run_read_masters(zfi_run_t *run) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < run->n_params && !st; i++)
+        if (run->params[i].has_state)
+            st = zfi_exchange_read_masters(run, i);
+    return st;
+}
+
+/* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
+static zf_status_t check_masters(const zfi_run_t *run, const char *origin, zf_error_t *err) {
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        const zfi_param_t *param = &run->params[matrix->param];
+        for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++)
+            if (!isfinite(run->hs.w[zfi_state_index(&run->plan, matrix, e)]))
+                return zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
+                                        "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights "
+                                        "first",
+                                        param->name, e, i - param->first_matrix,
+                                        (double)run->hs.w[zfi_state_index(&run->plan, matrix, e)]);
+    }
+    return ZF_OK;
+}
+
+static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
+    zf_status_t st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
+    if (!st)
+        st = zfi_memory_bind(run, err);
+    if (!st)
+        zfi_window_start(run);
+    if (!st && (st = zfi_tables_upload(run)))
+        zfi_error(err, st, origin, "the device did not take its tables");
+    if (!st && reads_visible && (st = zfi_run_read_masters(run)))
+        zfi_error(err, st, origin, "cannot read the parameters");
+    if (!st && reads_visible)
+        st = check_masters(run, origin, err);
+    return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
+}
+
+zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                        const char *origin, zfi_run_t **out, zf_error_t *err) {
+    zfi_run_t *run = calloc(1, sizeof *run);
+    zf_status_t st;
+    if (!run) {
+        zfi_params_free(params, n_params);
+        return zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for a run of %u parameters", n_params);
+    }
+    run->engine = engine;
+    run->params = params;
+    run->n_params = n_params;
+    run->n_groups = count_groups(params, n_params);
+    st = fill(run, reads_visible, origin, err);
+    if (st)
+        zfi_run_free(run);
+    else
+        *out = run;
+    return st;
+}
+
+void zfi_run_free(zfi_run_t *run) {
+    if (!run)
+        return;
+    zfi_workers_stop(run->workers);
+    zfi_memory_free(run);
+    zfi_plan_free(&run->plan);
+    zfi_params_free(run->params, run->n_params);
+    free(run);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/rehearse.c - see state/rehearse.h. */
+#include "state/rehearse.h"
+
+#include <fenv.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "offload/exchange.h"
+#include "offload/replay_columns.h"
+#include "schedule/window.h"
+
+typedef struct rehearsed_chunk {
+    int is_valid;
+    uint32_t number;
+    float *values; /* [3][largest chunk] w, m, v */
+} rehearsed_chunk_t;
+
+struct zfi_rehearsal {
+    zfi_run_t *run;
+    zfi_replay_view_t view;
+    uint64_t max_elems;
+    rehearsed_chunk_t *chunks; /* [n_cohorts] */
+    float *scratch;            /* of the largest chunk: what mean and moments mode need */
+};
+
+void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n) {
+    const zfi_param_t *param = &run->params[run->plan.matrices[matrix].param];
+    *walk = (zfi_piece_walk_t){run, matrix, param->first_ref, param->first_ref + param->n_refs, first, first + n};
+}
+
+int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
+    const zfi_plan_t *plan = &walk->run->plan;
+    while (walk->ref < walk->end_ref) {
+        const zfi_segment_t *segment = &plan->segments[plan->param_segments[walk->ref++]];
+        uint64_t from = segment->matrix_offset, to = from + segment->n_elems;
+        if (segment->matrix != walk->matrix || to <= walk->first || from >= walk->end)
+            continue;
+        from = from > walk->first ? from : walk->first;
+        to = to < walk->end ? to : walk->end;
+        *out = (zfi_piece_place_t){segment->chunk, segment->chunk_offset + (from - segment->matrix_offset),
+                                   from - walk->first, to - from};
+        return 1;
+    }
+    return 0;
+}
+
+void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal) {
+    if (!rehearsal)
+        return;
+    for (uint32_t c = 0; rehearsal->chunks && c < rehearsal->run->plan.n_cohorts; c++)
+        free(rehearsal->chunks[c].values);
+    free(rehearsal->chunks);
+    free(rehearsal->scratch);
+    free(rehearsal);
+}
+
+zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
+    zfi_rehearsal_t *out = calloc(1, sizeof *out);
+    int has_all;
+    if (!out)
+        return NULL;
+    out->run = run;
+    zfi_replay_view(run, &out->view);
+    for (uint32_t i = 0; i < run->plan.n_chunks; i++)
+        if (run->plan.chunks[i].n_elems > out->max_elems)
+            out->max_elems = run->plan.chunks[i].n_elems;
+    out->chunks = calloc(run->plan.n_cohorts, sizeof *out->chunks);
+    out->scratch = malloc((2 * out->max_elems + zfi_replay_columns_scratch(out->max_elems)) * sizeof(float));
+    has_all = out->chunks && out->scratch;
+    for (uint32_t c = 0; has_all && c < run->plan.n_cohorts; c++) {
+        out->chunks[c].values = malloc(3 * out->max_elems * sizeof(float));
+        has_all = out->chunks[c].values != NULL;
+    }
+    if (has_all)
+        return out;
+    zfi_rehearsal_free(out);
+    return NULL;
+}
+
+/* Moments mode (else nothing): the sums of the open window as a close would read them. Those of the device are copied
+ * to scratch, twice the chunk. */
+static void open_sums(zfi_run_t *run, uint32_t number, zfi_replay_target_t *target) {
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
+    if (zfi_sums_on_host(&run->engine->config)) {
+        target->sum1 = run->hs.sum1 + chunk->state_base;
+        target->sum2 = run->hs.sum2 + chunk->state_base;
+    } else if (zfi_sums_on_device(&run->engine->config)) {
+        target->sum1 = target->scratch;
+        target->sum2 = target->scratch + chunk->n_elems;
+        target->sum_dtype = zfi_sum_dtype(chunk);
+        (void)zfi_exchange_read_sums(run, number, target->sum1, target->sum2);
+    }
+}
+
+zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
+                               uint32_t number, const zfi_replay_target_t *copies) {
+    const zfi_config_t *config = &run->engine->config;
+    uint64_t n = run->plan.chunks[number].n_elems, base = run->plan.chunks[number].state_base;
+    zfi_replay_target_t target = *copies;
+    zfi_replayed_t replayed;
+    memcpy(target.w, run->hs.w + base, n * sizeof(float));
+    if (target.m)
+        memcpy(target.m, zfi_moment_at(config, run->hs.m, base), n * zfi_moment_nbytes(config));
+    if (target.v)
+        memcpy(target.v, zfi_moment_at(config, run->hs.v, base), n * zfi_moment_nbytes(config));
+    open_sums(run, number, &target);
+    return zfi_replay_chunk(view, window, number, &target, &replayed);
+}
+
+static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_t number) {
+    zfi_run_t *run = rehearsal->run;
+    rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
+    uint64_t max = rehearsal->max_elems;
+    zfi_replay_target_t target = {.w = chunk->values,
+                                  .m = run->hs.m ? chunk->values + max : NULL,
+                                  .v = run->hs.v ? chunk->values + 2 * max : NULL,
+                                  .scratch = rehearsal->scratch};
+    zfi_close_t window;
+    fenv_t callers;
+    zf_status_t st;
+    if (chunk->is_valid && chunk->number == number)
+        return ZF_OK;
+    zfi_window_open(&run->engine->config, &run->clock, cohort, &window);
+    fegetenv(&callers);
+    zfi_fp_mode_ieee();
+    st = zfi_rehearse_chunk(run, &rehearsal->view, &window, number, &target);
+    fesetenv(&callers);
+    chunk->is_valid = !st;
+    chunk->number = number;
+    return st;
+}
+
+static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_host_array_t what,
+                       const zfi_piece_place_t *place, float *out) {
+    const zfi_run_t *run = rehearsal->run;
+    const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
+    if (what == ZFI_STATE_W)
+        memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
+    else
+        zfi_moments_get(&run->engine->config, (what == ZFI_STATE_M ? run->hs.m : run->hs.v) ? values : NULL,
+                        place->chunk_offset, place->n, out + place->at);
+}
+
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_host_array_t what, uint32_t matrix, uint64_t first,
+                               uint64_t n, float *out) {
+    uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
+    while (zfi_piece_walk_next(&walk, &place)) {
+        zf_status_t st = rehearse(rehearsal, cohort, place.chunk);
+        if (st)
+            return st;
+        read_chunk(rehearsal, &rehearsal->chunks[cohort], what, &place, out);
+    }
+    return ZF_OK;
+}
+
+uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel) {
+    const zfi_run_t *run = rehearsal->run;
+    zfi_close_t window;
+    zfi_window_open(&run->engine->config, &run->clock, run->plan.matrices[matrix].cohort, &window);
+    return zfi_replay_count_of(&rehearsal->view, &window, matrix, channel);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/rehearse.h - w, m, v and n as FLUSH would leave them, read piece by piece; the run is drained and not
+ * changed. Chunks are replayed into copies, one kept per cohort, because neighbours are asked for in turn. */
+#ifndef ZFI_STATE_REHEARSE_H
+#define ZFI_STATE_REHEARSE_H
+
+#include "instance/host_state.h"
+#include "instance/run.h"
+#include "offload/replay.h"
+
+typedef struct zfi_rehearsal zfi_rehearsal_t;
+
+/* [control] A chunk's w, m, v into copies (w, m, v, scratch of the target), replayed as if its open window closed. */
+zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window, uint32_t chunk,
+                               const zfi_replay_target_t *copies);
+
+/* [control] NULL without memory. The values stay true as long as the run rests. */
+zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run);
+void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
+
+/* [control] Elements [first, first + n) of a matrix. ZF_ERR_NONFINITE where a weight would end as Inf or NaN. The
+ * caller's floating-point mode is as before. */
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_host_array_t what, uint32_t matrix, uint64_t first,
+                               uint64_t n, float *out);
+
+/* [control] Update count of a matrix's channel after its open window. */
+uint32_t zfi_rehearsal_count(zfi_rehearsal_t *rehearsal, uint32_t matrix, uint32_t channel);
+
+/* ---- a matrix's places in chunks ----------------------------------------------------------------------------------
+ */
+
+typedef struct zfi_piece_walk {
+    const zfi_run_t *run;
+    uint32_t matrix, ref, end_ref;
+    uint64_t first, end;
+} zfi_piece_walk_t;
+
+typedef struct zfi_piece_place {
+    uint32_t chunk;
+    uint64_t chunk_offset; /* elements */
+    uint64_t at;           /* elements after the walk's first */
+    uint64_t n;
+} zfi_piece_place_t;
+
+/* Elements [first, first + n) of a matrix, chunk by chunk, in no order that matters. */
+void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n);
+int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out);
+
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/replace.c - one run exchanged for another (contract in state.h).
+ *
+ * A second run is filled while the first stays as it is; commit brings the threads to the second, and then the pointer
+ * of the slot changes. A run that has not trained is filled in place instead, so that its memory is not needed twice:
+ * undo is to begin again. The run is drained, so its threads wait in their queues; the only one that may be in the
+ * middle of a command is `up`, before values whose publication was still due. Commit lets those go by unseen first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "instance/memory.h"
+#include "offload/exchange.h"
+#include "offload/program.h"
+#include "offload/publish.h"
+#include "offload/tables.h"
+#include "offload/workers.h"
+#include "schedule/interval.h"
+#include "schedule/window.h"
+#include "state/make.h"
+#include "state/state.h"
+
+/* ---- begin, cancel -------------------------------------------------------------------------------------------------
+ */
+
+static zfi_param_t *copy_params(const zfi_run_t *run) {
+    zfi_param_t *out = calloc(run->n_params, sizeof *out);
+    if (!out)
+        return NULL;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        out[i] = run->params[i];
+        out[i].first_matrix = out[i].n_matrices = out[i].first_ref = out[i].n_refs = 0;
+        out[i].col_offset = NULL;
+    }
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        size_t nbytes = out[i].cols * sizeof *out[i].col_offset;
+        if (!run->params[i].col_offset)
+            continue;
+        out[i].col_offset = malloc(nbytes);
+        if (!out[i].col_offset) {
+            zfi_params_free(out, run->n_params);
+            return NULL;
+        }
+        memcpy(out[i].col_offset, run->params[i].col_offset, nbytes);
+    }
+    return out;
+}
+
+/* A second run, which the statistics of the first go over to. */
+static zf_status_t make_second(const zfi_run_t *run, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                               zfi_run_t **out, zf_error_t *err) {
+    zf_status_t st = zfi_run_new(run->engine, params, n_params, reads_visible, "state", out, err);
+    if (st)
+        return st;
+    (*out)->clock.n_applied = run->engine->totals->n_applied;
+    (*out)->clock.n_skipped = run->engine->totals->n_skipped;
+    return ZF_OK;
+}
+
+static uint64_t largest_gradient(const zfi_run_t *run) {
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        uint64_t n = matrix->rows * matrix->cols * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+        if (n > most)
+            most = n;
+    }
+    return most;
+}
+
+static void free_scratch(zfi_replacement_t *replacement) {
+    for (uint32_t i = 0; replacement->overlay && i < replacement->n_overlay; i++)
+        free(replacement->overlay[i]);
+    for (uint32_t i = 0; replacement->copies && i < 3 * replacement->n_overlay; i++)
+        free(replacement->copies[i]);
+    free(replacement->overlay);
+    free(replacement->copies);
+    free(replacement->grad);
+    replacement->overlay = NULL;
+    replacement->copies = NULL;
+    replacement->grad = NULL;
+}
+
+/* Whether beginning again would be no loss: no step, no load, no gradient on its way. */
+static int is_fresh(zfi_run_t *run) {
+    const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (row->present[i])
+            return 0;
+    return run->clock.t == 0 && !run->clock.has_loaded;
+}
+
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                              zfi_replacement_t *out, zf_error_t *err) {
+    zfi_run_t *run = *slot;
+    zf_status_t st = ZF_OK;
+    *out = (zfi_replacement_t){.slot = slot, .run = run, .into = run};
+    if (params || !is_fresh(run)) {
+        if (!params) {
+            n_params = run->n_params;
+            params = copy_params(run);
+        }
+        if (!params)
+            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
+        st = make_second(run, params, n_params, reads_visible, &out->into, err);
+        if (st)
+            return st;
+    }
+    out->n_overlay = out->into->plan.n_matrices;
+    out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
+    out->copies = calloc(3u * (uint64_t)out->n_overlay, sizeof *out->copies);
+    out->grad = malloc(largest_gradient(out->into));
+    if (out->overlay && out->copies && out->grad)
+        return ZF_OK;
+    zfi_replace_cancel(out);
+    return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
+}
+
+/* A run filled in place begins again: what bind_params left. */
+static void begin_again(zfi_run_t *run) {
+    uint64_t n = zfi_is_mean(&run->engine->config) ? run->plan.n_channels : run->plan.n_matrices;
+    if (run->hs.m)
+        memset(run->hs.m, 0, run->plan.n_state_elems * zfi_moment_nbytes(&run->engine->config));
+    if (run->hs.v)
+        memset(run->hs.v, 0, run->plan.n_state_elems * zfi_moment_nbytes(&run->engine->config));
+    memset(run->hs.n, 0, n * sizeof *run->hs.n);
+    memset(run->sel.mask, 0, run->plan.n_channels);
+    memset(run->sel.importance, 0, run->plan.n_sums * sizeof(double));
+    memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
+    memset(run->clock.last_choice, 0, run->plan.n_cohorts * sizeof *run->clock.last_choice);
+    run->clock.t = run->clock.steps_before = run->clock.waiting_choice = run->clock.epoch_end = 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        zfi_matrix_t *matrix = &run->plan.matrices[i];
+        if (zfi_plan_is_open(&run->engine->config, &run->params[matrix->param], matrix->n_channels))
+            matrix->k = 0;
+    }
+    zfi_memory_place_selected(run);
+    zfi_tables_follow_k(run);
+    run->clock.n_due = 0;
+    run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
+    run->clock.next_publish = zfi_timeline_now(&run->engine->lines.publish_due);
+    (void)zfi_publish_keep_all(run);
+    run->clock.n_applied = run->clock.n_skipped = 0;
+    zfi_window_start(run);
+    zfi_run_read_masters(run);
+}
+
+void zfi_replace_cancel(zfi_replacement_t *replacement) {
+    if (replacement->into != replacement->run)
+        zfi_run_free(replacement->into);
+    else
+        begin_again(replacement->run);
+    free_scratch(replacement);
+}
+
+/* ---- commit --------------------------------------------------------------------------------------------------------
+ */
+
+/* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
+static zf_status_t pass_due(zfi_run_t *run) {
+    zf_status_t st = zfi_publish_drop(run, 0, run->plan.n_matrices);
+    for (uint32_t i = 0; i < run->clock.n_due && !st; i++)
+        st = zfi_program_publish(run, &run->clock.due[i]);
+    run->clock.n_due = 0;
+    return st;
+}
+
+static void nothing(void *args) { (void)args; }
+
+/* No work on any stream or thread refers to the run any more. */
+static zf_status_t leave(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
+    zf_status_t st = pass_due(run);
+    if (!st)
+        st = zfi_serial_call(engine->control, nothing, NULL, 0);
+    for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
+        st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
+    return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
+}
+
+/* Timelines as if the run had come to step t by itself. */
+static void set_timelines(zfi_run_t *run) {
+    const zfi_clock_t *clock = &run->clock;
+    zfi_timelines_t *lines = &run->engine->lines;
+    uint64_t first_due = clock->n_due ? clock->due[0].first_publish : clock->next_publish;
+#define RESET_BY_STEP(line) zfi_timeline_set(line, clock->t)
+#define RESET_AHEAD(line) zfi_timeline_set(line, clock->t + 2)
+#define RESET_BY_JOB(line) zfi_timeline_set(line, clock->next_job)
+#define RESET_BY_PUBLICATION(line) zfi_timeline_set(line, first_due)
+#define RESET_BY_TRANSFER(line) zfi_timeline_set(line, clock->n_sums)
+#define RESET_KEPT(line) (void)0
+#define RESET(name, counts, writer, rule) RESET_##rule(&lines->name);
+    ZFI_TIMELINES(RESET)
+}
+
+/* Timelines and threads follow the run's clocks. */
+static void set_clocks(zfi_run_t *run) {
+    zfi_clock_t *clock = &run->clock;
+    zfi_counters_t *count = &run->engine->count;
+    run->sel.last_choice = 0;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        if (clock->last_choice[c] > run->sel.last_choice)
+            run->sel.last_choice = clock->last_choice[c];
+    run->sel.enter_block = zfi_timeline_now(&run->engine->lines.enter_done);
+    zfi_interval_resume(&run->plan, &run->clock, &run->sel);
+    set_timelines(run);
+    zfi_workers_restart(run->workers, clock->next_job);
+    /* a choice of step t: its maps and state are in place, what is left is to show it */
+    clock->has_begun = 0;
+    for (uint32_t c = 0; c < run->plan.n_cohorts && clock->t; c++)
+        zfi_row(run, clock->t)->chooses[c] = clock->waiting_choice && clock->last_choice[c] == clock->t;
+    atomic_store(&count->steps, clock->t + clock->steps_before);
+    __atomic_store_n(&run->engine->totals->n_applied, clock->n_applied, __ATOMIC_RELAXED);
+    __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
+    __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
+    zfi_memory_report(run);
+}
+
+static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
+    zfi_state_io_t io = {.run = run};
+    const zfi_state_array_t *slot = zfi_state_array_find("slot", 4);
+    zf_status_t st = zfi_exchange_put_step(run, t);
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        if (!slot->has(&io, i, t))
+            continue;
+        slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
+        st = zfi_exchange_catch_up(run, t, i, grad);
+    }
+    return st;
+}
+
+/* Moments mode: nothing can be run ahead again, so the checkpoint holds the copies. */
+static zf_status_t put_copies(zfi_run_t *run, float *const *copies) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        uint32_t n_open = 0;
+        for (uint64_t t = run->clock.window_first[matrix->cohort]; t <= run->clock.t; t++)
+            n_open += zfi_row(run, t)->present[matrix->param] && zfi_row(run, t)->scalars.applied;
+        st = zfi_exchange_put_selected(run, i, copies + 3 * i, run->hs.n[i] + n_open);
+        if (!st && zfi_sums_on_device(&run->engine->config))
+            st = zfi_exchange_put_has_sums(run, i, n_open != 0);
+    }
+    return st;
+}
+
+/* The device's copies run ahead once more over the open slots, from the host's state. */
+static zf_status_t fill_device(zfi_run_t *run, float *const *copies, void *grad) {
+    uint64_t first = run->clock.t + 1;
+    zf_status_t st = zfi_tables_place(run, NULL); /* k may have been loaded */
+    if (!st)
+        st = zfi_exchange_put_maps(run);
+    for (uint32_t i = 0; i < run->n_params && !st; i++)
+        if (run->params[i].has_state)
+            st = zfi_exchange_reload_selected(run, i);
+    if (!st && zfi_is_moments(&run->engine->config))
+        st = put_copies(run, copies);
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
+        st = zfi_exchange_put_visible(run, i, NULL);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        if (run->clock.window_first[c] < first)
+            first = run->clock.window_first[c];
+    for (; first <= run->clock.t && !st; first++)
+        if (zfi_row(run, first)->scalars.applied)
+            st = catch_up_step(run, first, grad);
+    return st;
+}
+
+static zf_status_t stage_due(zfi_run_t *run) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < run->clock.n_due && !st; i++)
+        st = zfi_publish_upload(run, &run->clock.due[i]);
+    return st;
+}
+
+/* The new run goes on from where its clocks are. */
+static zf_status_t resume(const zfi_replacement_t *replacement) {
+    zfi_run_t *run = replacement->into;
+    zf_status_t st;
+    run->clock.has_loaded = 1;
+    set_clocks(run);
+    st = fill_device(run, replacement->copies, replacement->grad);
+    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
+        if (replacement->overlay[i])
+            st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+    if (!st)
+        st = stage_due(run);
+    if (!st)
+        zfi_window_prepare(run);
+    return st;
+}
+
+zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err) {
+    zfi_run_t *run = replacement->run, *into = replacement->into;
+    zfi_engine_t *engine = run->engine;
+    zf_status_t st = into != run ? leave(run) : ZF_OK; /* filled in place: what is due is the new run's */
+    zfi_run_t *over = st ? into : run;
+    if (!st) {
+        *replacement->slot = into;
+        st = resume(replacement);
+    }
+    if (into != run)
+        zfi_run_free(over);
+    free_scratch(replacement);
+    if (st && zfi_is_poisoned(engine))
+        return zfi_error_copy(err, &engine->poison.error);
+    return st ? zfi_error(err, st, "state", "the device did not take the loaded state") : ZF_OK;
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/save.c - writes a checkpoint (format in state/index.h).
+ *
+ * Parameters go into safetensors files of about a gibibyte each, the arrays of one after another; within a file wide
+ * types come first, so that every tensor is aligned. Sizes and headers are known before the first byte is written;
+ * checksums are taken on the way and go into the index, which is written last. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/error.h"
+#include "state/header.h"
+#include "state/json.h"
+#include "state/state.h"
+
+static const uint64_t FILE_NBYTES = (uint64_t)1 << 30;
+enum { HEADER_SHARE = 4096 }; /* what a tensor counts beside its bytes, so that a header stays below its limit */
+
+typedef struct writer {
+    zfi_state_io_t io;
+    zfi_saved_t saved;
+    zfi_store_t *store;
+    unsigned char *block; /* [ZFI_STATE_BLOCK] */
+    uint32_t *file_first; /* [n_files + 1] parameters of a file */
+} writer_t;
+
+static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor) {
+    return zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
+}
+
+/* ---- layout --------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t param_nbytes(const zfi_saved_param_t *param) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < param->n_tensors; i++)
+        n += param->tensors[i].nbytes;
+    return n;
+}
+
+/* Tests ask for small files through the environment, so that little makes several. */
+static uint64_t file_nbytes(void) {
+    const char *asked = getenv("ZF_STATE_FILE_NBYTES");
+    uint64_t nbytes = asked ? strtoull(asked, NULL, 10) : 0;
+    return nbytes ? nbytes : FILE_NBYTES;
+}
+
+static zf_status_t deal_files(writer_t *writer) {
+    zfi_saved_t *saved = &writer->saved;
+    uint64_t nbytes = 0, most = file_nbytes();
+    writer->file_first = calloc(saved->n_params + 2, sizeof *writer->file_first);
+    saved->files = calloc(saved->n_params + 1, sizeof *saved->files);
+    if (!writer->file_first || !saved->files)
+        return ZF_ERR_MEMORY;
+    saved->n_files = 1;
+    for (uint32_t i = 0; i < saved->n_params; i++) {
+        if (nbytes >= most) {
+            writer->file_first[saved->n_files++] = i;
+            nbytes = 0;
+        }
+        nbytes += param_nbytes(&saved->params[i]) + saved->params[i].n_tensors * HEADER_SHARE;
+        for (uint32_t k = 0; k < saved->params[i].n_tensors; k++)
+            saved->params[i].tensors[k].file = ZF_NO_ID; /* of none yet, until its file's header is made */
+    }
+    writer->file_first[saved->n_files] = saved->n_params;
+    for (uint32_t f = 0; f < saved->n_files; f++)
+        snprintf(saved->files[f].name, sizeof saved->files[f].name, "zf_state-%05u.safetensors", f + 1);
+    return ZF_OK;
+}
+
+/* Calls fn for every tensor of a file in the order in which they lie there; param = NULL: of the steps, number i. */
+typedef zf_status_t (*tensor_fn)(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
+                                 void *arg, zf_error_t *err);
+
+static zf_status_t for_each_tensor(writer_t *writer, uint32_t file, tensor_fn fn, void *arg, zf_error_t *err) {
+    zfi_saved_t *saved = &writer->saved;
+    zf_status_t st = ZF_OK;
+    for (size_t size = 8; size; size /= 2) {
+        for (uint32_t i = 0; i < ZFI_N_STATE_STEPS && file == 0 && saved->n_steps && !st; i++)
+            if (zfi_state_dtype_nbytes(zfi_state_steps[i].dtype) == size)
+                st = fn(writer, NULL, &saved->steps[i], i, arg, err);
+        for (uint32_t p = writer->file_first[file]; p < writer->file_first[file + 1] && !st; p++)
+            for (uint32_t i = 0; i < saved->params[p].n_tensors && !st; i++)
+                if (elem_nbytes(&saved->params[p], &saved->params[p].tensors[i]) == size)
+                    st = fn(writer, &saved->params[p], &saved->params[p].tensors[i], p, arg, err);
+    }
+    return st;
+}
+
+typedef struct header {
+    zfi_json_t json;
+    json_t *object;
+    uint64_t at;
+    uint32_t file;
+} header_t;
+
+static json_t *shape_of(const writer_t *writer, const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor,
+                        uint32_t i, header_t *header) {
+    uint64_t shape[ZF_MAX_NDIM];
+    int ndim = zfi_header_shape(&writer->saved, param, tensor, i, shape);
+    json_t *out = json_array();
+    for (int d = 0; d < ndim; d++)
+        zfi_json_append(&header->json, out, json_integer((json_int_t)shape[d]));
+    return out;
+}
+
+static zf_status_t add_to_header(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
+                                 void *arg, zf_error_t *err) {
+    header_t *header = arg;
+    char name[ZFI_TENSOR_NAME];
+    zfi_state_dtype_t dtype = param ? zfi_state_array_dtype(tensor->array, &param->param) : zfi_state_steps[i].dtype;
+    (void)err;
+    zfi_saved_tensor_name(param, tensor, (int)i, name, sizeof name);
+    tensor->file = header->file;
+    tensor->offset = header->at; /* from the data's start for now */
+    header->at += tensor->nbytes;
+    zfi_json_set(&header->json, header->object, name,
+                 json_pack("{s:s, s:o, s:[I,I]}", "dtype", zfi_state_dtype_name(dtype), "shape",
+                           shape_of(writer, param, tensor, i, header), "data_offsets", (json_int_t)tensor->offset,
+                           (json_int_t)(tensor->offset + tensor->nbytes)));
+    return ZF_OK;
+}
+
+static zf_status_t shift_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
+                                void *arg, zf_error_t *err) {
+    (void)writer, (void)param, (void)i, (void)err;
+    tensor->offset += *(const uint64_t *)arg;
+    return ZF_OK;
+}
+
+/* Length, JSON and padding of a file's header; fills the places of its tensors. To be freed; NULL without memory. */
+static unsigned char *make_header(writer_t *writer, uint32_t number) {
+    zfi_saved_file_t *file = &writer->saved.files[number];
+    header_t header = {{0}, json_object(), 0, number};
+    unsigned char *out = NULL;
+    char *text;
+    uint64_t n;
+    zfi_json_set(&header.json, header.object, "__metadata__", json_pack("{s:s}", "format", "zf.state"));
+    for_each_tensor(writer, number, add_to_header, &header, NULL);
+    text = header.json.is_bad ? NULL : json_dumps(header.object, JSON_COMPACT);
+    json_decref(header.object);
+    if (!text)
+        return NULL;
+    n = (strlen(text) + 7) / 8 * 8;
+    out = malloc(n + 8);
+    if (out) {
+        for (int i = 0; i < 8; i++)
+            out[i] = (unsigned char)(n >> 8 * i);
+        memset(out + 8, ' ', n);
+        memcpy(out + 8, text, strlen(text));
+        file->header_nbytes = n + 8;
+        file->header_crc = zfi_crc32(0, out, n + 8);
+        file->nbytes = n + 8 + header.at;
+        for_each_tensor(writer, number, shift_tensor, &file->header_nbytes, NULL);
+    }
+    free(text);
+    return out;
+}
+
+/* ---- data ----------------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, const void *block, uint64_t nbytes,
+                             zf_error_t *err) {
+    tensor->crc = zfi_crc32(tensor->crc, block, nbytes);
+    return zfi_store_write(writer->store, block, nbytes, err);
+}
+
+static zf_status_t refuse_value(const writer_t *writer, const zfi_saved_param_t *param,
+                                const zfi_saved_tensor_t *tensor, uint64_t at, zf_error_t *err) {
+    (void)writer;
+    return zfi_error(err, ZF_ERR_NONFINITE, "state",
+                     "%s of \"%s\" has a value at element %" PRIu64
+                     " that no training can go on from (Inf, NaN or negative): nothing was saved; load an older "
+                     "checkpoint or sound weights",
+                     tensor->array->name, param->param.name, at);
+}
+
+static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t matrix,
+                                zf_error_t *err) {
+    zfi_run_t *run = writer->io.run;
+    const zfi_state_array_t *array = tensor->array;
+    zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &param->param);
+    uint32_t number = run->params[param->param.id].first_matrix + matrix;
+    uint64_t n = array->length(&writer->saved.shape, &param->matrices[matrix]);
+    uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype);
+    int is_applied = (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(run, tensor->step)->scalars.applied;
+    zf_status_t st = ZF_OK;
+    for (uint64_t first = 0; first < n && !st; first += block) {
+        uint64_t count = n - first < block ? n - first : block, at;
+        array->get(&writer->io, number, tensor->step, first, count, writer->block);
+        if (writer->io.status)
+            return zfi_error(err, writer->io.status, "state",
+                             "the open windows would make a weight of \"%s\" Inf or NaN: nothing was saved",
+                             param->param.name);
+        at = array->find_bad ? array->find_bad(writer->block, count, dtype, is_applied) : count;
+        if (at < count)
+            return refuse_value(writer, param, tensor, param->matrices[matrix].param_offset + first + at, err);
+        st = put_block(writer, tensor, writer->block, count * zfi_state_dtype_nbytes(dtype), err);
+    }
+    return st;
+}
+
+static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uint32_t i, zf_error_t *err) {
+    const zfi_saved_t *saved = &writer->saved;
+    uint64_t nbytes = tensor->nbytes / saved->n_steps;
+    void *values = malloc(nbytes + 1);
+    zf_status_t st = values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a step's values");
+    for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps && !st; s++) {
+        zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.run, s), values);
+        st = put_block(writer, tensor, values, nbytes, err);
+    }
+    free(values);
+    return st;
+}
+
+static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
+                                void *arg, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    (void)arg;
+    if (!param)
+        return write_steps(writer, tensor, i, err);
+    for (uint32_t k = 0; k < tensor->n_matrices && !st; k++)
+        st = write_matrix(writer, param, tensor, tensor->matrices[k], err);
+    return st;
+}
+
+static zf_status_t write_file(writer_t *writer, uint32_t number, zf_error_t *err) {
+    unsigned char *header = make_header(writer, number);
+    const zfi_saved_file_t *file = &writer->saved.files[number];
+    zf_status_t st = header ? zfi_store_begin(writer->store, file->name, file->nbytes, err)
+                            : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the header of %s", file->name);
+    if (!st)
+        st = zfi_header_check(&writer->saved, number, header, err);
+    if (!st)
+        st = zfi_store_write(writer->store, header, file->header_nbytes, err);
+    if (!st)
+        st = for_each_tensor(writer, number, write_tensor, NULL, err);
+    free(header);
+    return st ? st : zfi_store_end(writer->store, err);
+}
+
+/* The text says what is meant: read back, it is the same. */
+static zf_status_t check_text(const writer_t *writer, const char *text, zf_error_t *err) {
+    char *copy = strdup(text);
+    zfi_saved_t again;
+    zf_status_t st = copy ? zfi_index_parse(copy, strlen(copy), &again, err)
+                          : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to check the index of the checkpoint");
+    free(copy);
+    if (st)
+        return st;
+    st = zfi_saved_compare(&writer->saved, &again, err);
+    if (!st)
+        st = zfi_header_check_places(&again, err);
+    if (!st)
+        st = zfi_state_check_index(&again, err);
+    zfi_saved_free(&again);
+    return st;
+}
+
+static zf_status_t write_index(writer_t *writer, zf_error_t *err) {
+    char *text = zfi_index_print(&writer->saved);
+    zf_status_t st = text ? check_text(writer, text, err)
+                          : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the index of the checkpoint");
+    if (!st)
+        st = zfi_store_begin(writer->store, ZF_STATE_INDEX, strlen(text), err);
+    if (!st)
+        st = zfi_store_write(writer->store, text, strlen(text), err);
+    free(text);
+    return st ? st : zfi_store_end(writer->store, err);
+}
+
+static zf_status_t write_all(writer_t *writer, zf_error_t *err) {
+    zf_status_t st = deal_files(writer);
+    if (st)
+        return zfi_error(err, st, "state", "no memory to plan the files of a checkpoint");
+    for (uint32_t f = 0; f < writer->saved.n_files && !st; f++)
+        st = write_file(writer, f, err);
+    return st ? st : write_index(writer, err);
+}
+
+/* What lies in the store before it takes the former checkpoint's place. A host's store need not be readable yet. */
+static zf_status_t check_written(const writer_t *writer, zf_error_t *err) {
+    zfi_saved_t again;
+    zf_status_t st;
+    if (!writer->store->ops->reads_back)
+        return ZF_OK;
+    st = zfi_index_read(writer->store, &again, err);
+    if (st)
+        return st;
+    st = zfi_saved_compare(&writer->saved, &again, err);
+    for (uint32_t f = 0; f < again.n_files && !st; f++)
+        st = zfi_header_read(writer->store, &again, f, err);
+    zfi_saved_free(&again);
+    return st;
+}
+
+zf_status_t zfi_state_write(zfi_run_t *run, int is_compact, const char *note, zfi_store_t *store,
+                            zf_state_report_t *report, zf_error_t *err) {
+    writer_t writer = {.store = store};
+    uint32_t *ids = malloc(run->n_params * sizeof *ids), n = 0;
+    zf_status_t st;
+    for (uint32_t i = 0; ids && i < run->n_params; i++)
+        if (run->params[i].has_state)
+            ids[n++] = i;
+    writer.io = (zfi_state_io_t){.run = run, .ids = ids, .n_ids = n};
+    writer.block = malloc(ZFI_STATE_BLOCK);
+    if (is_compact)
+        writer.io.rehearsal = zfi_rehearsal_new(run);
+    if (!ids || !writer.block || (is_compact && !writer.io.rehearsal))
+        st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
+    else
+        st = zfi_saved_of(run, is_compact, note, ids, n, &writer.saved, err);
+    if (!st) {
+        st = write_all(&writer, err);
+        if (!st)
+            zfi_state_report(&writer.saved, store, report);
+        if (!st)
+            st = check_written(&writer, err);
+        zfi_saved_free(&writer.saved);
+    }
+    if (!st)
+        st = zfi_store_commit(store, err);
+    free(writer.file_first);
+    zfi_rehearsal_free(writer.io.rehearsal);
+    free(writer.block);
+    free(ids);
+    return st;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/state.h - zf.state/1 (contract in zf/ext/state.h): what its files share.
+ *
+ *   save.c    writes a checkpoint                    table.c, clocks.c  what is saved, row by row
+ *   check.c   every check of a checkpoint by itself  index.c, read.c    its index, written and read; json.c below
+ *   load.c    into a run                             header.c           headers of its files against the index
+ *   store.c   where its blobs live                   dir.c, beside.c    in a directory, and what lies beside it
+ *   carry.c   w, m, v, n into another cut or schedule
+ *   replace.c one run exchanged for a loaded one, in one go that cannot fail
+ * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run.
+ */
+#ifndef ZFI_STATE_H
+#define ZFI_STATE_H
+
+#include "state/index.h"
+
+enum { ZFI_STATE_BLOCK = 1 << 20 }; /* bytes read, checked and copied at a time */
+
+/* [control] The drained run to an open store; commits. */
+zf_status_t zfi_state_write(zfi_run_t *run, int is_compact, const char *note, zfi_store_t *store,
+                            zf_state_report_t *report, zf_error_t *err);
+
+/* [any-thread] Reads the index and checks it by itself, then the headers of its files; fills step_values. What it costs
+ * is bounded by the index's own size. */
+zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
+/* [any-thread] What an index says by itself: its rule goes with its configuration, its clocks with each other. */
+zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err);
+/* [any-thread] Reads every tensor and checks it; fills part_crcs. */
+zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, zf_error_t *err);
+/* [any-thread] Both. */
+zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
+/* [any-thread] The same of one parameter alone (and of what its slots need). */
+zf_status_t zfi_state_check_param(zfi_store_t *store, const char *param, zfi_saved_t *out, zf_error_t *err);
+void zfi_state_report(const zfi_saved_t *saved, const zfi_store_t *store, zf_state_report_t *out);
+
+/* [any-thread] Calls fn with the tensor's bytes, block by block; checks them. */
+typedef zf_status_t (*zfi_block_fn)(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err);
+zf_status_t zfi_state_stream(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_tensor_t *tensor,
+                             const char *name, zfi_block_fn fn, void *arg, zf_error_t *err);
+
+/* A tensor's values as they are read, block by block from its first byte or from the first of matrix `at`. A load reads
+ * everything twice, and the files may have been changed in between: what goes into an instance is checked again. */
+typedef struct zfi_value_check {
+    const zfi_saved_t *saved;
+    const zfi_saved_param_t *param;
+    const zfi_saved_tensor_t *tensor;
+    uint32_t at;                    /* matrix that is being read: number in the tensor's list */
+    uint64_t n_selected, in_matrix; /* "selected", "interval": of that matrix */
+} zfi_value_check_t;
+
+/* [any-thread] A zfi_block_fn: arg is a zfi_value_check_t; `at` is for the message. */
+zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uint64_t nbytes, zf_error_t *err);
+
+/* [any-thread] Reads the values of one matrix of a checked tensor and checks values and checksum once more. Where
+ * tensor is NULL or does not hold the matrix, `out` stays as it is. */
+zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                                const zfi_saved_tensor_t *tensor, uint32_t matrix, void *out, zf_error_t *err);
+
+/* [control] Loads into the drained run of the slot, which another may take the place of. */
+zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zf_state_report_t *report,
+                                zf_error_t *err);
+
+/* ---- state/replace.c ----------------------------------------------------------------------------------------------
+ */
+
+/* A second run, filled while the first stays as it is. */
+typedef struct zfi_replacement {
+    zfi_run_t **slot;        /* where the run is held */
+    zfi_run_t *run, *into;   /* into = run where nothing would be lost, else a second one */
+    unsigned char **overlay; /* [n_matrices] visible values that do not follow from the state; freed */
+    uint32_t n_overlay;
+    float **copies; /* [n_overlay][3] moments mode: the device's w, m, v by the matrix's elements; freed */
+    void *grad;     /* scratch: the largest gradient of a matrix */
+} zfi_replacement_t;
+
+/* [control] params: the declarations of the new run (taken over, also on failure), or NULL for the present ones. It
+ * begins as after bind_params, with masters from the visible values where reads_visible. */
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                              zfi_replacement_t *out, zf_error_t *err);
+/* [control] Undoes everything. */
+void zfi_replace_cancel(zfi_replacement_t *replacement);
+/* [control] Takes the new run: clocks, threads, device, visible values; then *slot is it, and the old one is freed.
+ * Only a dead thread can make it fail, and that ends the instance. */
+zf_status_t zfi_replace_commit(zfi_replacement_t *replacement, zf_error_t *err);
+
+/* ---- state/carry.c ------------------------------------------------------------------------------------------------
+ */
+
+/* [control] Elements [first, first + n) of a parameter, row-major, and the update count of each channel of the matrix
+ * that they are of, into another cut. Where a matrix or channel gets several counts, the largest stays. */
+typedef struct zfi_carried {
+    const zfi_matrix_t *cut; /* rows, cols, channels, param_offset */
+    const float *w, *m, *v;  /* [rows x cols] */
+    const uint32_t *n;       /* [n_channels] */
+} zfi_carried_t;
+void zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from);
+
+/* [control] A matrix of a checkpoint as FLUSH would leave it (with ZF_RULE_CALLBACK: callback, or NULL where the host's
+ * rule is not at hand); arrays are malloc'd, to be freed by zfi_carried_free. */
+typedef struct zfi_flushed {
+    float *w, *m, *v;
+    uint32_t *n;
+} zfi_flushed_t;
+zf_status_t zfi_state_flushed(zfi_store_t *store, const zfi_saved_t *saved, uint32_t param, uint32_t matrix,
+                              const zfi_kernels_t *kernels, const zf_rule_callback_t *callback, zfi_flushed_t *out,
+                              zf_error_t *err);
+void zfi_flushed_free(zfi_flushed_t *flushed);
+
+/* [control] The same for a matrix of a drained run. */
+zf_status_t zfi_run_flushed(zfi_run_t *run, zfi_rehearsal_t *rehearsal, uint32_t matrix, zfi_flushed_t *out,
+                            zf_error_t *err);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/store.c - the host's own store, and what both kinds share (contract in state/store.h). */
+#include "state/store.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+
+int zfi_store_is_name(const char *name) {
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return n > 0 && n < ZFI_BLOB_NAME && name[n] == '\0' && name[0] != '.';
+}
+
+/* ---- the host's ---------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t host_error(const char *what, const char *blob, int32_t rc, uint64_t offset, uint64_t nbytes,
+                              zf_error_t *err) {
+    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "state",
+                            "the host's store: %s of blob \"%s\" at byte %" PRIu64 " (%" PRIu64
+                            " bytes) returned %d: mend the store and call again",
+                            what, blob, offset, nbytes, rc);
+}
+
+static zf_status_t host_begin(zfi_store_t *store, zf_error_t *err) {
+    int32_t rc = store->host.begin(store->host.ctx, store->blob, store->blob_nbytes);
+    return rc ? host_error("begin", store->blob, rc, 0, store->blob_nbytes, err) : ZF_OK;
+}
+
+static zf_status_t host_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
+    int32_t rc = store->host.write(store->host.ctx, data, nbytes);
+    return rc ? host_error("write", store->blob, rc, store->at, nbytes, err) : ZF_OK;
+}
+
+static zf_status_t host_end(zfi_store_t *store, zf_error_t *err) {
+    int32_t rc = store->host.end(store->host.ctx);
+    return rc ? host_error("end", store->blob, rc, store->at, 0, err) : ZF_OK;
+}
+
+static zf_status_t host_commit(zfi_store_t *store, zf_error_t *err) {
+    (void)store;
+    (void)err;
+    return ZF_OK;
+}
+
+static void host_nothing(zfi_store_t *store) { (void)store; }
+
+static zf_status_t host_size(zfi_store_t *store, const char *name, uint64_t *out, zf_error_t *err) {
+    int32_t rc = store->host.size(store->host.ctx, name, out);
+    if (!rc)
+        return ZF_OK;
+    return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "state",
+                            "the host's store has no blob \"%s\" (size returned %d)", name, rc);
+}
+
+static zf_status_t host_read(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
+                             zf_error_t *err) {
+    int32_t rc = store->host.read(store->host.ctx, name, offset, out, nbytes);
+    return rc ? host_error("read", name, rc, offset, nbytes, err) : ZF_OK;
+}
+
+static const zfi_store_ops_t host_ops = {.begin = host_begin,
+                                         .write = host_write,
+                                         .end = host_end,
+                                         .commit = host_commit,
+                                         .cancel = host_nothing,
+                                         .size = host_size,
+                                         .read = host_read,
+                                         .close = host_nothing};
+
+/* ---- opening ------------------------------------------------------------------------------------------------------
+ */
+
+static zf_status_t open_host(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
+    const zf_state_store_t *host = &out->host;
+    zf_status_t st = zfi_struct_read(&out->host, args->store, sizeof *host, sizeof *host, "zf_state_store_t", err);
+    if (st)
+        return st;
+    out->ops = &host_ops;
+    if (is_save ? host->begin && host->write && host->end : host->size && host->read)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_ARGUMENT, "state", "store: %s must be given for %s",
+                     is_save ? "begin, write and end" : "size and read", is_save ? "save" : "load");
+}
+
+static zf_status_t open_any(const zf_state_args_t *args, int is_save, zfi_store_t *out, zf_error_t *err) {
+    *out = (zfi_store_t){.parent_fd = -1, .dir_fd = -1, .blob_fd = -1, .is_synced = !(args->flags & ZF_STATE_NO_SYNC)};
+    if (!args->path == !args->store)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s: give one of them",
+                         args->path ? "both path and store are given" : "path and store are NULL");
+    if (args->store)
+        return open_host(args, is_save, out, err);
+    out->ops = &zfi_store_directory;
+    return is_save ? zfi_directory_open_save(out, args->path, err) : zfi_directory_open_load(out, args->path, err);
+}
+
+zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err) {
+    return open_any(args, 1, out, err);
+}
+
+zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err) {
+    return open_any(args, 0, out, err);
+}
+
+/* ---- saving and loading -------------------------------------------------------------------------------------------
+ */
+
+zf_status_t zfi_store_begin(zfi_store_t *store, const char *name, uint64_t nbytes, zf_error_t *err) {
+    if (!zfi_store_is_name(name))
+        return zfi_error(err, ZF_ERR_INTERNAL, "state", "\"%.64s\" is no name of a blob", name);
+    memcpy(store->blob, name, strlen(name) + 1);
+    store->blob_nbytes = nbytes;
+    store->at = 0;
+    return store->ops->begin(store, err);
+}
+
+zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
+    zf_status_t st = nbytes ? store->ops->write(store, data, nbytes, err) : ZF_OK;
+    if (!st) {
+        store->at += nbytes;
+        store->total_nbytes += nbytes;
+    }
+    return st;
+}
+
+zf_status_t zfi_store_end(zfi_store_t *store, zf_error_t *err) {
+    if (store->at != store->blob_nbytes)
+        return zfi_error(err, ZF_ERR_INTERNAL, "state", "blob \"%s\" has %" PRIu64 " bytes, announced %" PRIu64,
+                         store->blob, store->at, store->blob_nbytes);
+    return store->ops->end(store, err);
+}
+
+zf_status_t zfi_store_commit(zfi_store_t *store, zf_error_t *err) { return store->ops->commit(store, err); }
+
+void zfi_store_cancel(zfi_store_t *store) {
+    if (store->ops)
+        store->ops->cancel(store);
+}
+
+zf_status_t zfi_store_size(zfi_store_t *store, const char *name, uint64_t *out, zf_error_t *err) {
+    return store->ops->size(store, name, out, err);
+}
+
+zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
+                           zf_error_t *err) {
+    zf_status_t st = nbytes ? store->ops->read(store, name, offset, out, nbytes, err) : ZF_OK;
+    if (!st)
+        store->total_nbytes += nbytes;
+    return st;
+}
+
+void zfi_store_close(zfi_store_t *store) {
+    if (store->ops)
+        store->ops->close(store);
+}

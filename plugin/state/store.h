@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/store.h - where the blobs of a checkpoint live: a directory, or what the host keeps itself.
+ *
+ * Save: begin, write ..., end per blob, the index last; then commit, or cancel at any point. Load: size, read; then
+ * close. Every failure names the blob, the place in it, and errno or what the host returned. Directory: the blobs are
+ * written to a directory beside `path` (state/beside.h), synced, and exchanged with `path` in one rename. */
+#ifndef ZFI_STATE_STORE_H
+#define ZFI_STATE_STORE_H
+
+#include <stdint.h>
+
+#include "zf/ext/state.h"
+
+enum { ZFI_BLOB_NAME = 64 };
+
+typedef struct zfi_store {
+    const struct zfi_store_ops *ops;
+    zf_state_store_t host;
+    char *path;         /* directory ... */
+    const char *base;   /* ... its last name, in path */
+    char tmp_name[256]; /* ... save: the directory that is written, beside it */
+    unsigned mode;      /* ... save: of the directory that is replaced, 0 = there is none */
+    int is_aside;       /* ... load: path is missing, and the former checkpoint lies beside it */
+    int parent_fd, dir_fd, blob_fd, is_synced;
+    char blob[ZFI_BLOB_NAME]; /* being written, or open for reading */
+    uint64_t blob_nbytes, at; /* of it */
+    uint64_t total_nbytes;    /* written or read */
+} zfi_store_t;
+
+/* [control] args are checked: exactly one of path and store, a store with what the call needs. */
+zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err);
+zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err);
+
+zf_status_t zfi_store_begin(zfi_store_t *store, const char *name, uint64_t nbytes, zf_error_t *err);
+zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err);
+zf_status_t zfi_store_end(zfi_store_t *store, zf_error_t *err);
+zf_status_t zfi_store_commit(zfi_store_t *store, zf_error_t *err);
+void zfi_store_cancel(zfi_store_t *store);
+
+zf_status_t zfi_store_size(zfi_store_t *store, const char *name, uint64_t *out, zf_error_t *err);
+zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
+                           zf_error_t *err);
+void zfi_store_close(zfi_store_t *store);
+
+/* A plain file name of a checkpoint: [A-Za-z0-9_-][A-Za-z0-9._-]*, shorter than ZFI_BLOB_NAME. */
+int zfi_store_is_name(const char *name);
+
+/* ---- for the two kinds --------------------------------------------------------------------------------------------
+ */
+
+typedef struct zfi_store_ops {
+    int reads_back; /* size and read may be called before commit */
+    zf_status_t (*begin)(zfi_store_t *store, zf_error_t *err);
+    zf_status_t (*write)(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err);
+    zf_status_t (*end)(zfi_store_t *store, zf_error_t *err);
+    zf_status_t (*commit)(zfi_store_t *store, zf_error_t *err);
+    void (*cancel)(zfi_store_t *store);
+    zf_status_t (*size)(zfi_store_t *store, const char *name, uint64_t *out, zf_error_t *err);
+    zf_status_t (*read)(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
+                        zf_error_t *err);
+    void (*close)(zfi_store_t *store);
+} zfi_store_ops_t;
+
+extern const zfi_store_ops_t zfi_store_directory; /* state/dir.c */
+zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err);
+zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_error_t *err);
+/* [any-thread] Another checkpoint lies at the path by now: where there are no locks, the files of this one may be gone.
+ */
+int zfi_directory_was_replaced(const zfi_store_t *store);
+
+#endif

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/table.c - the rows of arrays (contract in state/table.h); clocks and steps are in state/clocks.c. */
+#include "state/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "instance/host_state.h"
+#include "offload/exchange.h"
+#include "schedule/interval.h"
+#include "schedule/window.h"
+
+/* ---- data types ---------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    size_t nbytes;
+} dtypes[] = {[ZFI_STATE_U8] = {"U8", 1},   [ZFI_STATE_U32] = {"U32", 4}, [ZFI_STATE_BF16] = {"BF16", 2},
+              [ZFI_STATE_F16] = {"F16", 2}, [ZFI_STATE_F32] = {"F32", 4}, [ZFI_STATE_F64] = {"F64", 8}};
+
+const char *zfi_state_dtype_name(zfi_state_dtype_t dtype) { return dtypes[dtype].name; }
+size_t zfi_state_dtype_nbytes(zfi_state_dtype_t dtype) { return dtypes[dtype].nbytes; }
+
+int zfi_state_dtype_of_name(const char *name) {
+    for (int i = 0; i < (int)(sizeof dtypes / sizeof *dtypes); i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static zfi_state_dtype_t of_kernel(zfi_dtype_t dtype) {
+    if (dtype == ZFI_F32)
+        return ZFI_STATE_F32;
+    return dtype == ZFI_BF16 ? ZFI_STATE_BF16 : ZFI_STATE_F16;
+}
+
+zfi_state_dtype_t zfi_state_array_dtype(const zfi_state_array_t *array, const zfi_param_t *param) {
+    if (array->dtype_kind == ZFI_DTYPE_FIXED)
+        return array->dtype;
+    return of_kernel(array->dtype_kind == ZFI_DTYPE_VISIBLE ? param->dtype : param->grad_dtype);
+}
+
+/* ---- values that no training leaves -------------------------------------------------------------------------------
+ */
+
+static uint64_t bad_f32(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return i;
+    return n;
+}
+
+/* A second moment may overflow; it then holds its weight still. */
+static uint64_t bad_second(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0))
+            return i;
+    return n;
+}
+
+static uint64_t bad_selected(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const uint8_t *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (x[i] > ZFI_CHANNEL_ENTERING)
+            return i;
+    return n;
+}
+
+static uint64_t bad_importance(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const double *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0))
+            return i;
+    return n;
+}
+
+/* Gradients of a step that was applied are finite. */
+static uint64_t bad_slot(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const uint16_t *half = values;
+    uint16_t exponent = dtype == ZFI_STATE_BF16 ? 0x7F80 : 0x7C00;
+    if (!is_applied)
+        return n;
+    if (dtype == ZFI_STATE_F32)
+        return bad_f32(values, n, dtype, 1);
+    for (uint64_t i = 0; i < n; i++)
+        if ((half[i] & exponent) == exponent)
+            return i;
+    return n;
+}
+
+/* ---- w, m, v, n ---------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->rows * matrix->cols;
+}
+
+static void get_array(zfi_state_io_t *io, zfi_host_array_t array, uint32_t number, uint64_t first, uint64_t n,
+                      void *out) {
+    if (!io->rehearsal)
+        zfi_state_get(io->run, array, number, first, n, out);
+    else if (!io->status)
+        io->status = zfi_rehearsal_read(io->rehearsal, array, number, first, n, out);
+}
+
+#define ARRAY(name, array)                                                                                             \
+    static void get_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           void *out) {                                                                                \
+        (void)step;                                                                                                    \
+        get_array(io, array, number, first, n, out);                                                                   \
+    }                                                                                                                  \
+    static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           const void *values) {                                                                       \
+        (void)step;                                                                                                    \
+        zfi_state_put(io->run, array, number, first, n, values);                                                       \
+    }
+ARRAY(w, ZFI_STATE_W)
+ARRAY(m, ZFI_STATE_M)
+ARRAY(v, ZFI_STATE_V)
+#undef ARRAY
+
+static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    return shape->is_mean ? matrix->n_channels : 1;
+}
+
+static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    uint32_t *to = out;
+    const uint32_t *live =
+        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    (void)step;
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
+}
+
+static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
+    uint32_t *live =
+        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    (void)step;
+    memcpy(live + first, x, n * sizeof *live);
+}
+
+/* ---- selection ----------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t per_channel(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->n_channels;
+}
+
+static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return matrix->is_choosable ? matrix->n_channels : 0;
+}
+
+static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->engine->config, io->run->clock.t + 1);
+}
+
+static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    const zfi_run_t *run = io->run;
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint8_t *to = out;
+    (void)step;
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = run->sel.mask[matrix->channel_base + first + i] ? ZFI_CHANNEL_SELECTED : ZFI_CHANNEL_DEFERRED;
+    if (!run->clock.waiting_choice || !zfi_row(io->run, run->clock.waiting_choice)->chooses[matrix->cohort])
+        return;
+    for (uint32_t e = 0; e < run->sel.n_enter[number]; e++) {
+        uint32_t channel = run->sel.enter_channel[matrix->index_base + e];
+        if (channel >= first && channel < first + n)
+            to[channel - first] = ZFI_CHANNEL_ENTERING;
+    }
+}
+
+/* The lists of a matrix whose mask is filled: what is selected in rising order, and where what enters will lie. */
+static void list_selected(zfi_run_t *run, uint32_t number, const uint8_t *kinds) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zfi_selection_t *sel = &run->sel;
+    uint32_t pos = 0, n = 0;
+    for (uint32_t c = 0; c < matrix->n_channels; c++) {
+        if (!kinds[c])
+            continue;
+        sel->index[matrix->index_base + pos] = c;
+        if (kinds[c] == ZFI_CHANNEL_ENTERING) {
+            sel->enter_pos[matrix->index_base + n] = pos;
+            sel->enter_channel[matrix->index_base + n++] = c;
+        }
+        pos++;
+    }
+    sel->n_enter[number] = n;
+}
+
+static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                         const void *values) {
+    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
+    uint8_t *mask = io->run->sel.mask + matrix->channel_base;
+    (void)step;
+    memcpy(mask + first, values, n);
+    if (first + n < matrix->n_channels)
+        return; /* the lists are made when the mask is whole */
+    list_selected(io->run, number, mask);
+    for (uint32_t c = 0; c < matrix->n_channels; c++)
+        mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
+}
+
+static void get_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    memcpy(out, io->run->sel.importance + io->run->plan.matrices[number].sum_base + first, n * sizeof(double));
+}
+
+static void put_importance(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                           const void *values) {
+    (void)step;
+    memcpy(io->run->sel.importance + io->run->plan.matrices[number].sum_base + first, values, n * sizeof(double));
+}
+
+/* ---- automatic interval: what deferred and selected channels have gathered ------------------------------------------
+ */
+
+static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *matrix) {
+    (void)shape;
+    return zfi_interval_measures(matrix) ? 2 : 0;
+}
+
+static int has_interval(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    return io->run->engine->config.is_interval_auto && has_selected(io, number, step);
+}
+
+static void get_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    const double sums[2] = {io->run->sel.deferred[number], io->run->sel.selected[number]};
+    (void)step;
+    memcpy(out, sums + first, n * sizeof *sums);
+}
+
+static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                         const void *values) {
+    double sums[2] = {io->run->sel.deferred[number], io->run->sel.selected[number]};
+    (void)step;
+    memcpy(sums + first, values, n * sizeof *sums);
+    io->run->sel.deferred[number] = sums[0];
+    io->run->sel.selected[number] = sums[1];
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------------
+ */
+
+static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
+    return !zfi_is_moments(&io->run->engine->config) && step >= io->run->clock.window_first[matrix->cohort] &&
+           step <= io->run->clock.t && zfi_row(io->run, step)->present[matrix->param];
+}
+
+static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    zfi_run_t *run = io->run;
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    zfi_piece_walk_start(&walk, run, number, first, n);
+    while (zfi_piece_walk_next(&walk, &place)) {
+        const unsigned char *slot = zfi_window_slot_of(run, place.chunk, step);
+        memcpy((unsigned char *)out + place.at * elem, slot + place.chunk_offset * elem, place.n * elem);
+    }
+}
+
+static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                     const void *values) {
+    zfi_run_t *run = io->run;
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    zfi_piece_walk_start(&walk, run, number, first, n);
+    while (zfi_piece_walk_next(&walk, &place)) {
+        unsigned char *slot = zfi_window_slot_of(run, place.chunk, step);
+        memcpy(slot + place.chunk_offset * elem, (const unsigned char *)values + place.at * elem, place.n * elem);
+    }
+}
+
+/* ---- moments mode: sums in place of slots, and the device's own copies ------------------------------------------- */
+
+/* A gradient of the open window counts. */
+static int has_sums(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
+    (void)step;
+    for (uint64_t t = io->run->clock.window_first[matrix->cohort];
+         zfi_is_moments(&io->run->engine->config) && t <= io->run->clock.t; t++)
+        if (zfi_row(io->run, t)->present[matrix->param] && zfi_row(io->run, t)->scalars.applied)
+            return 1;
+    return 0;
+}
+
+/* Sums that are taken on the host lie as w does: from `in`, or to `out`. */
+static void move_host_sums(zfi_run_t *run, uint32_t number, float *sums, uint64_t first, uint64_t n, const float *in,
+                           float *out) {
+    for (uint64_t done = 0, m; done < n; done += m) {
+        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[number], first + done, n - done, &m);
+        if (in)
+            memcpy(sums + at, in + done, m * sizeof *sums);
+        else
+            memcpy(out + done, sums + at, m * sizeof *sums);
+    }
+}
+
+static void move_sums(zfi_state_io_t *io, uint32_t number, int array, uint64_t first, uint64_t n, const void *in,
+                      void *out) {
+    zfi_run_t *run = io->run;
+    int is_on_device = zfi_sums_on_device(&run->engine->config);
+    if (is_on_device && in)
+        (void)zfi_exchange_put_sums(run, number, array, first, n, in);
+    else if (is_on_device)
+        (void)zfi_exchange_get_sums(run, number, array, first, n, out);
+    else
+        move_host_sums(run, number, array == 0 ? run->hs.sum1 : run->hs.sum2, first, n, in, out);
+}
+
+#define SUM(name, array)                                                                                               \
+    static void get_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           void *out) {                                                                                \
+        (void)step;                                                                                                    \
+        move_sums(io, number, array, first, n, NULL, out);                                                             \
+    }                                                                                                                  \
+    static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
+                           const void *values) {                                                                       \
+        (void)step;                                                                                                    \
+        move_sums(io, number, array, first, n, values, NULL);                                                          \
+    }
+SUM(sum1, 0)
+SUM(sum2, 1)
+#undef SUM
+
+/* A sum may overflow, but nothing makes it NaN. */
+static uint64_t bad_sum(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const float *x = values;
+    (void)dtype, (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (isnan(x[i]))
+            return i;
+    return n;
+}
+
+static int has_copies(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    return zfi_is_moments(&io->run->engine->config) && has_selected(io, number, step);
+}
+
+#define COPY(name, array)                                                                                              \
+    static void get_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
+                                  void *out) {                                                                         \
+        get_##name(io, number, step, first, n, out);                                                                   \
+        (void)zfi_exchange_get_selected(io->run, number, array, first, n, out);                                        \
+    }                                                                                                                  \
+    static void put_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
+                                  const void *values) {                                                                \
+        (void)step;                                                                                                    \
+        memcpy(io->copies[3 * number + array] + first, values, n * sizeof(float));                                     \
+    }
+COPY(w, 0)
+COPY(m, 1)
+COPY(v, 2)
+#undef COPY
+
+/* ---- what the model reads -----------------------------------------------------------------------------------------
+ */
+
+static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    int is_equal;
+    return zfi_exchange_shows_state(io->run, number, &is_equal) || !is_equal;
+}
+
+static void get_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    (void)step;
+    (void)zfi_exchange_get_visible(io->run, number, first, n, out);
+}
+
+static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                        const void *values) {
+    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
+    size_t elem = zfi_dtype_nbytes(io->run->params[matrix->param].dtype);
+    (void)step;
+    memcpy(io->overlay[number] + first * elem, values, n * elem);
+}
+
+/* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
+static const zfi_close_t *due_of(const zfi_run_t *run, uint32_t number) {
+    for (uint32_t i = 0; i < run->clock.n_due; i++)
+        if (run->clock.due[i].cohort == run->plan.matrices[number].cohort &&
+            run->clock.due[i].first_publish >= run->clock.skip_publish_below[number])
+            return &run->clock.due[i];
+    return NULL;
+}
+
+static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
+    (void)step;
+    return due_of(io->run, number) != NULL;
+}
+
+static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
+    uint64_t p = close->first_publish + run->plan.chunks[chunk].place;
+    return run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes;
+}
+
+static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
+    zfi_run_t *run = io->run;
+    const zfi_close_t *close = due_of(run, number);
+    size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    (void)step;
+    zfi_piece_walk_start(&walk, run, number, first, n);
+    while (close && zfi_piece_walk_next(&walk, &place))
+        memcpy((unsigned char *)out + place.at * elem,
+               staged_chunk(run, close, place.chunk) + place.chunk_offset * elem, place.n * elem);
+}
+
+/* The closes themselves are made anew by the load (state/load.c) before their values come. */
+static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
+                        const void *values) {
+    zfi_run_t *run = io->run;
+    const zfi_close_t *close = due_of(run, number);
+    size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
+    zfi_piece_walk_t walk;
+    zfi_piece_place_t place;
+    (void)step;
+    zfi_piece_walk_start(&walk, run, number, first, n);
+    while (close && zfi_piece_walk_next(&walk, &place))
+        memcpy(staged_chunk(run, close, place.chunk) + place.chunk_offset * elem,
+               (const unsigned char *)values + place.at * elem, place.n * elem);
+}
+
+const zfi_state_array_t zfi_state_arrays[] = {
+    {"w", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_w, put_w,
+     bad_f32},
+    {"m", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_m, put_m,
+     bad_f32},
+    {"v", ZFI_ARRAY_COMPACT | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, NULL, get_v, put_v,
+     bad_second},
+    {"n", ZFI_ARRAY_COMPACT, ZFI_DTYPE_FIXED, ZFI_STATE_U32, n_counts, NULL, get_n, put_n, NULL},
+    {"selected", 0, ZFI_DTYPE_FIXED, ZFI_STATE_U8, per_channel, has_selected, get_selected, put_selected, bad_selected},
+    {"importance", 0, ZFI_DTYPE_FIXED, ZFI_STATE_F64, per_choosable, NULL, get_importance, put_importance,
+     bad_importance},
+    {"interval", 0, ZFI_DTYPE_FIXED, ZFI_STATE_F64, two_sums, has_interval, get_interval, put_interval, bad_importance},
+    {"slot", ZFI_ARRAY_PER_STEP | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_GRAD, 0, per_element, has_slot, get_slot, put_slot,
+     bad_slot},
+    {"sum1", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum1, put_sum1, bad_sum},
+    {"sum2", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum2, put_sum2,
+     bad_second},
+    {"device_w", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_w,
+     put_device_w, bad_f32},
+    {"device_m", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_m,
+     put_device_m, bad_f32},
+    {"device_v", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_v,
+     put_device_v, bad_second},
+    {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible, NULL},
+    {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish, NULL},
+};
+const uint32_t zfi_n_state_arrays = sizeof zfi_state_arrays / sizeof *zfi_state_arrays;
+
+const zfi_state_array_t *zfi_state_array_find(const char *name, size_t length) {
+    for (uint32_t i = 0; i < zfi_n_state_arrays; i++)
+        if (strlen(zfi_state_arrays[i].name) == length && strncmp(zfi_state_arrays[i].name, name, length) == 0)
+            return &zfi_state_arrays[i];
+    return NULL;
+}

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_examples.sh SOURCE_DIR BIN_DIR - bindings/examples: how many lines a trainer changes for zf_trainer, and that it
+# still trains. A line that was replaced counts once, one that was added or removed counts once.
+set -eu
+source=$1 bin=$2
+
+changed_lines() { # FILE FILE
+    diff "$1" "$2" | awk '
+        /^[0-9]/ { n += old > new ? old : new; old = new = 0 }
+        /^</ { old++ }
+        /^>/ { new++ }
+        END { print n + (old > new ? old : new) }'
+}
+
+for name in train_zf train_zf_overlap; do
+    n=$(changed_lines "$source/train_before.c" "$source/$name.c")
+    echo "$name: $n changed lines"
+    [ "$n" -gt 5 ] && [ "$n" -le 20 ] || { echo "need 6..20" >&2; exit 1; }
+done
+
+# With every channel selected the plugin is AdamW to the bit: the same losses, digit for digit.
+printf '[zenflow]\ntopk_ratio = 1\n' >exact.ini
+"$bin/train_before" >before.txt
+for name in train_zf train_zf_overlap; do
+    "$bin/$name" exact.ini >after.txt
+    cmp before.txt after.txt
+    "$bin/$name" "$source/zf.ini" >default.txt
+    paste before.txt default.txt | awk 'END {
+        print "final loss: AdamW " $3 ", plugin " $6
+        exit !($3 > 0.05 && $6 < $3 + 0.1) }'
+done
+
+# The formula of bindings/c/README.md holds within 3 %.
+"$bin/zf_memory" | tee memory.txt
+awk 'NR > 2 { n++; if ($6 < $2 || $6 > 1.03 * $2) bad = 1 } END { exit bad || n != 4 }' memory.txt

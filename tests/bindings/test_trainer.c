@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_trainer.c - bindings/c/zf_trainer.[ch]: what it refuses and how it says so, that the first error stays, plain
+ * AdamW's bits with and without overlap, groups, clipping, states. The plugin is that of ZFPLUGIN_PATH. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "suite.h"
+#include "zf_trainer.h"
+
+enum { ROWS = 6, COLUMNS = 5, N = ROWS * COLUMNS };
+
+static const int64_t shape[3] = {ROWS, COLUMNS, 0};
+static float w[2][N], g[2][N];
+
+static void contains(const char *text, const char *part) {
+    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, text);
+}
+
+static void fill(void) {
+    for (int i = 0; i < N; ++i)
+        w[0][i] = w[1][i] = (float)(i % 7 - 3) / 8.0f;
+}
+
+static void set_gradients(int step) {
+    for (int i = 0; i < N; ++i)
+        g[0][i] = g[1][i] = (float)((i * 5 + step * 3) % 11 - 5) / 16.0f;
+}
+
+/* Windows of 4 with nothing selected at all: after flush() the bits are AdamW's all the same. */
+static zf_trainer_t *start(unsigned flags) {
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, flags);
+    zf_trainer_set(t, "zenflow.full_warm_up_rounds=1");
+    ck_assert_int_eq(zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0), 0);
+    zf_trainer_adamw(t, 0.9, 0.999, 1e-8, 0.1);
+    ck_assert_int_eq(zf_trainer_add(t, "b", w[1], g[1], 2, shape, 0), 1);
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    return t;
+}
+
+static void train(zf_trainer_t *t, int from, int to) {
+    for (int step = from; step < to; ++step) {
+        ck_assert_int_ge(zf_trainer_wait(t), 0);
+        set_gradients(step);
+        if (step % 2)
+            ck_assert_int_ge(zf_trainer_ready(t, 1), 0);
+        ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
+    }
+}
+
+static void expect(int n_steps, double decay, float *out) {
+    float m[N] = {0}, v[N] = {0};
+    fill();
+    memcpy(out, w[0], sizeof w[0]);
+    for (int step = 0; step < n_steps; ++step) {
+        float c1 = (float)(1.0 - 0.9), c2 = (float)(1.0 - 0.999), beta1 = (float)0.9, beta2 = (float)0.999;
+        double p1 = 1, p2 = 1;
+        for (int k = 0; k <= step; ++k)
+            p1 *= 0.9, p2 *= 0.999;
+        set_gradients(step);
+        for (int i = 0; i < N; ++i) {
+            m[i] = beta1 * m[i] + c1 * g[0][i];
+            v[i] = beta2 * v[i] + c2 * g[0][i] * g[0][i];
+            out[i] = (float)((double)out[i] * (1 - 0.01 * decay) -
+                             0.01 / (1 - p1) * (double)m[i] / (sqrt((double)v[i] / (1 - p2)) + 1e-8));
+        }
+    }
+}
+
+static void is_near(const float *a, const float *b) {
+    for (int i = 0; i < N; ++i)
+        ck_assert_msg(fabsf(a[i] - b[i]) < 1e-4f, "element %d: %g, not %g", i, (double)a[i], (double)b[i]);
+}
+
+/* Runs 7 steps, which end in the middle of windows, and compares with AdamW without and with decay. */
+static void trains(unsigned flags) {
+    float want[2][N];
+    expect(7, 0.0, want[0]);
+    expect(7, 0.1, want[1]);
+    fill();
+    zf_trainer_t *t = start(flags);
+    train(t, 0, 7);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    is_near(w[0], want[0]);
+    is_near(w[1], want[1]);
+    ck_assert_uint_eq(zf_trainer_report(t)->submitted_step, 7);
+    ck_assert_uint_eq(zf_trainer_layout(t)->n_elems, 2 * N);
+    ck_assert_str_eq(zf_trainer_error(t), "");
+    zf_trainer_free(t);
+}
+
+START_TEST(test_trains) {
+    trains(0);
+    trains(ZF_TRAINER_OVERLAP);
+}
+END_TEST
+
+/* Each row of b is a vector of its own, handed over from the last to the first. */
+START_TEST(test_ranges) {
+    float want[N];
+    expect(5, 0.0, want);
+    fill();
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, ZF_TRAINER_OVERLAP);
+    ck_assert_int_eq(zf_trainer_add(t, "b", w[1], g[1], 2, shape, 1), 0);
+    ck_assert_msg(zf_trainer_bind(t) == ZF_OK, "%s", zf_trainer_error(t));
+    for (int step = 0; step < 5; ++step) {
+        ck_assert_int_ge(zf_trainer_wait(t), 0);
+        set_gradients(step);
+        for (int row = ROWS - 1; row >= 0; --row)
+            ck_assert_int_ge(zf_trainer_ready_range(t, 0, row, 1), 0);
+        ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
+    }
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    is_near(w[1], want);
+    ck_assert_int_ge(zf_trainer_ready_range(t, 0, 2, 2), 0);
+    ck_assert_int_eq(zf_trainer_step(t, 0.01), ZF_ERR_STATE);
+    contains(zf_trainer_error(t), "matrices 2..3 of 6");
+    zf_trainer_free(t);
+    t = start(0);
+    ck_assert_int_eq(zf_trainer_ready_range(t, 0, 0, 0), ZF_ERR_ARGUMENT);
+    contains(zf_trainer_error(t), "\"a\"");
+    zf_trainer_free(t);
+}
+END_TEST
+
+START_TEST(test_state) {
+    char path[] = "trainer_state";
+    float kept[2][N];
+    fill();
+    zf_trainer_t *t = start(0);
+    train(t, 0, 5);
+    ck_assert_msg(zf_trainer_save(t, path) == ZF_OK, "%s", zf_trainer_error(t));
+    train(t, 5, 9);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    memcpy(kept, w, sizeof w);
+    zf_trainer_free(t);
+    memset(w, 0, sizeof w);
+    t = start(0);
+    ck_assert_msg(zf_trainer_load(t, path) == ZF_OK, "%s", zf_trainer_error(t));
+    train(t, 5, 9);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    ck_assert_int_eq(memcmp(kept, w, sizeof w), 0);
+    zf_trainer_free(t);
+}
+END_TEST
+
+START_TEST(test_clip) {
+    fill();
+    zf_trainer_t *t = start(0);
+    set_gradients(0);
+    ck_assert_int_ge(zf_trainer_clip(t, 0.001), 0);
+    ck_assert_int_ge(zf_trainer_step(t, 0.01), 0);
+    ck_assert_double_lt(zf_trainer_report(t)->clip_factor, 0.01);
+    zf_trainer_free(t);
+}
+END_TEST
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+/* The trainer has this error, every call says so, and bind does nothing. */
+static void has_failed(zf_trainer_t *t, zf_status_t status, const char *word) {
+    ck_assert_int_eq(zf_trainer_bind(t), status);
+    contains(zf_trainer_error(t), word);
+    char first[512];
+    snprintf(first, sizeof first, "%s", zf_trainer_error(t));
+    ck_assert_int_eq(zf_trainer_add(t, "more", w[0], g[0], 2, shape, 0), status);
+    ck_assert_int_eq(zf_trainer_step(t, 0.1), status);
+    ck_assert_int_eq(zf_trainer_flush(t), status);
+    ck_assert_str_eq(zf_trainer_error(t), first);
+    zf_trainer_free(t);
+}
+
+START_TEST(test_refuses_before_bind) {
+    zf_trainer_t *t = zf_trainer_new("/no/such/plugin.so", NULL, 0);
+    has_failed(t, ZF_LOADER_ERR_FILE, "/no/such/plugin.so");
+    t = zf_trainer_new(NULL, "/no/such.ini", 0);
+    zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0);
+    has_failed(t, ZF_ERR_CONFIG, "/no/such.ini");
+    has_failed(zf_trainer_new(NULL, NULL, 2), ZF_ERR_ARGUMENT, "flags");
+    has_failed(zf_trainer_new(NULL, NULL, 0), ZF_ERR_ARGUMENT, "zf_trainer_add");
+    t = zf_trainer_new(NULL, NULL, 0);
+    zf_trainer_set(t, "zenflow.topk_ration=1");
+    zf_trainer_add(t, "a", w[0], g[0], 2, shape, 0);
+    has_failed(t, ZF_ERR_CONFIG, "topk_ration");
+    t = zf_trainer_new(NULL, NULL, 0);
+    ck_assert_int_eq(zf_trainer_step(t, 0.1), ZF_ERR_STATE);
+    has_failed(t, ZF_ERR_STATE, "zf_trainer_step() must come after zf_trainer_bind()");
+}
+END_TEST
+
+START_TEST(test_refuses_arrays) {
+    zf_trainer_t *t = zf_trainer_new(NULL, NULL, 0);
+    ck_assert_int_lt(zf_trainer_add(t, NULL, w[0], g[0], 2, shape, 0), 0);
+    has_failed(t, ZF_ERR_ARGUMENT, "array 0 has no name");
+    t = zf_trainer_new(NULL, NULL, 0);
+    ck_assert_int_lt(zf_trainer_add(t, "fc", w[0], NULL, 2, shape, 0), 0);
+    has_failed(t, ZF_ERR_ARGUMENT, "g of \"fc\" is NULL");
+    t = zf_trainer_new(NULL, NULL, 0);
+    ck_assert_int_lt(zf_trainer_add(t, "fc", w[0], g[0], 9, shape, 0), 0);
+    has_failed(t, ZF_ERR_SHAPE, "\"fc\" has 9 axes");
+    t = zf_trainer_new(NULL, NULL, 0);
+    zf_trainer_add(t, "fc", w[0], g[0], 2, shape, 0);
+    zf_trainer_add(t, "fc", w[1], g[1], 2, shape, 0);
+    has_failed(t, ZF_ERR_PARAM, "fc");
+}
+END_TEST
+
+START_TEST(test_refuses_in_training) {
+    fill();
+    zf_trainer_t *t = start(0);
+    ck_assert_int_eq(zf_trainer_ready(t, 2), ZF_ERR_PARAM);
+    contains(zf_trainer_error(t), "array 2, there are 0..1");
+    zf_trainer_free(t);
+    t = start(0);
+    ck_assert_int_eq(zf_trainer_ready(t, 1), ZF_OK);
+    ck_assert_int_eq(zf_trainer_ready(t, 1), ZF_ERR_STATE);
+    contains(zf_trainer_error(t), "\"b\" was announced twice");
+    zf_trainer_free(t);
+    t = start(0);
+    ck_assert_int_lt(zf_trainer_step(t, (double)NAN), 0);
+    contains(zf_trainer_error(t), "lr");
+    zf_trainer_free(t);
+    t = start(0);
+    ck_assert_int_eq(zf_trainer_add(t, "late", w[0], g[0], 2, shape, 0), ZF_ERR_STATE);
+    contains(zf_trainer_error(t), "before zf_trainer_bind()");
+    zf_trainer_free(t);
+    ck_assert_int_eq(zf_trainer_bind(NULL), ZF_ERR_MEMORY);
+    contains(zf_trainer_error(NULL), "no memory");
+    ck_assert_uint_eq(zf_trainer_report(NULL)->step, 0);
+    zf_trainer_free(NULL);
+}
+END_TEST
+
+ZT_MAIN("trainer", test_trains, test_ranges, test_state, test_clip, test_refuses_before_bind, test_refuses_arrays,
+        test_refuses_in_training)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# expect.sh - read by the smoke tests: a folder $out of their own, $failed, and what they all ask of a program's output.
+failed=0
+out=$(mktemp -d) || exit 2
+# shellcheck disable=SC2064 # this folder, whatever $out is later
+trap "rm -rf '$out'" EXIT
+
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+# has FILE TEXT... - a line of the file matches each
+has() {
+    file=$1
+    shift
+    for text in "$@"; do
+        grep -q -e "$text" "$file" || fail "no \"$text\" in: $(cat "$file")"
+    done
+}
+
+# readable FILE-OR-FOLDER... - zfplugin.report takes the JSON that an area left, and has a section for it; no matplotlib needed
+readable() {
+    command -v "${ZF_PYTHON:-python3}" >/dev/null 2>&1 || {
+        echo "no python3: not tried whether zfplugin.report reads $*"
+        return
+    }
+    PYTHONPATH=$(dirname "$0")/../../bindings/python "${ZF_PYTHON:-python3}" - "$@" <<'END' || fail "zfplugin.report refuses $*"
+import sys
+from zfplugin.report.__main__ import SECTIONS
+from zfplugin.report.results import read
+for result in read(sys.argv[1:]):
+    print(f"{result.area}: {SECTIONS[result.area](result.data).summary}")
+END
+}

@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_device.c - the CPU backend through its table (device.h): order on a stream and between streams,
+ * copies, marks and fences, deadlines, poison, full streams, the host's queues. */
+#define _GNU_SOURCE
+#include "device/device.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cpu/cpu.h"
+#include "suite.h"
+
+enum { A_WHILE_US = 60000 };
+static const uint64_t a_minute = 60000000000u, a_moment = 30000000; /* ns */
+
+/* What the backend says about the instance. */
+typedef struct said {
+    _Atomic int n_timed_out, n_stuck;
+    const zfi_timeline_t *timeline;
+    uint64_t value;
+    char stream[32];
+    uint32_t n_waiting;
+} said_t;
+
+static said_t said;
+static _Atomic int is_poisoned;
+static const zfi_device_ops_t *ops;
+static zfi_device_t *device;
+static zfi_stream_t *first, *second;
+static zfi_timeline_t gate, line;
+static zf_error_t err = {.struct_size = sizeof err};
+
+static void note_timeout(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
+    said_t *to = ctx;
+    to->timeline = timeline;
+    to->value = value;
+    atomic_fetch_add(&to->n_timed_out, 1);
+}
+
+static void note_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
+    said_t *to = ctx;
+    strncpy(to->stream, stream, sizeof to->stream - 1);
+    to->n_waiting = n_waiting;
+    atomic_fetch_add(&to->n_stuck, 1);
+}
+
+static zfi_device_env_t env_of(uint64_t timeout_ns) {
+    return (zfi_device_env_t){.kernels = zfi_kernels_of(zfi_isa_best()),
+                              .timeout_ns = timeout_ns,
+                              .is_poisoned = &is_poisoned,
+                              .ctx = &said,
+                              .timed_out = note_timeout,
+                              .is_stuck = note_stuck};
+}
+
+static void find_backend(void) {
+    for (uint32_t i = 0; i < zfi_n_backends; i++)
+        if (zfi_backends[i]->device_type == ZF_DEVICE_CPU)
+            ops = zfi_backends[i];
+    ck_assert_ptr_nonnull(ops);
+}
+
+static void start(uint64_t timeout_ns) {
+    zfi_device_env_t env = env_of(timeout_ns);
+    find_backend();
+    zfi_timeline_init(&gate, "gate");
+    zfi_timeline_init(&line, "line");
+    ck_assert_int_eq(ops->open(0, &env, &device, &err), ZF_OK);
+    ck_assert_int_eq(ops->stream_create(device, "first", &first, &err), ZF_OK);
+    ck_assert_int_eq(ops->stream_create(device, "second", &second, &err), ZF_OK);
+}
+
+static void end(void) {
+    ops->stream_destroy(first);
+    ops->stream_destroy(second);
+    ops->close(device);
+    zfi_timeline_free(&gate);
+    zfi_timeline_free(&line);
+}
+
+static void enqueue(zfi_stream_t *stream, const zfi_op_t *list, uint32_t n) {
+    ck_assert_int_eq(ops->enqueue(device, stream, list, n), ZF_OK);
+}
+
+static void enqueue_one(zfi_stream_t *stream, zfi_op_t op) { enqueue(stream, &op, 1); }
+
+static void copy(zfi_stream_t *stream, void *to, const void *from, uint64_t nbytes) {
+    zfi_range_t range = {to, from, nbytes};
+    enqueue_one(stream, zfi_op_up(&range, 1));
+}
+
+/* The stream stands still until the gate reaches `value`, however long that takes. */
+static void hold(zfi_stream_t *stream, uint64_t value) { enqueue_one(stream, zfi_op_wait_for_host(&gate, value)); }
+
+static void sync_stream(zfi_stream_t *stream) {
+    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), a_minute, NULL), ZF_OK);
+}
+
+/* ---- device and memory ------------------------------------------------------------------------------------------- */
+
+START_TEST(devices_that_are_not_there) {
+    static const int32_t ids[] = {1, -1, 7};
+    zfi_device_env_t env = env_of(a_minute);
+    find_backend();
+    for (int i = 0; i < 3; i++) {
+        char number[32];
+        ck_assert_int_eq(ops->open(ids[i], &env, &device, &err), ZF_ERR_DEVICE);
+        snprintf(number, sizeof number, "device id %d", ids[i]);
+        ck_assert_ptr_nonnull(strstr(err.message, number));
+        ck_assert_ptr_null(device);
+    }
+    ops->close(NULL);
+    ops->stream_destroy(NULL);
+}
+END_TEST
+
+START_TEST(memory) {
+    zfi_device_info_t info;
+    unsigned char *bytes, *own = malloc(4096);
+    void *given;
+    int is_pageable = 1;
+    start(a_minute);
+    ops->info(device, &info);
+    ck_assert(info.is_host_memory && info.free_nbytes > 0 && info.total_nbytes >= info.free_nbytes);
+    ck_assert_int_eq(ops->alloc(device, 3 * 4096, "a test", &given, &err), ZF_OK);
+    bytes = given;
+    for (int i = 0; i < 3 * 4096; i++)
+        ck_assert_uint_eq(bytes[i], 0);
+    memset(bytes, 1, 3 * 4096);
+    ops->free(device, bytes, 3 * 4096);
+    ck_assert_int_eq(ops->pin(device, own, 4096, &is_pageable, &err), ZF_OK);
+    ck_assert_int_eq(is_pageable, 0);
+    ops->unpin(device, own, 4096);
+    ck_assert_int_eq(ops->alloc(device, (uint64_t)1 << 60, "a test", &given, &err), ZF_ERR_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.message, "a test"));
+    free(own);
+    end();
+}
+END_TEST
+
+/* ---- one stream -------------------------------------------------------------------------------------------------- */
+
+/* norm of one part, which shows that a launch has run with these arguments. */
+static zfi_scalars_args_t norm_of(const zfi_norm_part_t *part, double unscale, zfi_step_scalars_t *out) {
+    return (zfi_scalars_args_t){.parts = part, .n_parts = 1, .unscale = unscale, .out = out};
+}
+
+START_TEST(a_stream_runs_in_order) { /* a value goes up, through a kernel, down and is wiped out, many times */
+    enum { N = 400 };
+    static zfi_norm_part_t parts[N], on_device;
+    static zfi_step_scalars_t made, seen[N], wiped[N];
+    start(a_minute);
+    memset(wiped, 1, sizeof wiped);
+    for (int i = 0; i < N; i++) {
+        zfi_scalars_args_t args = norm_of(&on_device, 2.0, &made);
+        zfi_range_t up = {&on_device, &parts[i], sizeof *parts}, down = {&seen[i], &made, sizeof made},
+                    again = {&wiped[i], &made, sizeof made};
+        zfi_op_t list[] = {zfi_op_up(&up, 1),      zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args),
+                           zfi_op_down(&down, 1),  zfi_op_fill(&made, sizeof made),
+                           zfi_op_down(&again, 1), zfi_op_signal(&line, (uint64_t)i + 1)};
+        parts[i] = (zfi_norm_part_t){(double)(i * i), ZFI_NO_PARAM};
+        enqueue(first, list, 6);
+    }
+    ck_assert_int_eq(zfi_timeline_wait(&line, N, a_minute, NULL), ZF_OK);
+    for (int i = 0; i < N; i++)
+        ck_assert(seen[i].norm == 2.0 * i && seen[i].applied && wiped[i].norm == 0.0 && !wiped[i].applied);
+    end();
+}
+END_TEST
+
+START_TEST(ranges_and_arguments_are_copied) { /* the caller's are gone when the stream comes to them */
+    static zfi_norm_part_t part = {49.0, ZFI_NO_PARAM}, other = {1.0, 3};
+    zfi_step_scalars_t made = {0}, wrong = {0};
+    int from = 5, to = 0;
+    zfi_range_t range = {&to, &from, sizeof to};
+    zfi_scalars_args_t args = norm_of(&part, 1.0, &made);
+    zfi_op_t list[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args)};
+    start(a_minute);
+    hold(first, 1);
+    enqueue(first, list, 2);
+    range = (zfi_range_t){&wrong, &other, sizeof other};
+    args = norm_of(&other, 0.0, &wrong);
+    memset(list, 0, sizeof list);
+    from = 6; /* what is pointed to is read when it is due */
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(first);
+    ck_assert_int_eq(to, 6);
+    ck_assert(made.norm == 7.0 && wrong.norm == 0.0);
+    end();
+}
+END_TEST
+
+START_TEST(many_ranges) { /* among many operations */
+    enum { N = 1000, N_OPS = 100 };
+    static int from[N], to[N], marks[N_OPS];
+    static zfi_range_t ranges[N];
+    zfi_op_t list[N_OPS];
+    start(a_minute);
+    for (int i = 0; i < N; i++) {
+        from[i] = i + 1;
+        ranges[i] = (zfi_range_t){&to[N - 1 - i], &from[i], sizeof *from};
+    }
+    for (uint32_t i = 0; i < N_OPS; i++) { /* every second one fills; 40 copies all, 42 nothing, the others a part */
+        marks[i] = 1;
+        list[i] = i % 2 ? zfi_op_fill(&marks[i], sizeof *marks) : zfi_op_down(&ranges[i], i);
+    }
+    list[40] = zfi_op_up(ranges, N);
+    list[42] = zfi_op_up(NULL, 0);
+    enqueue(first, list, N_OPS);
+    enqueue(first, NULL, 0);
+    sync_stream(first);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(to[N - 1 - i], i + 1);
+    for (int i = 0; i < N_OPS; i++)
+        ck_assert_int_eq(marks[i], i % 2 == 0);
+    end();
+}
+END_TEST
+
+START_TEST(many_operations) { /* without a copy among them: more than one push of the queue holds */
+    enum { N = 100 };
+    static int marks[N];
+    zfi_op_t list[N];
+    start(a_minute);
+    for (int i = 0; i < N; i++) {
+        marks[i] = 1;
+        list[i] = zfi_op_fill(&marks[i], sizeof *marks);
+    }
+    enqueue(first, list, N);
+    sync_stream(first);
+    ck_assert_uint_eq(ops->mark(first), N);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(marks[i], 0);
+    end();
+}
+END_TEST
+
+START_TEST(exactly_what_was_named) { /* is copied and filled */
+    unsigned char bytes[64], from[64];
+    start(a_minute);
+    memset(bytes, 7, sizeof bytes);
+    memset(from, 9, sizeof from);
+    enqueue_one(first, zfi_op_fill(bytes + 3, 10));
+    copy(first, bytes + 20, from, 5);
+    sync_stream(first);
+    for (int i = 0; i < 64; i++)
+        ck_assert_uint_eq(bytes[i], i >= 3 && i < 13 ? 0 : i >= 20 && i < 25 ? 9 : 7);
+    end();
+}
+END_TEST
+
+START_TEST(a_stream_runs_all_before_its_end) {
+    static int from = 3, to[2000];
+    start(a_minute);
+    hold(first, 1);
+    for (int i = 0; i < 2000; i++)
+        copy(first, &to[i], &from, sizeof from);
+    zfi_timeline_signal(&gate, 1);
+    ops->stream_destroy(first);
+    first = NULL;
+    for (int i = 0; i < 2000; i++)
+        ck_assert_int_eq(to[i], 3);
+    end();
+}
+END_TEST
+
+/* ---- several streams --------------------------------------------------------------------------------------------- */
+
+START_TEST(
+    streams_and_the_host_in_turn) { /* values pass through one place: first writes it, second reads, the host goes on */
+    enum { N = 200 };
+    static int from[N], to[N], place;
+    zfi_timeline_t written, read;
+    start(a_minute);
+    zfi_timeline_init(&written, "written");
+    zfi_timeline_init(&read, "read");
+    for (uint64_t i = 0; i < N; i++) {
+        zfi_range_t in = {&place, &from[i], sizeof place}, out = {&to[i], &place, sizeof place};
+        zfi_op_t write[] = {zfi_op_wait(&line, i + 1, NULL), zfi_op_wait(&read, i, NULL), zfi_op_up(&in, 1),
+                            zfi_op_signal(&written, i + 1)};
+        zfi_op_t take[] = {zfi_op_wait(&written, i + 1, NULL), zfi_op_down(&out, 1), zfi_op_signal(&read, i + 1)};
+        enqueue(first, write, 4);
+        enqueue(second, take, 3);
+    }
+    for (uint64_t i = 0; i < N; i++) {
+        from[i] = (int)i + 100;
+        zfi_timeline_signal(&line, i + 1);
+        if (i % 50 == 0)
+            ck_assert_int_eq(zfi_timeline_wait(&read, i + 1, a_minute, NULL), ZF_OK);
+    }
+    ck_assert_int_eq(zfi_timeline_wait(&read, N, a_minute, NULL), ZF_OK);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(to[i], i + 100);
+    end();
+    zfi_timeline_free(&written);
+    zfi_timeline_free(&read);
+}
+END_TEST
+
+START_TEST(a_wait_counts_its_time) {
+    _Atomic uint64_t stall = 5;
+    start(a_minute);
+    enqueue_one(first, zfi_op_wait(&gate, 1, &stall));
+    usleep(A_WHILE_US);
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(first);
+    ck_assert_uint_ge(atomic_load(&stall), a_moment);
+    atomic_store(&stall, 5);
+    enqueue_one(first, zfi_op_wait(&gate, 1, &stall)); /* no wait at all */
+    sync_stream(first);
+    ck_assert_uint_eq(atomic_load(&stall), 5);
+    end();
+}
+END_TEST
+
+START_TEST(order_between_streams) { /* second waits for what is on first now, not for what comes later */
+    int from = 1, middle = 0, to = 0;
+    start(a_minute);
+    hold(first, 1);
+    copy(first, &middle, &from, sizeof from);
+    ck_assert_int_eq(ops->order(device, first, second), ZF_OK);
+    copy(second, &to, &middle, sizeof from);
+    hold(first, 2);
+    usleep(A_WHILE_US);
+    ck_assert_int_eq(ops->synchronise(second, ops->mark(second), 0, NULL), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(second);
+    ck_assert_int_eq(to, 1);
+    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), 0, NULL), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 2);
+    end();
+}
+END_TEST
+
+/* ---- marks and fences -------------------------------------------------------------------------------------------- */
+
+START_TEST(marks) {
+    int from = 1, to = 0;
+    uint64_t before, after, waited = 0;
+    start(a_minute);
+    before = ops->mark(first);
+    ck_assert_int_eq(ops->synchronise(first, before, 0, &waited), ZF_OK); /* nothing was enqueued */
+    ck_assert_uint_eq(waited, 0);
+    copy(first, &to, &from, sizeof from);
+    after = ops->mark(first);
+    ck_assert_uint_gt(after, before);
+    hold(first, 1);
+    ck_assert_uint_gt(ops->mark(first), after);
+    ck_assert_int_eq(ops->synchronise(first, after, a_minute, NULL), ZF_OK); /* though the stream stands still */
+    ck_assert_int_eq(to, 1);
+    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), a_moment, &waited), ZF_ERR_TIMEOUT);
+    ck_assert_uint_ge(waited, a_moment);
+    ck_assert_uint_eq(ops->mark(second), 0); /* every stream has its own */
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(first);
+    end();
+}
+END_TEST
+
+START_TEST(fences) {
+    int from = 1, to = 0;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    start(a_minute);
+    hold(first, 1);
+    copy(first, &to, &from, sizeof from);
+    ops->fence(first, ops->mark(first), &fence);
+    hold(first, 2);
+    ck_assert_int_eq(fence.kind, ZF_FENCE_HOST_COUNTER);
+    ck_assert_uint_lt(__atomic_load_n(fence.counter, __ATOMIC_ACQUIRE), fence.value);
+    ck_assert_int_eq(zfi_cpu_ext.fence_wait(&fence, a_moment, &err), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 1);
+    ck_assert_int_eq(zfi_cpu_ext.fence_wait(&fence, a_minute, &err), ZF_OK);
+    ck_assert_int_eq(to, 1);
+    zfi_timeline_signal(&gate, 2);
+    end();
+}
+END_TEST
+
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+START_TEST(a_deadline_passes) { /* is said, once; the stream goes on */
+    int from = 1, to = 0;
+    start(a_moment);
+    enqueue_one(first, zfi_op_wait(&line, 8, NULL));
+    copy(first, &to, &from, sizeof from);
+    sync_stream(first);
+    ck_assert_int_eq(atomic_load(&said.n_timed_out), 1);
+    ck_assert(said.timeline == &line && said.value == 8);
+    ck_assert_int_eq(to, 1);
+    ck_assert_int_eq(atomic_load(&said.n_stuck), 0);
+    end();
+}
+END_TEST
+
+START_TEST(patience_has_no_deadline) {
+    start(a_moment);
+    hold(first, 1);
+    usleep(5 * (useconds_t)(a_moment / 1000));
+    ck_assert_int_eq(ops->synchronise(first, ops->mark(first), 0, NULL), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(atomic_load(&said.n_timed_out), 0);
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(first);
+    end();
+}
+END_TEST
+
+START_TEST(an_order_has_a_deadline) { /* the stream waited for may be a host's that stands still */
+    uint64_t mark;
+    start(a_moment);
+    hold(first, 1);
+    mark = ops->mark(first);
+    ck_assert_int_eq(ops->order(device, first, second), ZF_OK);
+    sync_stream(second);
+    ck_assert_int_eq(atomic_load(&said.n_timed_out), 1);
+    ck_assert_str_eq(said.timeline->name, "first");
+    ck_assert_uint_eq(said.value, mark);
+    zfi_timeline_signal(&gate, 1);
+    end();
+}
+END_TEST
+
+/* As the engine does: first the flag, then every timeline. */
+static void poison(void) {
+    atomic_store(&is_poisoned, 1);
+    zfi_timeline_poison(&gate);
+}
+
+START_TEST(poison_skips_work) {
+    static zfi_norm_part_t part = {49.0, ZFI_NO_PARAM};
+    zfi_step_scalars_t made = {0};
+    zfi_scalars_args_t args = norm_of(&part, 1.0, &made);
+    int from = 1, to = 0, filled = 5, down = 0;
+    zfi_range_t range = {&down, &from, sizeof down};
+    zfi_op_t list[] = {zfi_op_launch(ZFI_KERNEL_SCALARS, &args, sizeof args), zfi_op_fill(&filled, sizeof filled),
+                       zfi_op_down(&range, 1), zfi_op_signal(&line, 1)};
+    uint64_t before;
+    start(a_minute);
+    hold(first, 1);
+    enqueue_one(second, zfi_op_wait(&gate, 1, NULL));
+    copy(first, &to, &from, sizeof from);
+    enqueue(first, list, 4);
+    before = ops->mark(first);
+    poison();
+    ck_assert_int_eq(ops->synchronise(first, before, a_minute, NULL), ZF_OK);
+    sync_stream(second);
+    enqueue(first, list, 4); /* also what comes later */
+    copy(first, &to, &from, sizeof from);
+    ck_assert_uint_gt(ops->mark(first), before);
+    sync_stream(first);
+    ck_assert(to == 0 && down == 0 && filled == 5 && made.norm == 0.0);
+    ck_assert_uint_eq(zfi_timeline_now(&line), 0); /* what a signal stands for was skipped */
+    ck_assert_int_eq(atomic_load(&said.n_timed_out), 0);
+    end();
+}
+END_TEST
+
+START_TEST(poison_ends_waits) { /* those that begin later too, on whatever timeline, and those for another stream */
+    zfi_timeline_t standing;
+    zfi_stream_t *third;
+    zfi_op_t stand;
+    start(a_minute);
+    zfi_timeline_init(&standing, "standing");
+    stand = zfi_op_wait_for_host(&standing, 1);
+    ck_assert_int_eq(ops->stream_create(device, "third", &third, &err), ZF_OK);
+    hold(first, 1);
+    enqueue_one(second, stand);
+    usleep(A_WHILE_US); /* it has begun: as a host's stream, which poison does not reach */
+    poison();
+    ck_assert_int_eq(ops->order(device, second, third), ZF_OK);
+    enqueue_one(third, zfi_op_wait(&line, 1, NULL));
+    enqueue_one(third, zfi_op_wait_for_host(&line, 1));
+    ck_assert_int_eq(ops->synchronise(third, ops->mark(third), a_minute / 6, NULL), ZF_OK);
+    ck_assert_int_eq(atomic_load(&said.n_timed_out), 0);
+    zfi_timeline_signal(&standing, 1);
+    ops->stream_destroy(third);
+    end();
+    zfi_timeline_free(&standing);
+}
+END_TEST
+
+START_TEST(a_full_stream_is_stuck) {
+    uint32_t n = 0;
+    zfi_op_t op = zfi_op_signal(&line, 1);
+    zf_status_t st;
+    start(a_moment);
+    hold(first, 1);
+    while ((st = ops->enqueue(device, first, &op, 1)) == ZF_OK && n < 1000000)
+        n++;
+    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(atomic_load(&said.n_stuck), 1);
+    ck_assert_str_eq(said.stream, "first");
+    ck_assert_uint_eq(said.n_waiting, n + 1); /* those, and the wait */
+    ck_assert_int_eq(ops->order(device, second, first), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(atomic_load(&said.n_stuck), 2);
+    copy(second, &(int){0}, &(int){1}, sizeof(int)); /* the other one takes its work */
+    sync_stream(second);
+    zfi_timeline_signal(&gate, 1);
+    sync_stream(first);
+    ck_assert_int_eq(ops->enqueue(device, first, &op, 1), ZF_OK);
+    end();
+}
+END_TEST
+
+START_TEST(a_full_stream_is_stuck_within_a_list) { /* copies of many ranges: commands of many cells */
+    static zfi_range_t ranges[640];
+    static int from, to;
+    zfi_op_t list[] = {zfi_op_signal(&line, 1), zfi_op_up(ranges, 640), zfi_op_signal(&line, 2)};
+    zf_status_t st = ZF_OK;
+    start(a_moment);
+    for (int i = 0; i < 640; i++)
+        ranges[i] = (zfi_range_t){&to, &from, sizeof to};
+    hold(first, 1);
+    for (int i = 0; i < 10000 && st == ZF_OK; i++)
+        st = ops->enqueue(device, first, list, 3);
+    ck_assert_int_eq(st, ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(atomic_load(&said.n_stuck), 1);
+    ck_assert_uint_eq(said.n_waiting, ops->mark(first)); /* nothing has run yet */
+    zfi_timeline_signal(&gate, 1);
+    end();
+}
+END_TEST
+
+/* ---- the host's queues ------------------------------------------------------------------------------------------- */
+
+START_TEST(streams_of_the_host) {
+    zf_cpu_queue_t *queue;
+    zf_stream_t given = {.struct_size = sizeof given};
+    zfi_stream_t *stream = NULL;
+    int from = 4, to = 0;
+    start(a_minute);
+    ck_assert_int_eq(zfi_cpu_ext.queue_create(&queue, &given, &err), ZF_OK);
+    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_OK);
+    ck_assert_ptr_nonnull(stream);
+    copy(stream, &to, &from, sizeof from);
+    ck_assert_int_eq(zfi_cpu_ext.queue_sync(queue, a_minute, &err), ZF_OK);
+    ck_assert_int_eq(to, 4);
+    ck_assert_int_eq(ops->synchronise(stream, ops->mark(stream), 0, NULL), ZF_OK);
+    given = (zf_stream_t){.struct_size = sizeof given, .kind = ZF_STREAM_HOST_THREAD};
+    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &stream, &err), ZF_OK);
+    ck_assert_ptr_null(stream);
+    zfi_cpu_ext.queue_destroy(queue);
+    end();
+}
+END_TEST
+
+static void refuses(zf_stream_t given, zf_status_t status, const char *part) {
+    zfi_stream_t *stream = first;
+    given.struct_size = sizeof given;
+    ck_assert_int_eq(ops->stream_resolve(device, &given, "step_submit", &stream, &err), status);
+    ck_assert_ptr_null(stream);
+    ck_assert_str_eq(err.origin, "step_submit");
+    ck_assert_msg(strstr(err.message, part) != NULL, "%s", err.message);
+}
+
+START_TEST(streams_that_are_none) {
+    static uint64_t zeros[64];
+    start(a_minute);
+    refuses((zf_stream_t){.kind = ZF_STREAM_CUDA, .handle = 1}, ZF_ERR_DEVICE, "stream kind 3");
+    refuses((zf_stream_t){.kind = ZF_STREAM_HOST_THREAD, .device_id = 2}, ZF_ERR_DEVICE, "CPU device 2");
+    refuses((zf_stream_t){.kind = ZF_STREAM_CPU_QUEUE}, ZF_ERR_ARGUMENT, "not a queue");
+    refuses((zf_stream_t){.kind = ZF_STREAM_CPU_QUEUE, .handle = (uint64_t)(uintptr_t)zeros}, ZF_ERR_ARGUMENT,
+            "not a queue");
+    end();
+}
+END_TEST
+
+ZT_MAIN("device", devices_that_are_not_there, memory, a_stream_runs_in_order, ranges_and_arguments_are_copied,
+        many_ranges, many_operations, exactly_what_was_named, a_stream_runs_all_before_its_end,
+        streams_and_the_host_in_turn, a_wait_counts_its_time, order_between_streams, marks, fences, a_deadline_passes,
+        patience_has_no_deadline, an_order_has_a_deadline, poison_skips_work, poison_ends_waits, a_full_stream_is_stuck,
+        a_full_stream_is_stuck_within_a_list, streams_of_the_host, streams_that_are_none)

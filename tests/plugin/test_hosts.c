@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_hosts.c - what hosts got wrong: each mistake is told by name, or is none any more. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "suite.h"
+#include "zf/ext/config.h"
+
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 30, .cols = 20, .is_bf16 = 1}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 100\n"
+                             "full_warm_up_rounds = 2\n[host]\nthreads = 2\n";
+static const char impatient[] = "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\n"
+                                "deadline_ms = 1000\n";
+
+static zt_rig_t rig;
+
+static void contains(const char *text, const char *part) {
+    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, text);
+}
+
+static void forget_error(void) {
+    memset(&rig.err, 0, sizeof rig.err);
+    rig.err.struct_size = sizeof rig.err;
+}
+
+/* The call failed, and its record says so. */
+static void expect_record(zf_status_t st, zf_status_t want, const char *part) {
+    ck_assert_int_eq(st, want);
+    ck_assert_int_eq(rig.err.status, want);
+    ck_assert_int_ne(rig.err.origin[0], 0);
+    contains(rig.err.message, part);
+}
+
+static void steps(int n) {
+    for (int i = 0; i < n; i++)
+        zt_rig_step(&rig);
+}
+
+/* ---- the host's log ---------------------------------------------------------------------------------------------- */
+
+static char logged[8192]; /* warnings, one a line */
+static int n_warnings;
+
+static void log_warnings(void *ctx, int32_t level, const char *component, const char *file, int32_t line,
+                         const char *msg, uint64_t len) {
+    (void)component, (void)file, (void)line;
+    ck_assert_ptr_eq(ctx, logged);
+    if (level != ZF_LOG_WARN)
+        return;
+    n_warnings++;
+    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%.*s\n", (int)len, msg);
+}
+
+static void listen(void) {
+    rig.host.ctx = logged;
+    rig.host.log = log_warnings;
+    logged[0] = '\0';
+    n_warnings = 0;
+}
+
+/* ---- create ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(host_table_is_copied) {
+    zf_host_t *host = malloc(sizeof *host);
+    char *name = strdup("short-lived");
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .host = host,
+                             .config_text = config,
+                             .config_text_nbytes = sizeof config - 1,
+                             .device_type = ZF_DEVICE_CPU};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    listen();
+    *host = rig.host;
+    host->name = host->version = name;
+    ZT_OK(&rig, rig.zf->create(&args, &rig.inst, &rig.err));
+    memset(name, 0xA5, strlen(name));
+    memset(host, 0xA5, sizeof *host);
+    free(name);
+    free(host);
+    zt_rig_bind(&rig);
+    steps(3);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL)); /* without any gradient: the log is called */
+    ck_assert_int_gt(n_warnings, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void set_value(const char *key, char *out, size_t nbytes) {
+    const zf_config_ext_t *ext = rig.zf->get_extension(ZF_EXT_CONFIG);
+    for (uint32_t i = 0; i < ext->n_keys(); i++) {
+        zf_config_key_t row = {.struct_size = sizeof row};
+        ZT_OK(&rig, ext->key(i, &row, &rig.err));
+        if (strcmp(row.key, key) == 0)
+            ZT_OK(&rig, ext->value(rig.inst, i, out, nbytes, &rig.err));
+    }
+}
+
+START_TEST(text_without_a_length) {
+    const zf_config_ext_t *ext;
+    char value[32] = "";
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .host = &rig.host,
+                             .config_text = "[zenflow]\nupdate_interval = 7\n",
+                             .device_type = ZF_DEVICE_CPU};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ZT_OK(&rig, rig.zf->create(&args, &rig.inst, &rig.err));
+    set_value("update_interval", value, sizeof value);
+    ck_assert_str_eq(value, "7");
+    ext = rig.zf->get_extension(ZF_EXT_CONFIG);
+    expect_record(ext->check("[zenflow]\nno_such = 7\n", 0, NULL, 0, &rig.err), ZF_ERR_CONFIG, "no_such");
+    rig.zf->destroy(rig.inst);
+    args.config_text = "";
+    ZT_OK(&rig, rig.zf->create(&args, &rig.inst, &rig.err));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A key that cannot have an effect is named in a warning; one that has is not. */
+START_TEST(keys_without_effect) {
+    static const struct {
+        const char *text, *key;
+    } tries[] = {{"max_update_interval = 8", "max_update_interval"},
+                 {"min_update_interval = 3", "min_update_interval"},
+                 {"auto_ratio = 0.3", "auto_ratio"},
+                 {"deferred_lr_scale = 2", "deferred_lr_scale"},
+                 {"energy = 0.5", "energy"},
+                 {"max_topk_ratio = 0.5", "max_topk_ratio"},
+                 {"reselect_below = 0.5", "reselect_below"},
+                 {"accumulate_on = device", "accumulate_on"},
+                 {"select_strategy = epoch\nselect_interval = 7", "select_interval"},
+                 {"update_interval = auto\nmax_update_interval = 8\nmin_update_interval = 3\nauto_ratio = 0.3", NULL},
+                 {"deferred = mean\ndeferred_lr_scale = 2", NULL},
+                 {"topk_ratio = auto\nenergy = 0.5\nmax_topk_ratio = 0.5", NULL},
+                 {"select_strategy = auto\nreselect_below = 0.5\nselect_interval = 7", NULL},
+                 {"deferred = moments\naccumulate_on = device", NULL},
+                 {"topk_ratio = 0.3\nselect_interval = 7", NULL},
+                 {"", NULL}};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "[zenflow]\n%s\n", tries[i].text);
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        listen();
+        zt_rig_create(&rig, text, 0);
+        ck_assert_msg(n_warnings == (tries[i].key != NULL), "%s: %d warnings: %s", tries[i].text, n_warnings, logged);
+        if (tries[i].key)
+            contains(logged, tries[i].key);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+START_TEST(build_is_described) {
+    zf_description_t what = {.struct_size = sizeof what};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ZT_OK(&rig, rig.zf->describe(&what, &rig.err));
+    contains(what.build, "cpu backend (generic");
+    contains(what.build, __VERSION__);
+    contains(what.build, "-ffp-contract=off");
+    contains(what.build, "; git ");
+#if defined(__x86_64__)
+    contains(what.build, "avx2, avx512");
+#endif
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(weights_that_are_not_finite) {
+    static const float bad[] = {(float)NAN, (float)INFINITY, -(float)INFINITY};
+    for (int i = 0; i < 3; i++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        zt_rig_create(&rig, config, 0);
+        memcpy(rig.params[1].visible + 4 * 16, &bad[i], 4);
+        expect_record(zt_rig_try_bind(&rig), ZF_ERR_NONFINITE, "\"layer.1.weight\"");
+        contains(rig.err.message, "16");
+        memset(rig.params[1].visible + 4 * 16, 0, 4);
+        ZT_OK(&rig, zt_rig_try_bind(&rig));
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+START_TEST(a_frozen_weight_may_be_anything) {
+    const float nan = (float)NAN;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.decls[1].flags = ZF_PARAM_FROZEN;
+    memcpy(rig.params[1].visible, &nan, 4);
+    zt_rig_open(&rig, config, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(empty_tensors_with_stride_0) {
+    static const int64_t sizes[2] = {0, 5}, strides[2] = {0, 0};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.params[1].tensor.dl.ndim = rig.params[1].grad_tensor.dl.ndim = 2;
+    rig.params[1].tensor.dl.shape = rig.params[1].grad_tensor.dl.shape = sizes;
+    rig.params[1].tensor.dl.strides = rig.params[1].grad_tensor.dl.strides = strides;
+    zt_rig_open(&rig, config, 0);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 1, 0, NULL));
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Every written weight is taken over: NULL with n = 0 means all of them, an empty list none. */
+START_TEST(all_params_changed) {
+    static uint32_t none[1];
+    float out[24 * 40];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(6);
+    for (size_t i = 0; i < 24 * 40; i++)
+        ((float *)(void *)rig.params[0].visible)[i] = 0.25f;
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, none, 0, 0, &rig.err));
+    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    ck_assert_float_ne(out[0], 0.25f);
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err));
+    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    for (size_t i = 0; i < 24 * 40; i++)
+        ck_assert_float_eq(out[i], 0.25f);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_gradient_that_is_the_parameter) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(1);
+    rig.params[2].grad_tensor.dl.data = rig.params[2].visible;
+    expect_record(zt_rig_deliver(&rig, 2, 0, NULL), ZF_ERR_PARAM, "\"layer.2.weight\"");
+    rig.params[2].grad_tensor.dl.data = rig.params[2].grad;
+    steps(3);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static zf_step_report_t step_without(uint32_t mask) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        if (mask & 1u << i)
+            continue;
+        zt_rig_fill_grad(&rig, i, rig.step + 1);
+        ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, NULL));
+    }
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, &report));
+    return report;
+}
+
+START_TEST(a_gradient_is_missing) {
+    zf_step_report_t r;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    listen();
+    zt_rig_open(&rig, config, 0);
+    r = step_without(1u << 0); /* absent from the first step on: that is how it is meant */
+    ck_assert(r.n_present == 2 && r.n_missing == 0 && r.first_missing == ZF_NO_ID);
+    r = step_without(1u << 0);
+    ck_assert(r.n_missing == 0 && r.first_missing == ZF_NO_ID);
+    ck_assert_int_eq(n_warnings, 0);
+    r = step_without(1u << 0 | 1u << 2);
+    ck_assert(r.n_present == 1 && r.n_missing == 1 && r.first_missing == 2);
+    ck_assert_int_eq(n_warnings, 1);
+    contains(logged, "\"layer.2.weight\"");
+    contains(logged, "step 3");
+    r = step_without(1u << 0 | 1u << 2); /* once by now it is known */
+    ck_assert(r.n_missing == 0 && r.first_missing == ZF_NO_ID);
+    r = step_without(1u << 1);
+    ck_assert(r.n_missing == 1 && r.first_missing == 1);
+    ck_assert_int_eq(n_warnings, 1); /* warned once; the report goes on saying it */
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(no_gradient_at_all) {
+    zf_step_report_t r;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    listen();
+    zt_rig_open(&rig, config, 0);
+    r = step_without(7);
+    ck_assert(r.n_present == 0 && r.n_missing == 0);
+    ck_assert_int_eq(n_warnings, 1);
+    contains(logged, "step 1");
+    contains(logged, "grads_ready");
+    r = step_without(7);
+    ck_assert_int_eq(n_warnings, 1);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(all_gradients_stop) {
+    zf_step_report_t r;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    step_without(0);
+    r = step_without(7);
+    ck_assert(r.n_present == 0 && r.n_missing == 3 && r.first_missing == 0);
+    ck_assert_int_eq(rig.zf->poll(rig.inst, &r, &rig.err), ZF_OK);
+    ck_assert(r.n_missing == 3 && r.first_missing == 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* SCHEDULE.md's rule for skips: not only gradients. No parameter is to blame for a norm of the host's. */
+START_TEST(a_norm_that_is_no_norm) {
+    static const double norms[] = {NAN, INFINITY, -1.0};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 3; i++) {
+        zf_step_report_t report = {.struct_size = sizeof report};
+        zf_step_args_t args = {.struct_size = sizeof args,
+                               .flags = ZF_STEP_WAIT,
+                               .groups = rig.groups,
+                               .n_groups = ZT_MAX_GROUPS,
+                               .elem_size = sizeof rig.groups[0],
+                               .host_norm = &norms[i],
+                               .stream = &rig.stream};
+        for (uint32_t p = 0; p < N_SHAPES; p++) {
+            zt_rig_fill_grad(&rig, p, 1);
+            ZT_OK(&rig, zt_rig_deliver(&rig, p, 0, NULL));
+        }
+        ck_assert_int_eq(rig.zf->step(rig.inst, &args, &report, &rig.err), ZF_SKIPPED);
+        ck_assert(report.skip_reason == ZF_SKIP_NONFINITE && report.nonfinite_param == ZF_NO_ID);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(a_record_without_its_size) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    memset(&rig.err, 0, sizeof rig.err);
+    ck_assert_int_eq(rig.zf->quiesce(rig.inst, 77, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_uint_eq(rig.err.struct_size, 0);
+    expect_record(rig.err.status, ZF_ERR_ARGUMENT, "mode = 77");
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static _Atomic int is_closed; /* the gate at which the queue stands still */
+
+static void pass_gate(void *unused) {
+    (void)unused;
+    while (atomic_load(&is_closed))
+        usleep(500);
+}
+
+static void block_queue(void) {
+    atomic_store(&is_closed, 1);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err));
+}
+
+static void open_blocked(void) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, impatient, 0);
+    steps(2);
+    zt_rig_sync(&rig);
+}
+
+/* Batches that wait for a queue that stands still: the one that has no place any more is pushed by this hook. */
+static void fill_batches(void) {
+    block_queue();
+    for (int i = 0; i < 31; i++) {
+        zf_fence_t fence = {.struct_size = sizeof fence};
+        ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, &fence));
+    }
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_PART | ZF_GRAD_MORE, NULL));
+    forget_error();
+}
+
+START_TEST(a_discard_that_fails) {
+    zf_step_args_t args = {.struct_size = sizeof args, .flags = ZF_STEP_DISCARD, .stream = &rig.stream};
+    open_blocked();
+    fill_batches();
+    expect_record(rig.zf->step(rig.inst, &args, NULL, &rig.err), ZF_ERR_TIMEOUT, "batches");
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(another_stream_that_fails) {
+    zf_stream_t own = {.struct_size = sizeof own, .kind = ZF_STREAM_HOST_THREAD, .device_type = ZF_DEVICE_CPU};
+    zf_step_args_t args = {.struct_size = sizeof args, .flags = ZF_STEP_DISCARD, .stream = &own};
+    open_blocked();
+    fill_batches();
+    expect_record(rig.zf->step(rig.inst, &args, NULL, &rig.err), ZF_ERR_TIMEOUT, "batches");
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Runs while the instance comes to rest, and leaves something behind it that stands still. */
+static void block_later(void *unused) {
+    (void)unused;
+    usleep(200000);
+    atomic_store(&is_closed, 1);
+    rig.cpu->queue_launch(rig.queue, pass_gate, NULL, NULL);
+}
+
+START_TEST(params_changed_beside_a_blocked_queue) {
+    float out[24 * 40];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
+    uint32_t id = 0;
+    open_blocked();
+    for (size_t i = 0; i < 24 * 40; i++)
+        ((float *)(void *)rig.params[0].visible)[i] = 0.25f;
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, block_later, NULL, &rig.err));
+    ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, 0, &rig.err)); /* after the drain the queue is not needed */
+    atomic_store(&is_closed, 0);
+    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    ck_assert_float_eq(out[17], 0.25f);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- cancelled threads ------------------------------------------------------------------------------------------- */
+
+static _Atomic int is_in_hook;
+
+static void *step_and_wait(void *unused) {
+    (void)unused;
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+    atomic_store(&is_in_hook, 1);
+    zt_rig_submit(&rig, ZF_STEP_WAIT, NULL);
+    atomic_store(&is_in_hook, 2);
+    for (;;)
+        pause(); /* the request is acted upon here */
+    return NULL;
+}
+
+START_TEST(a_cancelled_thread) {
+    pthread_t thread;
+    void *result = NULL;
+    open_blocked();
+    block_queue();
+    ck_assert_int_eq(pthread_create(&thread, NULL, step_and_wait, NULL), 0);
+    while (!atomic_load(&is_in_hook))
+        usleep(500);
+    usleep(100000); /* it waits for the step by now */
+    ck_assert_int_eq(pthread_cancel(thread), 0);
+    usleep(50000);
+    atomic_store(&is_closed, 0);
+    pthread_join(thread, &result);
+    ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+    ck_assert_int_eq(atomic_load(&is_in_hook), 2);
+    ck_assert_int_ge(rig.zf->poll(rig.inst, NULL, &rig.err), 0);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void *wait_for_fence(void *fence) {
+    atomic_store(&is_in_hook, 1);
+    rig.cpu->fence_wait(fence, 60000000000u, NULL);
+    atomic_store(&is_in_hook, 2);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+START_TEST(a_cancelled_wait) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    pthread_t thread;
+    open_blocked();
+    block_queue();
+    zt_rig_fill_grad(&rig, 0, rig.step + 1);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, &fence));
+    ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_fence, &fence), 0);
+    while (!atomic_load(&is_in_hook))
+        usleep(500);
+    usleep(100000);
+    ck_assert_int_eq(pthread_cancel(thread), 0);
+    usleep(50000);
+    atomic_store(&is_closed, 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(atomic_load(&is_in_hook), 2);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(cancellation_is_given_back) {
+    int state = -1;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    steps(1);
+    ck_assert_int_lt(rig.zf->quiesce(rig.inst, 77, &rig.err), 0);
+    ck_assert_int_lt(rig.zf->quiesce(NULL, 77, &rig.err), 0);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    ck_assert_int_eq(state, PTHREAD_CANCEL_ENABLE);
+    steps(1);
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+    ck_assert_int_eq(state, PTHREAD_CANCEL_DISABLE);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- two instances ----------------------------------------------------------------------------------------------- */
+
+START_TEST(two_instances_on_one_memory) {
+    static zt_rig_t other;
+    unsigned char *own;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_start(&other, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    own = other.params[2].visible;
+    other.params[2].visible = rig.params[0].visible; /* fp32 [24, 40] holds bf16 [30, 20] */
+    other.params[2].tensor.dl.data = rig.params[0].visible + 8;
+    zt_rig_create(&other, config, 0);
+    ck_assert_int_eq(zt_rig_try_bind(&other), ZF_ERR_PARAM);
+    contains(other.err.message, "\"layer.2.weight\"");
+    contains(other.err.message, "\"layer.0.weight\"");
+    steps(3);
+    zt_rig_check_flushed(&rig);
+    rig.zf->destroy(rig.inst); /* then it is free */
+    rig.inst = NULL;
+    memset(rig.params[0].visible, 0, 24 * 40 * 4); /* as bf16 it could be anything */
+    ZT_OK(&other, zt_rig_try_bind(&other));
+    other.params[2].visible = own;
+    zt_rig_end(&other);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effect, build_is_described,
+        weights_that_are_not_finite, a_frozen_weight_may_be_anything, empty_tensors_with_stride_0, all_params_changed,
+        a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
+        a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, another_stream_that_fails,
+        params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, cancellation_is_given_back,
+        two_instances_on_one_memory)

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_state_carry.c - a checkpoint that another configuration, cut, moment type or number of parameter
+ * takes: what FLUSH would have left, to the bit. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "instance/instance.h"
+#include "state_rig.h"
+#include "suite.h"
+
+static zt_rig_t rig, copy;
+static zt_memory_store_t store;
+
+/* ---- configurations ---------------------------------------------------------------------------------------------- */
+
+static float *export_param(zt_rig_t *of, uint32_t p) {
+    zf_export_item_t item = {.struct_size = sizeof item, .id = of->params[p].id};
+    item.dst_nbytes = of->params[p].n_elems * sizeof(float);
+    item.dst = malloc(item.dst_nbytes);
+    ck_assert(item.dst != NULL);
+    ZT_OK(of, of->zf->export_params(of->inst, &item, 1, sizeof item, &of->err));
+    return item.dst;
+}
+
+/* Elements that a block may always have, of the run that saves and of the one that loads; NULL: as users get it. */
+static const char *blocks_of_rig, *blocks_of_copy;
+
+static void set_blocks(const char *n) {
+    if (n)
+        setenv("ZF_TEST_BLOCK_ELEMS", n, 1);
+    else
+        unsetenv("ZF_TEST_BLOCK_ELEMS");
+}
+
+/* What FLUSH would leave is what another configuration takes from a checkpoint, exact (its sums closed) or compact. */
+static void check_carried(const char *from, const char *to, uint32_t flags) {
+    for (int n = 5; n <= 8; n++) {
+        zf_state_report_t loaded = {.struct_size = sizeof loaded};
+        zt_memory_store_start(&store);
+        set_blocks(blocks_of_rig);
+        zt_state_open(&rig, from);
+        zt_state_steps(&rig, n);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, flags, NULL));
+        set_blocks(blocks_of_copy);
+        zt_state_open_copy(&copy, to, 1);
+        set_blocks(NULL);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
+        ck_assert_int_eq(loaded.is_exact, 0);
+        for (uint32_t p = 0; p < rig.n_params; p++) {
+            float *mine, *theirs;
+            if (rig.params[p].shape.flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED))
+                continue;
+            mine = export_param(&rig, p);
+            theirs = export_param(&copy, p);
+            ck_assert_msg(memcmp(mine, theirs, rig.params[p].n_elems * sizeof(float)) == 0, "%d steps, parameter %u", n,
+                          p);
+            free(mine);
+            free(theirs);
+        }
+        zt_state_steps(&copy, 6); /* and it goes on */
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+
+START_TEST(sums_are_closed_for_another_configuration) {
+    check_carried(zt_state_configs[10], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[11], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[0], zt_state_configs[11], 0);
+    check_carried(zt_state_configs[11], zt_state_configs[11], ZF_STATE_COMPACT);
+}
+END_TEST
+
+START_TEST(windows_closed_by_data) {
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC + 1], zt_state_configs[0], 0);
+    check_carried(zt_state_configs[ZT_STATE_AUTOMATIC], zt_state_configs[ZT_STATE_AUTOMATIC], ZF_STATE_COMPACT);
+}
+END_TEST
+
+/* ---- moments in two bytes -----------------------------------------------------------------------------------------
+ */
+
+/* m or v of a parameter. */
+static float *moment_of(zt_rig_t *of, uint32_t p, int is_v) {
+    const zf_inspect_ext_t *inspect = of->zf->get_extension(ZF_EXT_INSPECT);
+    size_t n = of->params[p].n_elems;
+    float *out = malloc(n * sizeof *out);
+    zf_inspect_out_t state = {.struct_size = sizeof state, .n_elems = n};
+    *(is_v ? &state.v : &state.m) = out;
+    ZT_OK(of, inspect->read(of->inst, of->params[p].id, &state, &of->err));
+    return out;
+}
+
+static float to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* After n steps: a checkpoint with open windows, loaded with other moments and another configuration, against FLUSH. */
+static void check_moments(const char *from, const char *to, int is_rounded, int n) {
+    zt_memory_store_start(&store);
+    zt_state_mode = (zt_state_mode_t){.host = from};
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, n);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    zt_state_mode.host = to;
+    zt_state_open_copy(&copy, zt_state_configs[1], 1);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    for (uint32_t p = 0; p < rig.n_params; p++)
+        for (int is_v = 0; is_v < 2 && !(rig.params[p].shape.flags & ZF_PARAM_FROZEN) && rig.params[p].n_elems;
+             is_v++) {
+            float *a = moment_of(&rig, p, is_v), *b = moment_of(&copy, p, is_v);
+            for (size_t i = 0; i < rig.params[p].n_elems; i++)
+                if (b[i] != (is_rounded ? to_bf16(a[i]) : a[i]))
+                    ck_abort_msg("%s into %s, %d steps: %s of parameter %u, element %zu: %a, need %a", from, to, n,
+                                 is_v ? "v" : "m", p, i, b[i], is_rounded ? to_bf16(a[i]) : a[i]);
+            free(a);
+            free(b);
+        }
+    zt_state_steps(&copy, 4);
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+
+START_TEST(moments_of_another_type) {
+    static const char fp32[] = "", bf16[] = "moments_dtype = bfloat16", drawn[] = "moments_dtype = bfloat16_stochastic";
+    for (int n = 5; n <= 8; n++) {
+        check_moments(fp32, bf16, 1, n); /* to nearest even, once */
+        check_moments(fp32, drawn, 1, n);
+        check_moments(bf16, fp32, 0, n);
+        check_moments(drawn, fp32, 0, n); /* by the hash of each parameter's own elements */
+        check_moments(drawn, drawn, 0, n);
+    }
+}
+END_TEST
+
+/* Where moments are rounded by a hash of the parameter's number, another number is another run. */
+START_TEST(another_number_of_a_parameter) {
+    zt_shape_t shifted[2] = {{.rows = 3, .cols = 5, .flags = ZF_PARAM_FROZEN}, {.rows = 96, .cols = 80}};
+    for (int is_drawn = 0; is_drawn < 2; is_drawn++) {
+        char text[256];
+        zf_state_report_t report = {.struct_size = sizeof report};
+        zt_memory_store_start(&store);
+        snprintf(text, sizeof text, "[zenflow]\n%s\n[host]\nthreads = 2\nmoments_dtype = %s\n[log]\nlevel = error\n",
+                 zt_state_configs[0], is_drawn ? "bfloat16_stochastic" : "bfloat16");
+        zt_rig_start(&rig, shifted + 1, 1);
+        zt_rig_open(&rig, text, 0);
+        zt_state_steps(&rig, 3);
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+        zt_rig_start(&copy, shifted, 2);
+        copy.decls[0].name = "frozen";
+        copy.decls[1].name = rig.decls[0].name;
+        zt_rig_open(&copy, text, 0);
+        ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &report));
+        ck_assert_int_eq(report.is_exact, !is_drawn);
+        zt_rig_end(&rig);
+        zt_rig_end(&copy);
+        zt_memory_store_end(&store);
+    }
+}
+END_TEST
+
+/* The same configuration and parameters, cut otherwise: carried, and refused where only exact will do. */
+START_TEST(another_cut_is_carried) {
+    static const char *const blocks[][2] = {{"500", NULL}, {NULL, "500"}, {"900", "64"}};
+    for (int i = 0; i < 3; i++) {
+        blocks_of_rig = blocks[i][0];
+        blocks_of_copy = blocks[i][1];
+        for (int c = 0; c < ZT_N_STATE_CONFIGS; c += 3)
+            check_carried(zt_state_configs[c], zt_state_configs[c], 0);
+    }
+    blocks_of_rig = blocks_of_copy = NULL;
+    zt_memory_store_start(&store);
+    set_blocks("500");
+    zt_state_open(&rig, zt_state_configs[0]);
+    set_blocks(NULL);
+    zt_state_steps(&rig, 5);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open(&copy, zt_state_configs[0]);
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, "is declared or cut differently") != NULL, "%s", copy.err.message);
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+/* ---- the wrong model --------------------------------------------------------------------------------------------- */
+
+START_TEST(another_model) {
+    zt_shape_t other[] = {{.rows = 96, .cols = 81}, {.rows = 17}};
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, 7);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_rig_start(&copy, other, 2);
+    zt_rig_open(&copy, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_PARTIAL, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, "96, 80") && strstr(copy.err.message, "96, 81"), "%s", copy.err.message);
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+ZT_MAIN("state_carry", sums_are_closed_for_another_configuration, windows_closed_by_data, another_cut_is_carried,
+        moments_of_another_type, another_number_of_a_parameter, another_model)

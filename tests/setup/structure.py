@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""structure.py SOURCE_DIR - who may include whom, and which words a room may not know. `--self-test` tries the rules out.
+`structure.py SOURCE_DIR --shrink` takes off the list below what is no longer so.
+
+Rules, each named as the violations name it:
+  room     plugin/: a room includes itself and the rooms before it in ROOMS; device/ includes base/ and itself only
+  circle   plugin/: no circle of modules, a module being a .c and a .h of one name
+  below    kernels/ includes nothing of plugin/, bindings/ and conformance/ nothing of plugin/ or kernels/,
+           but for conformance/bench, which measures the kernels themselves
+  queue    zfi_queue is named in plugin/base and plugin/device/cpu only
+  words    plugin/device knows no window, slot, choice, cohort or replay: those belong to the engine
+  serial   what the tests labelled "serial" are made of starts no thread: the thread sanitizer does not run them
+
+structure_known.txt beside this file lists the violations that are still there. The list may only shrink: what is not on it
+fails, and so does a line of it that nothing violates any more.
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+ROOMS = ["base", "config", "plan", "device", "comm", "instance", "schedule", "offload", "state", "hooks"]
+WORDS = re.compile(r"window|slot|choice|cohort|replay", re.IGNORECASE)
+THREADS = re.compile(r"\b(pthread_create|thrd_create|clone|vfork|zfi_thread_start)\s*\(|#\s*pragma\s+omp")
+SERIAL = ["kernels", "conformance/glue", "conformance/host", "conformance/report", "tests/kernels", "tests/host"]
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+SUFFIXES = {".c", ".h", ".cu", ".cuh"}
+
+
+def sources(root, folder):
+    """(path relative to root, text), sorted."""
+    found = sorted(p for p in (root / folder).rglob("*") if p.suffix in SUFFIXES)
+    return [(str(p.relative_to(root)), p.read_text(encoding="utf-8")) for p in found]
+
+
+def resolve(root, path, include):
+    """The included file relative to root, as far as it is one of ours, else None."""
+    bases = [(root / path).parent, root / "plugin", root / "kernels", root / "abi/include", root / "conformance",
+             root / "conformance/cases", root / "bindings/c"]
+    for base in bases:
+        if (base / include).is_file():
+            return str((base / include).resolve().relative_to(root.resolve()))
+    return None
+
+
+def room_of(path):
+    parts = path.split("/")
+    return parts[1] if parts[0] == "plugin" and len(parts) > 2 else None
+
+
+def check_rooms(root):
+    for path, text in sources(root, "plugin"):
+        here = room_of(path)
+        if here not in ROOMS:
+            yield f"room {path}: not in a room that tests/setup/structure.py knows"
+            continue
+        allowed = {"base", "device"} if here == "device" else set(ROOMS[:ROOMS.index(here) + 1])
+        for include in INCLUDE.findall(text):
+            target = resolve(root, path, include)
+            if target is None:
+                yield f"room {path}: includes {include}, which is not there"
+            elif not target.startswith(("kernels/", "abi/")) and room_of(target) not in allowed:
+                yield f"room {path}: includes {target}"
+
+
+def circles(edges):
+    """Strongly connected components of two and more modules, by repeated reachability: there are few modules."""
+    def reach(start):
+        seen, todo = set(), [start]
+        while todo:
+            for n in edges.get(todo.pop(), ()):
+                if n not in seen:
+                    seen.add(n)
+                    todo.append(n)
+        return seen
+    reached = {m: reach(m) for m in edges}
+    return sorted({tuple(sorted(n for n in reached[m] if m in reached.get(n, ()))) for m in edges if m in reached[m]})
+
+
+def check_circles(root):
+    edges = {}
+    for path, text in sources(root, "plugin"):
+        module = path.rsplit(".", 1)[0]
+        targets = (resolve(root, path, include) for include in INCLUDE.findall(text))
+        names = {t.rsplit(".", 1)[0] for t in targets if t and t.startswith("plugin/")}
+        edges.setdefault(module, set()).update(names - {module})
+    for circle in circles(edges):
+        for name in circle:
+            yield "circle " + name[len("plugin/"):]
+
+
+def check_below(root):
+    refused = {"kernels": ("plugin/", "bindings/", "conformance/"), "bindings": ("plugin/", "kernels/"),
+               "conformance": ("plugin/", "kernels/")}
+    for folder, prefixes in refused.items():
+        for path, text in sources(root, folder):
+            measures_kernels = path.startswith("conformance/bench/")
+            for include in INCLUDE.findall(text):
+                target = resolve(root, path, include)
+                if target and target.startswith(("plugin/",) if measures_kernels else prefixes):
+                    yield f"below {path}: includes {target}"
+
+
+def check_queue(root):
+    for path, text in sources(root, "plugin"):
+        if "zfi_queue" in text and not path.startswith(("plugin/base/", "plugin/device/cpu/")):
+            yield f"queue {path}"
+
+
+def check_words(root):
+    for path, text in sources(root, "plugin/device"):
+        for word in sorted({w.lower() for w in WORDS.findall(text)}):
+            yield f"words {path}: {word}"
+
+
+def check_serial(root):
+    oracle = [s for s in sources(root, "conformance") if s[0].startswith("conformance/oracle")]
+    for path, text in [s for folder in SERIAL for s in sources(root, folder)] + oracle:
+        if THREADS.search(text):
+            yield f"serial {path}: starts a thread"
+
+
+def violations(root):
+    found = set()
+    for check in (check_rooms, check_circles, check_below, check_queue, check_words, check_serial):
+        found.update(check(root))
+    return found
+
+
+def judge(found, known):
+    """Lines to print; none if all is well."""
+    return ([f"not allowed: {v}" for v in sorted(found - known)] +
+            [f"no longer so, take it off structure_known.txt: {v}" for v in sorted(known - found)])
+
+
+def read_known(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def self_test():
+    """Each rule on a small tree that keeps it and on one that breaks it."""
+    sound = {
+        "plugin/base/queue.h": "typedef struct zfi_queue zfi_queue_t;\n", "plugin/base/error.h": "",
+        "plugin/device/device.h": '#include "base/error.h"\n#include "kernels.h"\n#include "zf/types.h"\n',
+        "plugin/device/cpu/cpu.c": '#include "device/device.h"\n#include "base/queue.h"\nzfi_queue_t *q;\n',
+        "plugin/plan/plan.h": "/* window */\n", "plugin/hooks/step.c": '#include "plan/plan.h"\n#include <window/a.h>\n',
+        "kernels/kernels.h": '#include "zf/types.h"\n', "abi/include/zf/types.h": "",
+        "conformance/cases/a.c": '#include "zf/types.h"\n', "conformance/bench/b.c": '#include "kernels.h"\n',
+        "bindings/c/l.c": '#include "zf/types.h"\n',
+    }
+    broken = {
+        "room plugin/plan/a.c: includes plugin/hooks/a.h": {"plugin/plan/a.c": '#include "hooks/a.h"\n', "plugin/hooks/a.h": ""},
+        "room plugin/device/a.c: includes plugin/plan/plan.h": {"plugin/device/a.c": '#include "plan/plan.h"\n'},
+        "room plugin/device/b.c: includes plugin/plan/plan.h": {"plugin/device/b.c": ' # include "../plan/plan.h"\n'},
+        "room plugin/extra/a.c: not in a room that tests/setup/structure.py knows": {"plugin/extra/a.c": ""},
+        "room plugin/plan/b.c: includes base/none.h, which is not there": {"plugin/plan/b.c": '#include "base/none.h"\n'},
+        "circle hooks/b; circle hooks/c": {"plugin/hooks/b.c": '#include "hooks/b.h"\n#include "hooks/c.h"\n', "plugin/hooks/b.h": "",
+                                   "plugin/hooks/c.h": "", "plugin/hooks/c.c": '#include "hooks/b.h"\n'},
+        "below kernels/a.c: includes plugin/base/error.h": {"kernels/a.c": '#include "../plugin/base/error.h"\n'},
+        "below bindings/c/a.c: includes plugin/base/error.h": {"bindings/c/a.c": '#include "base/error.h"\n'},
+        "below conformance/cases/k.c: includes kernels/kernels.h": {"conformance/cases/k.c": '#include "kernels.h"\n'},
+        "below conformance/bench/p.c: includes plugin/base/error.h": {"conformance/bench/p.c": '#include "base/error.h"\n'},
+        "queue plugin/hooks/q.c": {"plugin/hooks/q.c": "zfi_queue_t *q;\n"},
+        "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
+        "serial conformance/oracle_a.c: starts a thread": {"conformance/oracle_a.c": "# pragma omp parallel\n"},
+        "words plugin/device/cpu/w.c: slot": {"plugin/device/cpu/w.c": "int n_Slots;\n"},
+    }
+    failed = 0
+    for text, files in [("", {}), *broken.items()]:
+        expected = set(text.split("; ")) - {""}
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in {**sound, **files}.items():
+                (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / path).write_text(content, encoding="utf-8")
+            found = violations(Path(folder))
+        if found != expected:
+            print(f"want {sorted(expected)}, found {sorted(found)}")
+            failed = 1
+    if judge({"a", "b"}, {"b", "c"}) != ["not allowed: a", "no longer so, take it off structure_known.txt: c"]:
+        print("the list of known violations is not held")
+        failed = 1
+    return failed
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    root = Path(sys.argv[1])
+    found = violations(root)
+    list_path = Path(__file__).with_name("structure_known.txt")
+    if "--shrink" in sys.argv:
+        lines = list_path.read_text(encoding="utf-8").splitlines(keepends=True)
+        list_path.write_text("".join(x for x in lines if x.startswith("#") or x.strip() in found), encoding="utf-8")
+    problems = judge(found, read_known(list_path))
+    print("\n".join(problems) or f"the structure holds, but for {len(found)} known violations")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
