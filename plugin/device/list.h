@@ -39,7 +39,7 @@ void zfi_list_join(zfi_list_t *first, zfi_list_t *second);
  * taken over here. */
 void zfi_list_add(zfi_list_t *list, zfi_op_t op);
 
-/* Adds a range to the copy before, or begins a copy; kind is ZFI_OP_UP or ZFI_OP_DOWN. */
+/* Adds a range to the copy before, or begins a copy; kind is ZFI_OP_UP or ZFI_OP_DOWN. Neighbours become one range. */
 void zfi_list_copy(zfi_list_t *list, zfi_op_kind_t kind, void *to, const void *from, uint64_t nbytes);
 /* The next range begins a copy: it overlaps one before. */
 void zfi_list_end_copy(zfi_list_t *list);

@@ -16,6 +16,7 @@
 #include "instance/memory.h"
 #include "offload/gradients.h"
 #include "offload/program.h"
+#include "schedule/expect.h"
 #include "schedule/window.h"
 
 enum {
@@ -546,37 +547,11 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* A parameter that had a gradient in every step before and has none now is missing, once. */
-static void note_missing(const zfi_run_t *run, zfi_step_row_t *row) {
-    const uint8_t *is_expected = run->incoming.is_expected;
-    row->n_missing = 0;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        row->n_missing += !row->present[i] & (is_expected[i] == ZFI_EXPECT_ALWAYS);
-    row->first_missing = 0;
-    while (row->n_missing && (row->present[row->first_missing] || is_expected[row->first_missing] != ZFI_EXPECT_ALWAYS))
-        row->first_missing++;
-}
-
-static void note_expected(zfi_run_t *run, const uint8_t *present) {
-    uint8_t *is_expected = run->incoming.is_expected;
-    for (uint32_t i = 0; i < run->n_params; i++) {
-        uint8_t now = is_expected[i] == ZFI_EXPECT_UNKNOWN ? ZFI_EXPECT_ALWAYS : is_expected[i];
-        is_expected[i] = present[i] ? now : ZFI_EXPECT_NOT;
-    }
-}
-
 zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    uint32_t n_open = 0; /* sums that no delivery has ended */
+    uint32_t n_open = zfi_expect_note(&run->incoming, run->n_params, row);
     zf_status_t st = ZF_OK;
-    row->n_present = 0;
-    for (uint32_t i = 0; i < run->n_params; i++) {
-        row->n_present += row->present[i];
-        n_open += row->present[i] & !run->incoming.is_shipped[i];
-    }
-    note_missing(run, row);
-    note_expected(run, row->present);
     for (uint32_t i = 0; i < run->n_params && n_open && !st; i++)
         if (row->present[i] && !run->incoming.is_shipped[i])
             st = append(inst, &run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);

@@ -22,18 +22,19 @@ static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket
     zfi_engine_t *engine = run->engine;
     zfi_list_t *up = &engine->to_up;
     const zfi_plan_t *plan = &run->plan;
-    uint64_t room = plan->ring_chunks, nbytes = 0;
+    uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
+    uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->max_close_chunks;
     zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
     if (bucket->end > room) { /* the ring's places are free once their former values are visible */
         zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
         zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
     }
     for (uint32_t i = 0; i < bucket->n; i++) {
-        uint64_t p = bucket->first + i;
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
         uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
-        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + p % plan->ring_chunks * plan->publish_piece_nbytes,
-                      run->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes, n);
+        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + to * piece, run->publish + from * piece, n);
+        to = to + 1 < plan->ring_chunks ? to + 1 : 0;
+        from = from + 1 < plan->max_close_chunks ? from + 1 : 0;
         nbytes += n;
     }
     zfi_list_add(up, zfi_op_signal(&engine->lines.up, bucket->end));

@@ -147,7 +147,7 @@ START_TEST(ranges_join_one_copy) {
     char from[8], to[8];
     start();
     zfi_list_copy(&lists[0], ZFI_OP_UP, to, from, 1);
-    zfi_list_copy(&lists[0], ZFI_OP_UP, to + 1, from + 1, 2);
+    zfi_list_copy(&lists[0], ZFI_OP_UP, to + 1, from + 2, 2);
     zfi_list_copy(&lists[0], ZFI_OP_DOWN, to + 3, from + 3, 1); /* another kind */
     zfi_list_end_copy(&lists[0]);
     zfi_list_copy(&lists[0], ZFI_OP_DOWN, to + 3, from + 4, 1); /* the same place again */
@@ -166,13 +166,33 @@ START_TEST(ranges_join_one_copy) {
 }
 END_TEST
 
+START_TEST(neighbours_are_one_range) {
+    char from[8], to[8];
+    start();
+    zfi_list_copy(&lists[0], ZFI_OP_UP, to, from, 2);
+    zfi_list_copy(&lists[0], ZFI_OP_UP, to + 2, from + 2, 1);
+    zfi_list_copy(&lists[0], ZFI_OP_UP, to + 3, from + 4, 1);   /* not side by side here, ... */
+    zfi_list_copy(&lists[0], ZFI_OP_UP, to + 5, from + 5, 1);   /* ... nor there */
+    zfi_list_copy(&lists[0], ZFI_OP_DOWN, to + 6, from + 6, 1); /* another kind */
+    zfi_list_end_copy(&lists[0]);
+    zfi_list_copy(&lists[0], ZFI_OP_DOWN, to + 7, from + 7, 1);
+    ck_assert_int_eq(zfi_list_send(&lists[0]), ZF_OK);
+    ck_assert_uint_eq(n_written, 3);
+    ck_assert_uint_eq(written[0].op.n_ranges, 3);
+    ck_assert_uint_eq(written[0].ranges[0].nbytes, 3);
+    ck_assert_uint_eq(written[0].ranges[1].nbytes, 1);
+    ck_assert_uint_eq(written[1].op.n_ranges, 1);
+    ck_assert_uint_eq(written[1].ranges[0].nbytes, 1);
+}
+END_TEST
+
 START_TEST(more_ranges_than_a_list_holds) {
     static char from[2 * ZFI_LIST_RANGES + 1], to[2 * ZFI_LIST_RANGES + 1];
     uint32_t n = 0;
     start();
     add_signals(1, 0, 1);
     for (uint32_t i = 0; i <= 2 * ZFI_LIST_RANGES; i++)
-        zfi_list_copy(&lists[0], ZFI_OP_UP, to + i, from + i, 1);
+        zfi_list_copy(&lists[0], ZFI_OP_UP, to + i, from + 2 * ZFI_LIST_RANGES - i, 1);
     ck_assert_uint_eq(streams[1].n_ops, 1);
     ck_assert_int_eq(zfi_list_send(&lists[0]), ZF_OK);
     for (uint32_t k = 0; k < n_written; k++)
@@ -204,5 +224,5 @@ START_TEST(marks_come_with_the_sending) {
 END_TEST
 
 ZT_MAIN("list", every_stream_is_given_its_list_once, a_full_list_sends_all, the_stream_is_that_of_the_moment,
-        a_failure_stays, arguments_are_taken_over, ranges_join_one_copy, more_ranges_than_a_list_holds,
-        marks_come_with_the_sending)
+        a_failure_stays, arguments_are_taken_over, ranges_join_one_copy, neighbours_are_one_range,
+        more_ranges_than_a_list_holds, marks_come_with_the_sending)

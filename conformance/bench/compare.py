@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
+
+    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 15] [--only grads|replay|step] [--json FILE]
+
+One zf-bench-hooks (the one of NEW's build tree, unless --bench names another) measures both. A round runs it once with each,
+and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, time of the worker for
+replays; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. Exit status 0:
+measured, whatever the figures say."""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# section: (what names a row, what is compared, unit)
+SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per tensor"),
+            "replay": (("tensors", "elems"), "ns_per_elem_update", "ns per element"),
+            "step": (("tensors",), "cpu_ns", "ns per step")}
+
+
+def measure(bench, plugin, section, repeat):
+    """{name of a row: figure} of one run of the benchmark."""
+    names, figure, _ = SECTIONS[section]
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run([bench, "--plugin", plugin, "--only", section, "--repeat", str(repeat), "--json", out.name],
+                       check=True, stdout=subprocess.DEVNULL)
+        rows = json.loads(Path(out.name).read_text(encoding="utf-8"))[section]["rows"]
+    return {" ".join(str(row[name]) for name in names): row[figure] for row in rows}
+
+
+def run(bench, plugins, section, rounds, repeat):
+    """{name of a row: (figures of the old one, figures of the new one)}."""
+    found = {}
+    for i in range(rounds):
+        for which in (0, 1) if i % 2 == 0 else (1, 0):
+            for name, value in measure(bench, plugins[which], section, repeat).items():
+                found.setdefault(name, ([], []))[which].append(value)
+        print(f"{section}: round {i + 1} of {rounds}", file=sys.stderr)
+    return found
+
+
+def summarise(found):
+    """One dictionary a row."""
+    out = []
+    for name, (old, new) in found.items():
+        medians, least = (statistics.median(old), statistics.median(new)), (min(old), min(new))
+        out.append({"row": name, "old": medians[0], "new": medians[1], "ratio": medians[1] / medians[0],
+                    "old_least": least[0], "new_least": least[1], "ratio_least": least[1] / least[0]})
+    return out
+
+
+def bench_of(plugin):
+    """The benchmark in the build tree of a plugin: build/plugin/libzfplugin.so."""
+    return Path(plugin).resolve().parent.parent / "conformance/bench/zf-bench-hooks"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("--bench")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--only", choices=list(SECTIONS))
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    bench = str(args.bench or bench_of(args.new))
+    if not Path(bench).is_file():
+        parser.error(f"no benchmark at {bench}: build target zf-bench-hooks with -DZF_BENCH=ON, or give --bench")
+    results = {}
+    for section in [args.only] if args.only else SECTIONS:
+        results[section] = summarise(run(bench, (args.old, args.new), section, args.rounds, args.repeat))
+        print(f"\n{section} ({SECTIONS[section][2]}), {args.rounds} rounds | {'old':>10} {'new':>10} {'new/old':>8} | of the least")
+        for row in results[section]:
+            print(f"  {row['row']:>40} | {row['old']:10.4g} {row['new']:10.4g} {row['ratio']:8.2f} | {row['ratio_least']:8.2f}")
+    if args.json:
+        Path(args.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
