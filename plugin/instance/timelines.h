@@ -11,11 +11,12 @@
  *
  * Every wait has a deadline ([host] deadline_ms) but those for publish_due, which last as long as the host does
  * something else between two steps. A waiting graph without cycles: device waits for down (t-2), maps, entered, up,
- * sums (of closes before t); down for device, jobs (recycled pieces), control (t-4); up for jobs and merged; enter for
- * device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control for down, jobs, shown
- * and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what enters is read from w,
- * m, v before host_sel, so the next window may be replayed after it; a decision for t is made from records <= t-2, and
- * a hook waits for it.
+ * sums (of closes before t) and, where moments are summed on the host, for the jobs of t-2, so that the rings of jobs
+ * and tables of slots hold what is still needed; down for device, jobs (recycled pieces), control (t-4); up for jobs
+ * and merged; enter for device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control
+ * for down, jobs, shown and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what
+ * enters is read from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made
+ * from records <= t-2, and a hook waits for it.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H

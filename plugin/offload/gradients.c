@@ -13,6 +13,9 @@ void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
     zfi_engine_t *engine = run->engine;
     if (t > 2) /* what the statistics write next was copied down */
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
+    if (t > 2 && zfi_sums_on_host(&engine->config)) /* every step has jobs, but few are published and so waited for */
+        zfi_list_add(&engine->to_device,
+                     zfi_op_wait(&engine->lines.jobs, zfi_row(run, t - 2)->end_job, &engine->count.stall_replay_ns));
     if (choice_step)
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.maps, choice_step, &engine->count.stall_select_ns));
 }
