@@ -31,6 +31,9 @@ void hooks_grads(hooks_t *hooks);
 /* Worker time per element: 10,000 small tensors against one of as many elements. */
 void hooks_replay(hooks_t *hooks);
 
+/* Worker time per element with the meter of lateness against without. */
+void hooks_lateness(hooks_t *hooks);
+
 /* The step hook on the calling thread against the number of tensors. */
 void hooks_step(hooks_t *hooks);
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "samples.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,4 +70,45 @@ double samples_lost_share(uint64_t n_ns) {
         last = now;
     }
     return (double)lost / (double)(last - begin);
+}
+
+static int is_named(const char *task, const char *name) {
+    char path[64], got[32] = "";
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", task);
+    file = fopen(path, "r");
+    if (!file)
+        return 0;
+    if (!fgets(got, sizeof got, file))
+        got[0] = '\0';
+    fclose(file);
+    got[strcspn(got, "\n")] = '\0';
+    return strcmp(got, name) == 0;
+}
+
+static uint64_t task_cpu_ns(const char *task) {
+    char path[64];
+    unsigned long long ns = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task);
+    file = fopen(path, "r");
+    if (!file || fscanf(file, "%llu", &ns) != 1)
+        ns = 0;
+    if (file)
+        fclose(file);
+    return ns;
+}
+
+uint64_t samples_named_cpu_ns(const char *name) {
+    DIR *tasks = opendir("/proc/self/task");
+    uint64_t ns = 0;
+
+    for (const struct dirent *task = tasks ? readdir(tasks) : NULL; task; task = readdir(tasks))
+        if (task->d_name[0] != '.' && is_named(task->d_name, name))
+            ns += task_cpu_ns(task->d_name);
+    if (tasks)
+        closedir(tasks);
+    return ns;
 }

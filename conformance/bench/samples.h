@@ -30,6 +30,9 @@ double samples_median(const samples_t *samples);
 uint64_t samples_now_ns(void);
 uint64_t samples_thread_cpu_ns(void);
 
+/* Time on a CPU, in ns, of all threads of this process that have this name. */
+uint64_t samples_named_cpu_ns(const char *name);
+
 /* Looks at the clock without pause for n_ns: the share of that time in which this thread was not running (pauses of
  * more than 5 us), 0..1. What other programs and the hypervisor take from it. */
 double samples_lost_share(uint64_t n_ns);

@@ -102,6 +102,13 @@ static void paint_output(abi_args_t *a, int i) {
 
 static int is_weights(const abi_args_t *a) { return strcmp(a->slot.entry->name, "weights") == 0; }
 
+/* A number of bytes, a time, or a step. */
+static uint64_t number_of(const abi_args_t *a) {
+    if (is_weights(a))
+        return a->exports[0].dst_nbytes / 4;
+    return strcmp(a->slot.entry->name, "lateness") == 0 ? 0 : 1000000000u;
+}
+
 static void fill_arg(abi_args_t *a, int i) {
     const abi_role_t *role = &a->slot.args[i];
     const char *name = role->name;
@@ -124,7 +131,7 @@ static void fill_arg(abi_args_t *a, int i) {
     else if (strcmp(name, "id") == 0)
         a->v[i].u32 = a->ids[0];
     else if (strcmp(name, "u64") == 0)
-        a->v[i].u64 = is_weights(a) ? a->exports[0].dst_nbytes / 4 : 1000000000u;
+        a->v[i].u64 = number_of(a);
     else if (strcmp(name, "err") == 0)
         a->v[i].p = &a->err;
     else if (strcmp(name, "text") == 0)

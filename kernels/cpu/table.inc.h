@@ -14,6 +14,7 @@ const zfi_kernels_t ISA_TABLE = {
     .replay_moments = replay_moments,
     .round_moments = round_moments,
     .mean_grad = mean_grad,
+    .lateness = lateness,
     .stats = stats,
     .gather = zfi_gather,
     .run_ahead =

@@ -159,6 +159,20 @@ static void accumulate_sums(float *sum1, float *sum2, const void *grad, zfi_dtyp
     }
 }
 
+static double lateness(const zfi_lateness_t *job) {
+    double total = 0;
+
+    for (uint64_t i = 0; i < job->n_elems; i++) {
+        uint32_t stored;
+
+        store(&stored, job->visible_dtype, 0, job->w[i]);
+        total +=
+            (double)((job->weight ? job->weight[i] : 1.0f) *
+                     (load(job->grad, job->grad_dtype, i) * (job->visible[i] - load(&stored, job->visible_dtype, 0))));
+    }
+    return total;
+}
+
 static uint64_t replay_moments(const zfi_replay_t *job) {
     for (uint64_t i = 0; i < job->n_elems; i++) {
         elem_t e = load_elem(job, 1, i);
@@ -345,6 +359,7 @@ static const zfi_kernels_t ref = {
     .replay_moments = replay_moments,
     .round_moments = round_moments,
     .mean_grad = mean_grad,
+    .lateness = lateness,
     .stats = stats,
     .gather = gather,
     .run_ahead =

@@ -23,6 +23,7 @@ static const zfi_choice_t strategies[] = {
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {
     {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
@@ -123,6 +124,10 @@ static const zfi_key_t keys[] = {
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments, NULL,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory. bfloat16 takes 2 bytes each instead of 4; they are rounded once per window."},
+    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, NULL, "0..65536 | auto", "auto",
+     "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
+     "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 1024, less where that would be few "
+     "weights. Needs deferred = replay and a built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
 };

@@ -11,6 +11,7 @@ enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_AUTO = 65 };
+enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
@@ -48,7 +49,8 @@ typedef struct zfi_config {
     uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
     int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
-    int32_t level; /* error | warn | info | debug -> ZF_LOG_..., default info */
+    uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
+    int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
 } zfi_config_t;

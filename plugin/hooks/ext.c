@@ -31,11 +31,13 @@ static zf_status_t check_instance(const zf_instance_t *inst, const char *origin,
 /* ---- zf.stats/1 -------------------------------------------------------------------------------------------------- */
 
 /* Any thread may ask, so the run, which a hook may be exchanging, is not read. */
-static void fill_stats(const zf_instance_t *inst, zf_stats_t *out) {
+static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
     const zfi_counters_t *count = &inst->engine.count;
     const zfi_totals_t *totals = inst->engine.totals;
     uint64_t applied = __atomic_load_n(&totals->n_applied, __ATOMIC_RELAXED);
     uint64_t skipped = __atomic_load_n(&totals->n_skipped, __ATOMIC_RELAXED);
+    zfi_meter_reading_t lateness;
+    (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
     *out = (zf_stats_t){
         .struct_size = sizeof *out,
         .n_workers = inst->engine.n_workers,
@@ -65,6 +67,9 @@ static void fill_stats(const zf_instance_t *inst, zf_stats_t *out) {
         .replay_ns = atomic_load(&count->replay_ns),
         .replay_elems = atomic_load(&count->replay_elems),
         .overwritten_elems = __atomic_load_n(&totals->n_overwritten, __ATOMIC_RELAXED),
+        .lateness_steps = lateness.n_steps,
+        .lateness_sum = lateness.sum,
+        .lateness = lateness.loss,
     };
 }
 
@@ -82,7 +87,35 @@ static zf_status_t stats_read(zf_instance_t *inst, zf_stats_t *out, zf_error_t *
     return ZF_OK;
 }
 
-static const zf_stats_ext_t stats_ext = {.struct_size = sizeof stats_ext, .read = stats_read};
+static zf_status_t stats_lateness(zf_instance_t *inst, uint64_t step, uint32_t group, zf_lateness_t *out,
+                                  zf_error_t *err) {
+    zfi_meter_reading_t reading;
+    zf_lateness_t lateness = {.struct_size = sizeof lateness, .group = group};
+    uint32_t n_groups;
+    int is_complete;
+    zf_status_t st = check_instance(inst, "lateness", err);
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "lateness", "out is NULL");
+    if (!st)
+        st = zfi_struct_check_out(out, "zf_lateness_t", err);
+    if (st)
+        return st;
+    n_groups = zfi_meter_n_groups(&inst->engine.meter);
+    if (n_groups && group >= n_groups)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "lateness", "group = %u; there are %u", group, n_groups);
+    is_complete = n_groups && zfi_meter_read(&inst->engine.meter, step, group, &reading);
+    if (n_groups) {
+        lateness.step = reading.step;
+        lateness.loss = reading.loss;
+        lateness.sum = reading.sum;
+        lateness.n_steps = reading.n_steps;
+    }
+    zfi_struct_write(out, &lateness, sizeof lateness);
+    return n_groups == 0 ? ZF_DISABLED : is_complete ? ZF_OK : ZF_IN_PROGRESS;
+}
+
+static const zf_stats_ext_t stats_ext = {
+    .struct_size = sizeof stats_ext, .read = stats_read, .lateness = stats_lateness};
 
 /* ---- zf.config/1 ------------------------------------------------------------------------------------------------- */
 

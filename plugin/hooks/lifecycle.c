@@ -15,6 +15,7 @@
 #include "instance/callback.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
+#include "offload/lateness.h"
 #include "offload/workers.h"
 #include "state/make.h"
 
@@ -210,6 +211,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
     inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
+        zfi_lateness_start(inst->run);
         zfi_memory_report(inst->run);
         return ZF_OK;
     }

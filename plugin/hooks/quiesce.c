@@ -10,6 +10,7 @@
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
 #include "offload/exchange.h"
+#include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
 #include "offload/sums.h"
@@ -92,6 +93,7 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
     zfi_sums_restart(run, param->first_matrix, param->n_matrices);
+    zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET); i++)
         reset_matrix(run, param->first_matrix + i);
     return st ? st : zfi_exchange_reload_selected(run, id);

@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "device/list.h"
+#include "instance/meter.h"
 #include "instance/timelines.h"
 #include "kernels.h"
 #include "plan/rule.h"
@@ -68,6 +69,7 @@ typedef struct zfi_engine {
     uint64_t visible_floor;     /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
     zfi_counters_t count;       /* they rise from create() on */
+    zfi_meter_t meter;
 } zfi_engine_t;
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
@@ -83,6 +85,11 @@ static inline int zfi_sums_on_device(const zfi_config_t *config) {
 }
 static inline int zfi_sums_on_host(const zfi_config_t *config) {
     return zfi_is_moments(config) && config->accumulate_on == ZFI_ACCUMULATE_HOST;
+}
+/* The meter of lateness (offload/lateness.h): steps are counted, even if nothing of them can be late. */
+static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
+    return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&
+           engine->rule != ZF_RULE_CALLBACK;
 }
 static inline size_t zfi_moment_nbytes(const zfi_config_t *config) {
     return zfi_moments_nbytes((zfi_moments_t)config->moments);

@@ -22,6 +22,7 @@ enum {
     ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
+    ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
     ZFI_NO_PIECE = -1
 };
 
@@ -209,6 +210,15 @@ typedef struct zfi_incoming {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
+/* What the meter of lateness keeps (offload/lateness.c); written by workers, one per chunk. */
+typedef struct zfi_sampled {
+    uint32_t every;               /* 0: nothing is measured */
+    uint64_t *base;               /* [n_chunks] first sample of a chunk in ... */
+    float *now, *before, *coming; /* ... what samples show */
+    uint32_t *window;             /* [n_chunks] replays so far */
+    uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
+} zfi_sampled_t;
+
 struct zfi_workers;
 
 typedef struct zfi_run {
@@ -229,6 +239,7 @@ typedef struct zfi_run {
     zfi_host_state_t hs;
     zfi_slots_t slots;
     zfi_selection_t sel;
+    zfi_sampled_t sampled;
     zfi_device_state_t dev;
     unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
 } zfi_run_t;

@@ -12,23 +12,11 @@
 #include "instance/callback.h"
 #include "offload/exchange.h"
 #include "offload/replay_columns.h"
+#include "offload/replay_slots.h"
 
-enum { MOST_SLOTS = 64, SEGMENTS_AHEAD = 4 };
+enum { MOST_SLOTS = ZFI_MOST_SLOTS, SEGMENTS_AHEAD = 4 };
 
-/* The slots of one segment that count: pointers to its gradients and the scalars of each update. Scalars are kept from
- * one segment to the next while nothing they depend on has changed, which is the common case with many small
- * parameters. */
-typedef struct slots {
-    uint32_t n;
-    const void *grads[MOST_SLOTS];
-    const zfi_step_row_t *rows[MOST_SLOTS];
-    zfi_scalars_t scalars[MOST_SLOTS], mean_scalars;
-    float s[MOST_SLOTS];
-    uint64_t pattern; /* which slots of the window these are */
-    uint32_t group;
-    uint32_t n_before, n_before_mean; /* updates before the window that scalars were made for */
-    int has_scalars, has_mean;
-} slots_t;
+typedef zfi_segment_slots_t slots_t;
 
 void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
     const zfi_plan_t *plan = &run->plan;
@@ -92,8 +80,8 @@ static uint64_t pattern_of(const zfi_replay_view_t *view, const zfi_close_t *clo
     return pattern;
 }
 
-static void find_slots(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
-                       slots_t *slots) {
+void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
+                           slots_t *slots) {
     const zfi_param_t *param = &view->params[view->matrices[segment->matrix].param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     uint64_t pattern = pattern_of(view, close, param->id);
@@ -111,7 +99,7 @@ static void find_slots(const zfi_replay_view_t *view, const zfi_close_t *close, 
     slots->group = param->group;
 }
 
-static const zfi_scalars_t *replay_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
+const zfi_scalars_t *zfi_replay_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
     if (slots->has_scalars && slots->n_before == n_before)
         return slots->scalars;
     for (uint32_t k = 0; k < slots->n; k++) {
@@ -190,7 +178,7 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
         job.n_slots = 1;
         job.grad_dtype = ZFI_F32;
     } else {
-        job.scalars = replay_scalars(view, slots, stretch->n_before);
+        job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
         job.has_predict = stretch->predict > 0 && slots->n > 0;
         if (job.has_predict)
             job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group],
@@ -239,7 +227,7 @@ static uint64_t replay_sums(const zfi_replay_view_t *view, const zfi_close_t *cl
         add_slot(view, close, segment, stretch, slots, target);
     if (close->is_sums_only)
         return UINT64_MAX;
-    job.scalars = replay_scalars(view, slots, stretch->n_before);
+    job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
     return view->kernels->replay_moments(&job);
 }
 
@@ -318,6 +306,13 @@ static void prefetch_records(const zfi_replay_view_t *view, uint32_t i, uint32_t
     }
 }
 
+int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const slots_t *slots,
+                        uint32_t n_before, const zfi_segment_t *segment) {
+    const zfi_param_t *param = &view->params[view->matrices[segment->matrix].param];
+    return view->n[segment->matrix] == n_before && param->group == slots->group &&
+           pattern_of(view, close, param->id) == slots->pattern;
+}
+
 /* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`.
  */
 static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *close, const slots_t *slots, uint32_t first,
@@ -327,10 +322,8 @@ static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *clos
     if (view->config->moments == ZFI_MOMENTS_BF16_STOCHASTIC || view->rule == ZF_RULE_CALLBACK)
         return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
     for (; i < end; i++) {
-        const zfi_param_t *param = &view->params[view->matrices[segments[i].matrix].param];
         prefetch_records(view, i, end);
-        if (view->n[segments[i].matrix] != n_before || param->group != slots->group ||
-            pattern_of(view, close, param->id) != slots->pattern)
+        if (!zfi_replay_is_alike(view, close, slots, n_before, &segments[i]))
             break;
     }
     return i;
@@ -392,7 +385,7 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
     *out = (zfi_replayed_t){0};
     for (uint32_t i = chunk->first_segment; i < end; i = next) {
         uint32_t bad;
-        find_slots(view, close, &segments[i], &slots);
+        zfi_replay_find_slots(view, close, &segments[i], &slots);
         if (zfi_is_mean(view->config)) {
             next = i + 1;
             bad = replay_segment_mean(view, close, &segments[i], &slots, target) == UINT64_MAX ? next : i;

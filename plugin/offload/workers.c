@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "offload/affinity.h"
+#include "offload/lateness.h"
 #include "offload/replay.h"
 #include "offload/replay_columns.h"
 
@@ -87,8 +88,11 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     pthread_mutex_lock(&workers->lock);
     is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
-    if (is_last && !job->close->close.is_sums_only)
+    if (is_last && !job->close->close.is_sums_only) {
         zfi_replay_count(&workers->view, &job->close->close);
+        zfi_meter_close(&run->engine->meter, job->close->close.cohort,
+                        job->close->close.step + run->clock.steps_before);
+    }
     pthread_mutex_lock(&workers->lock);
     workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
     while (workers->is_done[workers->prefix % workers->n_flags]) {
@@ -158,7 +162,9 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
         return st;
     place_sums(run, close, number, &target);
     start = zfi_now_ns();
+    zfi_lateness_measure(run, &workers->view, close, number);
     st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
+    zfi_lateness_keep(run, &workers->view, close, number, &target);
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
     if (st)
         poison_nonfinite(run, close, replayed.nonfinite_matrix);

@@ -49,6 +49,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     zf_status_t st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
     if (!st)
         st = zfi_memory_bind(run, err);
+    if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.n_cohorts))
+        st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
         zfi_window_start(run);
     if (!st && (st = zfi_tables_upload(run)))

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/exchange.h"
+#include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
 #include "offload/tables.h"
@@ -214,6 +215,7 @@ static void set_clocks(zfi_run_t *run) {
     __atomic_store_n(&run->engine->totals->n_applied, clock->n_applied, __ATOMIC_RELAXED);
     __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
+    zfi_lateness_start(run);
     zfi_memory_report(run);
 }
 

@@ -292,5 +292,57 @@ START_TEST(mean_by_hand) {
 }
 END_TEST
 
+/* The order of the sum is each table's own. */
+static void compare_lateness(const zfi_kernels_t *table, zfi_dtype_t grad_dtype, zfi_dtype_t visible_dtype, uint64_t n,
+                             int has_weight) {
+    array_t w = array_new(ZFI_F32, n, ORDINARY), visible = array_new(ZFI_F32, n, ORDINARY);
+    array_t weight = array_new(ZFI_F32, n, ORDINARY), grad = array_new(grad_dtype, n, ORDINARY);
+    const zfi_lateness_t job = {.w = w.at,
+                                .visible = visible.at,
+                                .weight = has_weight ? weight.at : NULL,
+                                .grad = grad.at,
+                                .grad_dtype = grad_dtype,
+                                .visible_dtype = visible_dtype,
+                                .n_elems = n};
+    const double want = zfi_kernels_ref()->lateness(&job), got = table->lateness(&job);
+
+    ck_assert_msg(fabs(got - want) <= 1e-6 * 1e-3 * 1e-3 * (double)n, "%s: lateness of %d elements: %g, want %g",
+                  table->name, (int)n, got, want);
+    ck_assert(table->lateness(&job) == got);
+    array_free(&w);
+    array_free(&visible);
+    array_free(&weight);
+    array_free(&grad);
+}
+
+START_TEST(lateness) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (int t = 0; t < n_tables; t++)
+        for (uint64_t n = 0; n <= 67; n++)
+            for (int c = 0; c < 2 * ZFI_N_DTYPES * ZFI_N_DTYPES; c++)
+                compare_lateness(tables[t], (zfi_dtype_t)(c / 2 % ZFI_N_DTYPES), (zfi_dtype_t)(c / 2 / ZFI_N_DTYPES), n,
+                                 c & 1);
+}
+END_TEST
+
+/* 0.5 * (2 * (1.5 - 1)) + 2 * (3 * (0 - 1)); 1.003 is 1 in bfloat16. */
+START_TEST(lateness_by_hand) {
+    const float w[] = {1.0f, 1.003f}, visible[] = {1.5f, 0.0f}, weight[] = {0.5f, 2.0f}, grad[] = {2.0f, 3.0f};
+    zfi_lateness_t job = {.w = w,
+                          .visible = visible,
+                          .weight = weight,
+                          .grad = grad,
+                          .grad_dtype = ZFI_F32,
+                          .visible_dtype = ZFI_BF16,
+                          .n_elems = 2};
+
+    ck_assert(zfi_kernels_ref()->lateness(&job) == -5.5);
+    job.weight = NULL;
+    ck_assert(zfi_kernels_ref()->lateness(&job) == -2.0);
+}
+END_TEST
+
 ZT_MAIN("rows", bf16_known_values, bf16_all_patterns, bf16_random_is_nearest_even, f16_known_values, f16_all_patterns,
-        f16_random_is_nearest_even, conversions, accumulation, means, mean_by_hand)
+        f16_random_is_nearest_even, conversions, accumulation, means, mean_by_hand, lateness, lateness_by_hand)

@@ -29,6 +29,18 @@ def needs(*packages):
     return unittest.skipIf(missing, f"not installed: {' '.join(missing)}")
 
 
+class Lateness(TorchTest):
+    def test_meter_beside_the_true_difference(self):
+        """The first-order term of each step's difference: alike in every step while steps are small, and larger."""
+        import lateness
+        metered, true, _ = lateness.train(60, 1e-3, {"zenflow.topk_ratio": 0, "zenflow.full_warm_up_rounds": 5})
+        self.assertEqual(metered[:5], [0.0] * 5)
+        ours, theirs = torch.tensor(metered[10:]), torch.tensor(true[10:])
+        correlation = torch.corrcoef(torch.stack([ours, theirs]))[0, 1].item()
+        self.assertGreater(correlation, 0.9)
+        self.assertGreater(ours.mean().item(), theirs.mean().item())
+
+
 def adamw(model, lr=2e-3):
     return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)
 

@@ -381,6 +381,17 @@ class Instance:
         self.call(ext.read, C.byref(out), doing="stats")
         return {name: getattr(out, name) for name, _ in _abi.Stats._fields_[1:]}
 
+    def lateness(self, step=0):
+        """What lateness cost (zf_lateness_t): [{"step", "loss", "sum", "n_steps"}], one per parameter group; [] where the meter
+        is off. step 0: the newest complete one; a step that is not complete or no longer kept has step = 0 and loss = 0."""
+        ext, out = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt), []
+        for group in range(max((p.group + 1 for p in self.params), default=0) if ext is not None and ext.lateness else 0):
+            got = _abi.Lateness(struct_size=C.sizeof(_abi.Lateness))
+            if self.call(ext.lateness, step, group, C.byref(got), doing="lateness") == _abi.DISABLED:
+                return []
+            out.append({name: getattr(got, name) for name in ("step", "loss", "sum", "n_steps")})
+        return out
+
     @property
     def tensor_addresses(self):
         """Of the zf_tensor_t of every bound parameter, by id; until the next bind()."""

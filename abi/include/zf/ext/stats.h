@@ -41,13 +41,37 @@ typedef struct zf_stats { /* output struct */
     uint64_t replay_elems; /* elements x applied slots */
     uint64_t overwritten_elems; /* visible values of selected channels that the host changed unannounced */
     uint64_t closes_by_data;    /* of window_closes: before the bound (update_interval = auto) */
+    /* The meter of lateness, all parameter groups together (zf_lateness_t); 0 where it is off */
+    uint64_t lateness_steps; /* that are counted in lateness_sum */
+    double lateness_sum;
+    double lateness; /* of the newest of them */
 } zf_stats_t;
+
+/* What lateness cost: with g the loss's gradient at the weights that the model read, unscaled and not clipped, and w
+ * the weights that the update rule without lateness would have shown, the sum of g * (visible - w) over the channels
+ * that were deferred is loss(visible) - loss(w) to first order. It is an estimate from a sample ([log] lateness), and
+ * overstates where predict is on. Steps of warm-up cost nothing; so does a step that is skipped, and for up to two
+ * windows what params_changed, a load or bind_params has changed. Needs deferred = replay and a built-in rule. */
+typedef struct zf_lateness { /* output struct */
+    uint32_t struct_size;
+    uint32_t group;   /* of parameters */
+    uint64_t step;    /* as in zf_step_report_t */
+    double loss;      /* of that step */
+    double sum;       /* of all steps counted so far */
+    uint64_t n_steps; /* ... how many */
+} zf_lateness_t;
 
 typedef struct zf_stats_ext {
     uint32_t struct_size;
     uint32_t reserved0;
     /* [any-thread] while the instance lives. Counters are each correct, not a common snapshot; after DRAIN they are. */
     zf_status_t (*read)(zf_instance_t *instance, zf_stats_t *out, zf_error_t *err);
+    /* [any-thread] while the instance lives. Group `group` at `step`; 0 = the newest step that is complete, which is
+     * one whose windows are all replayed: up to two windows behind the trainer. The newest 128 are kept. ZF_IN_PROGRESS
+     * where the step is not complete, not kept, or there is none yet: then step and loss are 0. ZF_DISABLED where the
+     * meter is off; ZF_ERR_ARGUMENT where there is no such group. */
+    zf_status_t (*lateness)(zf_instance_t *instance, uint64_t step, uint32_t group, zf_lateness_t *out,
+                            zf_error_t *err);
 } zf_stats_ext_t;
 
 #ifdef __cplusplus

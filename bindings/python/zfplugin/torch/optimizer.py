@@ -327,11 +327,21 @@ class ZenFlow(torch.optim.Optimizer):
         """The plugin's counters as a dict."""
         return self._instance.stats()
 
+    def lateness(self, step=0):
+        """Per parameter group what it cost, in loss and to first order, that the model saw old weights at a step: a list of
+        dicts with step, loss, sum over all steps, n_steps; [] where [log] lateness is 0. step 0: the newest that is known, up
+        to two windows ago."""
+        return self._instance.lateness(step)
+
     def metrics(self):
-        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard."""
+        """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard.
+        "lateness" is of all parameter groups, "lateness/0" ... of each where there are several."""
         report = self.last_report
         out = {} if report is None else {
             "grad_norm": report.grad_norm, "clip_factor": report.clip_factor, "applied": int(report.applied)}
+        groups = self.lateness()
+        if len(groups) > 1:
+            out.update({f"lateness/{g}": figures["loss"] for g, figures in enumerate(groups)})
         return {**out, **self.stats()}
 
     def config(self):

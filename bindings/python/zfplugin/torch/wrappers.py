@@ -28,7 +28,17 @@ class Meter:
     """Figures since the last reading: what a step waited for, and what the plugin holds."""
 
     def __init__(self):
-        self._before = {}
+        self._before, self._sums = {}, []
+
+    def _lateness(self, optimizer, n_steps):
+        """Mean per step that became known since the last reading; of each group where there are several."""
+        sums = [figures["sum"] for figures in optimizer.lateness()]
+        before, self._sums = self._sums if len(self._sums) == len(sums) else [0.0] * len(sums), sums
+        means = [(now - then) / n_steps if n_steps else 0.0 for now, then in zip(sums, before)]
+        if not means:
+            return {}
+        return {"zenflow/lateness": sum(means),
+                **({f"zenflow/lateness/{g}": mean for g, mean in enumerate(means)} if len(means) > 1 else {})}
 
     def read(self, optimizer):
         """{name: number}; {} where the plugin has no statistics."""
@@ -45,6 +55,7 @@ class Meter:
                "zenflow/replay_ms": 1e-6 * grown("replay_ns") / n_steps,
                "zenflow/host_mib": now["host_measured_nbytes"] / _MIB,
                "zenflow/lost_overlap_mib": grown("lost_overlap_nbytes") / _MIB,
-               "zenflow/skipped_steps": now["steps_skipped"]}
+               "zenflow/skipped_steps": now["steps_skipped"],
+               **self._lateness(optimizer, grown("lateness_steps"))}
         self._before = now
         return out
