@@ -29,6 +29,21 @@ elseif(ZF_SANITIZE STREQUAL "thread")
 elseif(NOT ZF_SANITIZE STREQUAL "")
     message(FATAL_ERROR "ZF_SANITIZE is \"${ZF_SANITIZE}\": address, thread or empty")
 endif()
+
+# Fuzzers (tests/fuzz/): everything with libFuzzer's instrumentation and both address and undefined-behaviour sanitizers.
+if(ZF_FUZZ)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_FLAGS -fsanitize=fuzzer,address,undefined)
+    check_c_source_compiles("int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);
+                             int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }"
+                            ZF_HAVE_LIBFUZZER)
+    unset(CMAKE_REQUIRED_FLAGS)
+    if(NOT ZF_HAVE_LIBFUZZER)
+        message(FATAL_ERROR "ZF_FUZZ needs clang with libFuzzer: -DCMAKE_C_COMPILER=clang and Debian's package libclang-rt-14-dev")
+    endif()
+    set(ZF_SANITIZE address)
+    set(zf_sanitizers -fsanitize=fuzzer-no-link,address,undefined)
+endif()
 if(ZF_SANITIZE)
     add_compile_options(-O1 -g -fno-omit-frame-pointer ${zf_sanitizers} -fno-sanitize-recover=all)
     add_link_options(${zf_sanitizers})

@@ -7,6 +7,7 @@
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which start no thread
 #   4. build/clang  everything with clang and -Werror, if clang is there; only built
 #   5. build/tidy   clang-tidy (tests/tidy.sh), if it is there
+#   6. build/fuzz   each fuzzer for 10 s (tests/fuzz.sh; a minute each by hand), if clang's libFuzzer is there
 #
 #   --quick         only 1.
 #   ZF_JOBS=N       builds and tests side by side (default: the processors of this machine)
@@ -14,7 +15,7 @@
 #   ZF_PYTHON       python3 with the packages of tests/requirements.txt. Without it tests/python_env.sh installs them into
 #                   build/venv (ZF_PIP_ARGS: arguments of pip, e.g. another index); where that fails the Python tests skip
 #   CI              if set: a Python environment that cannot be made, and a Python test that lacks a package, are failures,
-#                   and so is a machine without clang-tidy
+#                   and so is a machine without clang-tidy or libFuzzer
 #   ZF_GLUE_DIR     folder with real GLUE data; tests that need it skip without
 #
 # Ends with the line "N passed, M failed, K skipped", summed over all runs; a build that fails counts as one failure. The
@@ -183,10 +184,17 @@ else
     say "clang: not installed, its build is left out"
 fi
 
+# count STATUS: of a script that is one test
+count() {
+    case $1 in
+    0) passed=$((passed + 1)) ;;
+    77) if [ -n "${CI:-}" ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+}
+
 sh tests/tidy.sh
-case $? in
-0) passed=$((passed + 1)) ;;
-77) if [ -n "${CI:-}" ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
-*) failed=$((failed + 1)) ;;
-esac
+count $?
+ZF_JOBS=$jobs sh tests/fuzz.sh --seconds 10
+count $?
 finish

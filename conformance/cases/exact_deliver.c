@@ -161,27 +161,64 @@ static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_f
     h->late_buffers = b;
 }
 
+enum { MOST_RANGES = 3 };
+
+static uint32_t n_matrices(const zo_decl_t *decl) {
+    uint64_t n = 1;
+
+    for (uint32_t i = 0; i < decl->n_batch_axes; i++)
+        n *= (uint64_t)decl->shape[i];
+    return n < 1000 ? (uint32_t)n : 1; /* of those with many, the whole is enough */
+}
+
+/* Cuts a delivery into up to MOST_RANGES ranges that adjoin, from either end; returns their number. Drawn apart from
+ * the case, whose result cannot depend on it. */
+static uint32_t cut(zx_host_t *h, const zx_delivery_t *d, zf_grad_item_t *whole) {
+    uint32_t n_all = n_matrices(&h->c->params[d->param].decl), first = 0, n = 0;
+    int is_upward = zx_chance(&h->buffer_rng, 50);
+    zf_grad_item_t item = *whole;
+
+    if (!d->is_only || n_all < 2 || zx_chance(&h->buffer_rng, 40))
+        return 1;
+    while (first < n_all) {
+        uint32_t left = n_all - first, take = n + 1 < MOST_RANGES ? zx_between(&h->buffer_rng, 1, left) : left;
+
+        item.first_batch = is_upward ? first : n_all - first - take;
+        item.n_batches = take;
+        whole[n++] = item;
+        item.flags &= ~(uint32_t)ZF_GRAD_REPLACE; /* the first one makes void what came before */
+        first += take;
+    }
+    return n;
+}
+
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
-    zf_grad_item_t *grads = zx_alloc(n * sizeof *grads);
+    zf_grad_item_t *grads = zx_alloc(n * MOST_RANGES * sizeof *grads);
     zx_buffer_t **buffers = zx_alloc(n * sizeof *buffers);
     int has_done = !zx_chance(&h->c->rng, h->c->p_late_done), is_late = zx_chance(&h->c->rng, 40);
+    int *is_borrowed = zx_alloc(n * sizeof *is_borrowed);
+    uint32_t n_grads = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         int is_async = !h->queue && h->c->is_async_read && zx_chance(&h->c->rng, 80);
 
         buffers[i] = prepare(h, &items[i]);
-        grads[i] = (zf_grad_item_t){.struct_size = sizeof *grads,
-                                    .id = h->c->params[items[i].param].id,
-                                    .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),
-                                    .tensor = &buffers[i]->array.tensor};
+        is_borrowed[i] = h->queue || is_async;
+        grads[n_grads] = (zf_grad_item_t){.struct_size = sizeof *grads,
+                                          .id = h->c->params[items[i].param].id,
+                                          .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),
+                                          .tensor = &buffers[i]->array.tensor};
+        n_grads += cut(h, &items[i], &grads[n_grads]);
     }
-    zx_is_call_bad(h, "grads_ready",
-                   h->zf->grads_ready(h->instance, grads, n, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
-                   &err);
+    zx_is_call_bad(
+        h, "grads_ready",
+        h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
+        &err);
     for (uint32_t i = 0; i < n; i++)
-        after_call(h, buffers[i], h->queue || (grads[i].flags & ZF_GRAD_ASYNC_READ), has_done ? &fence : NULL, is_late);
+        after_call(h, buffers[i], is_borrowed[i], has_done ? &fence : NULL, is_late);
     free(grads);
+    free(is_borrowed);
     free(buffers);
 }

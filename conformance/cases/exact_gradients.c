@@ -36,6 +36,7 @@ static void add_many(zx_case_t *c, zx_plan_t *plan, uint32_t param, uint32_t fla
         if (!knows_last)
             when = zx_chance(&c->rng, 50) ? ZF_GRAD_UNKNOWN : 0;
         add(c, plan, param, flags | when);
+        plan->list[plan->n - 1].is_only = n == 1 && when == ZF_GRAD_LAST && (plan->n == 1 || (flags & ZF_GRAD_REPLACE));
         flags &= ~ZF_GRAD_REPLACE;
     }
 }

@@ -41,6 +41,7 @@ typedef struct zx_delivery {
     uint32_t param; /* index in the case */
     uint32_t flags; /* ZF_GRAD_... without ASYNC_READ */
     void *values;   /* [elements] of the gradient dtype; owned */
+    int is_only;    /* LAST, and nothing before it counts: may be handed over by ranges of matrices */
 } zx_delivery_t;
 
 /* 0, or -1 where the instance could not be made (the result says why). */
@@ -49,7 +50,7 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
 int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
 void zx_host_close(zx_host_t *h);
 
-/* One call of grads_ready with n deliveries, in order. */
+/* One call of grads_ready with n deliveries, in order; stacked ones at times by ranges of their matrices. */
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);
 /* Returns the status; host_norm NULL or the host's own norm. */
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,

@@ -4,7 +4,9 @@
  *
  *   a directory by its path, or by its bare name in the working directory; synced or not
  *   blobs that the host keeps itself (zf_state_store_t), here files of a directory beside it
- *   one file for everything, or as many as there are parameters */
+ *   one file for everything, or as many as there are parameters
+ *   crowded: saved again to the same path while another thread verifies what is there, which must always be whole; at the
+ *   end nothing lies beside it */
 #ifndef ZF_CONFORMANCE_EXACT_STORE_H
 #define ZF_CONFORMANCE_EXACT_STORE_H
 
@@ -14,7 +16,7 @@
 #include "zf/ext/state.h"
 
 typedef struct zx_store {
-    int is_host, is_bare, is_synced, has_many_files;
+    int is_host, is_bare, is_synced, has_many_files, is_crowded;
     char path[4096];        /* the directory, or that of the host's blobs */
     zf_state_store_t table; /* is_host */
     FILE *open;             /* blob that is being written */

@@ -96,6 +96,18 @@ static uint64_t bad_slot(const void *values, uint64_t n, zfi_state_dtype_t dtype
     return n;
 }
 
+/* Visible values are never NaN; an Inf is a finite w beyond the range of 16 bits. */
+static uint64_t bad_visible(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
+    const uint16_t *half = values;
+    const float *single = values;
+    uint16_t infinity = dtype == ZFI_STATE_BF16 ? 0x7F80 : 0x7C00;
+    (void)is_applied;
+    for (uint64_t i = 0; i < n; i++)
+        if (dtype == ZFI_STATE_F32 ? isnan(single[i]) : (half[i] & 0x7FFF) > infinity)
+            return i;
+    return n;
+}
+
 /* ---- w, m, v, n ---------------------------------------------------------------------------------------------------
  */
 
@@ -461,8 +473,10 @@ const zfi_state_array_t zfi_state_arrays[] = {
      put_device_m, bad_f32},
     {"device_v", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_v,
      put_device_v, bad_second},
-    {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible, NULL},
-    {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish, NULL},
+    {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible,
+     bad_visible},
+    {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish,
+     bad_visible},
 };
 const uint32_t zfi_n_state_arrays = sizeof zfi_state_arrays / sizeof *zfi_state_arrays;
 

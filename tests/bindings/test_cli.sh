@@ -7,6 +7,7 @@ set -u
 zf=$1
 example=$2
 plugin=$3
+replaced=$4 # a plugin that another save overtakes while it reads
 failed=0
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -43,6 +44,17 @@ expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/all
 # the data behind the header are the exported weights, one parameter after another
 n=$(od -An -t u8 -N 8 "$dir/all.safetensors" | tr -d ' ')
 tail -c +$((n + 9)) "$dir/all.safetensors" | cmp -s - "$dir/weights.bin" || { echo "FAIL: other weights"; failed=1; }
+
+# a checkpoint that a trainer replaces while it is read: refused, and nothing is written
+cp -r "$dir/ckpt" "$dir/moving"
+sed '1s/"crc32":"[0-9a-f]*"/"crc32":"00000000"/' "$dir/ckpt/zf_state.json" >"$dir/later.json"
+expect 0 float32 "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir/moving.safetensors"
+rm "$dir/moving.safetensors"
+export ZF_MOCK_INDEX="$dir/later.json"
+expect 1 'was replaced while it was read' "$zf" --plugin "$replaced" ckpt consolidate "$dir/moving" "$dir/moving.safetensors"
+unset ZF_MOCK_INDEX
+[ "$(ls "$dir" | grep -c 'moving.safetensors')" -eq 0 ] || { echo "FAIL: weights of two steps were written"; failed=1; }
+
 expect 1 'cannot open' "$zf" --plugin "$plugin" ckpt verify "$dir/none"
 expect 1 . "$zf" ckpt inspect "$dir/none"
 expect 1 . "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/none/file"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32.h"
 #include "instance/instance.h"
 #include "state_rig.h"
 #include "suite.h"
@@ -479,6 +480,63 @@ START_TEST(stores_that_fail) {
 END_TEST
 
 /* A fresh instance is filled in place: after a load that failed half way it trains as if nothing had been. */
+/* Puts another last digit behind what the index says there, with the checksum made right. */
+static void claim(const char *says, const char *digit) {
+    zt_blob_t *blob = zt_memory_store_find(&store, ZF_STATE_INDEX);
+    char *text, *at, *payload, crc[16];
+    blob->data[blob->nbytes] = 0;
+    text = (char *)blob->data;
+    at = strstr(text, says);
+    ck_assert_msg(at != NULL, "no %s in the index", says);
+    at[strlen(says) - 1] = *digit;
+    payload = strchr(text, '\n') + 1;
+    snprintf(crc, sizeof crc, "%08x", zfi_crc32(0, payload, strlen(payload) - 1));
+    memcpy(strstr(text, "\"crc32\":\"") + 9, crc, 8);
+}
+
+/* Steps applied and skipped of before the save count on after a load. */
+static void check_totals_count_on(uint32_t flags) {
+    zt_rig_t loaded;
+    zf_stats_t stats;
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, flags, NULL));
+    zt_state_open_copy(&loaded, zt_state_configs[0], 1);
+    ZT_OK(&loaded, zt_load(&loaded, &store.table, NULL, 0, NULL));
+    zt_state_steps(&loaded, 7); /* the fourteenth is skipped */
+    ZT_OK(&loaded, loaded.zf->quiesce(loaded.inst, ZF_QUIESCE_DRAIN, &loaded.err));
+    stats = zt_rig_stats(&loaded);
+    ck_assert_uint_eq(stats.steps, 14);
+    ck_assert_uint_eq(stats.steps_applied, 12);
+    ck_assert_uint_eq(stats.steps_skipped, 2);
+    zt_rig_end(&loaded);
+}
+
+/* No checkpoint may claim more of them than there were steps. */
+START_TEST(totals_count_on) {
+    static const struct {
+        const char *applied, *skipped;
+        zf_status_t st;
+    } claims[] = {{"7", "1", ZF_OK}, {"6", "7", ZF_OK}, {"8", "1", ZF_ERR_CHECKPOINT}, {"6", "8", ZF_ERR_CHECKPOINT}};
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, 7); /* the seventh is skipped */
+    check_totals_count_on(0);
+    check_totals_count_on(ZF_STATE_COMPACT);
+    zt_state_open_copy(&copy, zt_state_configs[0], 1);
+    for (size_t i = 0; i < sizeof claims / sizeof *claims; i++) {
+        zf_status_t st;
+        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+        claim("\"steps_applied\":6", claims[i].applied);
+        claim("\"steps_skipped\":1", claims[i].skipped);
+        st = zt_load(&copy, &store.table, NULL, 0, NULL);
+        ck_assert_msg(st == claims[i].st, "claim %zu: %d", i, st);
+        ck_assert_msg(st == ZF_OK || strstr(copy.err.message, "steps_skipped") != NULL, "%s", copy.err.message);
+    }
+    zt_rig_end(&copy);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 START_TEST(trains_after_a_failed_load) {
     for (int i = 0; i < ZT_N_STATE_CONFIGS; i++) {
         int n_load;
@@ -510,6 +568,6 @@ START_TEST(trains_after_a_failed_load) {
 END_TEST
 
 ZT_MAIN("state", too_many_steps, a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load,
-        exact_in_memory, exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
-        exact_into_a_running_instance, automatic_interval, another_automatic_interval, exact_in_a_directory,
-        exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes)
+        totals_count_on, exact_in_memory, exact_with_other_rules_and_moments, another_rule_is_refused,
+        another_host_rule_is_refused, exact_into_a_running_instance, automatic_interval, another_automatic_interval,
+        exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes)

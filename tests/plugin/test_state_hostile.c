@@ -279,6 +279,7 @@ START_TEST(hostile_values) {
     } all[] = {{"\"params\"", "w", 17, &nan, 4},          {"\"params\"", "w", 17, &inf, 4},
                {"\"params\"", "m", 300, &nan, 4},         {"\"params\"", "m", 300, &inf, 4},
                {"\"params\"", "v", 1, &nan, 4},           {"\"params\"", "v", 1, &minus, 4},
+               {"\"params\"", "visible", 2, &nan, 4},     {"\"params\"", "publish", 2, &nan, 4},
                {"\"params\"", "n", 0, &many, 4},          {"\"params\"", "importance", 3, &bad_importance, 8},
                {"\"params\"", "importance", 3, &wild, 8}, {"\"params\"", "selected", 5, &seven, 1},
                {"\"steps\"", "present", 0, &seven, 1},    {"\"steps\"", "scalars", 0, &half, 8},

@@ -12,12 +12,12 @@ from test_torch_edits import HYPER, WINDOWS
 N_RANKS, N_STEPS = 2, 12
 
 
-def make_pair(mode, **kwargs):
+def make_pair(mode, n_hidden=2, **kwargs):
     """A model, the model in DDP, and the optimizer: of ours, and of AdamW."""
     import zfplugin.torch
 
     wrap = torch.nn.parallel.DistributedDataParallel
-    ours, theirs = mlp(), mlp()
+    ours, theirs = mlp(n_hidden=n_hidden), mlp(n_hidden=n_hidden)
     opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), model=ours)
     return [(ours, wrap(ours, **kwargs), opt), (theirs, wrap(theirs, **kwargs), torch.optim.AdamW(theirs.parameters(), **HYPER))]
 
@@ -52,6 +52,19 @@ def as_adamw(rank):
                 assert difference < 2e-5, (mode, kwargs, n_backwards, difference, name)
                 assert_same_on_all_ranks(pair[0][0])
                 pair[0][2].close()
+
+
+def shipped_before_they_are_averaged(rank):
+    """More gradients than the plugin gathers before it reads: most are read in backward, each rank's own, and again at step."""
+    pair = make_pair(SYNCHRONOUS, n_hidden=20)
+    for i in range(4):
+        for _, ddp, opt in pair:
+            one_step(ddp, opt, i, rank)
+    difference, name = worst(pair[0][0], pair[1][0])
+    assert difference < 2e-5, (difference, name)
+    assert_same_on_all_ranks(pair[0][0])
+    assert pair[0][2].stats()["lost_overlap_nbytes"] > 0, "nothing was shipped early"
+    pair[0][2].close()
 
 
 def in_windows_and_resumed(rank):
@@ -99,6 +112,9 @@ class Ranks(unittest.TestCase):
 
     def test_is_adamw(self):
         self.run_case(as_adamw)
+
+    def test_shipped_before_they_are_averaged(self):
+        self.run_case(shipped_before_they_are_averaged)
 
     def test_in_windows_and_resumed(self):
         self.run_case(in_windows_and_resumed)

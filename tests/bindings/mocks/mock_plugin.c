@@ -6,9 +6,11 @@
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "zf/ext/cpu.h"
+#include "zf/ext/state.h"
 #include "zf/plugin.h"
 
 #define MOCK_GOOD 0
@@ -23,6 +25,7 @@
 #define MOCK_TINY_TABLE 9   /* ends before abi */
 #define MOCK_LONG_TABLE 10  /* a later minor's table, longer than the host's: legal */
 #define MOCK_CPU_EXT 11     /* has zf.cpu/1, whose fence_wait always times out */
+#define MOCK_REPLACED 12    /* has zf.state/1: while weights are read, the file ZF_MOCK_INDEX becomes the index */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
@@ -98,7 +101,28 @@ static zf_status_t fence_wait(const zf_fence_t *fence, uint64_t timeout_ns, zf_e
 
 static const zf_cpu_ext_t cpu_ext = {.struct_size = sizeof(zf_cpu_ext_t), .fence_wait = fence_wait};
 
+static zf_status_t verify(const zf_state_args_t *args, zf_state_report_t *out_report, zf_error_t *err) {
+    (void)args, (void)out_report, (void)err;
+    return ZF_OK;
+}
+
+static zf_status_t weights(const zf_state_args_t *args, const char *param, float *out, uint64_t n_elems,
+                           zf_error_t *err) {
+    const char *other = getenv("ZF_MOCK_INDEX");
+    char index[4096];
+    (void)param, (void)err;
+    memset(out, 0, n_elems * sizeof *out);
+    snprintf(index, sizeof index, "%s/%s", args->path, ZF_STATE_INDEX);
+    if (other && rename(other, index) != 0)
+        perror(other); /* the second time it is gone */
+    return ZF_OK;
+}
+
+static const zf_state_ext_t state_ext = {.struct_size = sizeof(zf_state_ext_t), .verify = verify, .weights = weights};
+
 static const void *get_extension(const char *id) {
+    if (MOCK == MOCK_REPLACED && strcmp(id, ZF_EXT_STATE) == 0)
+        return &state_ext;
     return MOCK == MOCK_CPU_EXT && strcmp(id, ZF_EXT_CPU) == 0 ? &cpu_ext : NULL;
 }
 

@@ -6,6 +6,8 @@ gradient of a step is what .grad holds when step() is called; everything before 
 the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
 version counter, digest of the contents) and shipped again where it differs. One operation in place that left the contents
 as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between them.
+What is written past the version counter (.data, numpy) and undone before step leaves no trace at all, though the plugin may
+have read it: that would take a digest of what was read, by the plugin; the README says so.
 Correctness never depends on the hooks.
 
 Accumulation: a gradient that is shipped before the last backward is lost overlap. How often a parameter's hook fired in

@@ -1,0 +1,97 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# fuzz.sh - builds the fuzzers of tests/fuzz in build/fuzz and runs them, one after another, from their corpora.
+#
+#   sh tests/fuzz.sh [--seconds N | --runs N] [--jobs N] [NAME...]
+#
+#   --seconds N   each so long (default 60)
+#   --runs N      each over so many inputs instead: sh tests/fuzz.sh --runs 1000000
+#   --jobs N      so many processes of each side by side (default 1); with --runs they share the inputs
+#   NAME...       these only: config checkpoint hooks tsv safetensors
+#
+# New inputs that reach new code go to build/fuzz/corpus, never into the source. What a fuzzer finds lies in build/fuzz/found, with
+# the command that repeats it. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
+cd "$root" || exit 2
+
+limit=-max_total_time=60
+runs=0
+jobs=1
+names=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seconds) limit=-max_total_time=${2:?}; shift ;;
+    --runs) runs=${2:?}; shift ;;
+    --jobs) jobs=${2:?}; shift ;;
+    config | checkpoint | hooks | tsv | safetensors) names="$names $1" ;;
+    *)
+        echo "usage: sh tests/fuzz.sh [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|tsv|safetensors...]" >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+[ "$runs" -eq 0 ] || limit=-runs=$(((runs + jobs - 1) / jobs))
+names=${names:-config checkpoint hooks tsv safetensors}
+
+clang=$(command -v clang || command -v clang-14) || {
+    echo "fuzz: clang is missing: Debian packages clang and libclang-rt-14-dev"
+    exit 77
+}
+build=build/fuzz
+mkdir -p "$build/found"
+echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$build/probe.c"
+"$clang" -fsanitize=fuzzer,address,undefined "$build/probe.c" -o "$build/probe" 2>/dev/null || {
+    echo "fuzz: libFuzzer is missing: Debian package libclang-rt-14-dev"
+    exit 77
+}
+if ! cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DCMAKE_BUILD_TYPE=Debug \
+    ${ZF_WERROR:+-DZF_WERROR=$ZF_WERROR} ${ZF_LAUNCHER:+-DCMAKE_C_COMPILER_LAUNCHER=$ZF_LAUNCHER} >"$build/build.log" 2>&1 ||
+    ! cmake --build "$build" --target fuzzers --parallel "${ZF_JOBS:-2}" >>"$build/build.log" 2>&1; then
+    tail -n 40 "$build/build.log"
+    echo "fuzz: the build failed; all of it is in $build/build.log"
+    exit 1
+fi
+
+# fuzz NAME: prints one line; the whole log is build/fuzz/NAME.log
+fuzz() {
+    corpus=$build/corpus/$1
+    mkdir -p "$corpus"
+    dict=
+    [ ! -f "tests/fuzz/$1.dict" ] || dict=-dict=tests/fuzz/$1.dict
+    most=4096
+    [ "$1" != checkpoint ] || most=65536
+    pids=
+    failed=0
+    job=0
+    while [ "$job" -lt "$jobs" ]; do
+        # shellcheck disable=SC2086 # a list of words
+        "$build/tests/fuzz/fuzz_$1" $limit $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+            -artifact_prefix="$build/found/$1-" "$corpus" "tests/fuzz/corpus/$1" >"$build/$1.$job.log" 2>&1 &
+        pids="$pids $!"
+        job=$((job + 1))
+    done
+    for pid in $pids; do
+        wait "$pid" || failed=1
+    done
+    n=$(cat "$build/$1".[0-9]*.log | awk '/^stat::number_of_executed_units:/ { n += $2 } END { print n + 0 }')
+    if [ "$failed" -eq 0 ]; then
+        echo "fuzz: $1: nothing in $n inputs ($(sed -n 's/^#[0-9]*.*DONE *//p' "$build/$1.0.log" | sed 's/ lim:.*//'))"
+        return 0
+    fi
+    grep -h -e 'ERROR:' -e 'runtime error' -e 'fuzz.*: .*: ' -e 'Test unit written' -e '    #[0-9] ' "$build/$1".[0-9]*.log | head -n 30
+    echo "fuzz: $1: FOUND; repeat: $build/tests/fuzz/fuzz_$1 $(ls -t "$build/found/$1-"* 2>/dev/null | head -n 1)"
+    return 1
+}
+
+ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
+export ASAN_OPTIONS UBSAN_OPTIONS
+status=0
+for name in $names; do
+    rm -f "$build/$name".[0-9]*.log
+    fuzz "$name" || status=1
+done
+exit $status
