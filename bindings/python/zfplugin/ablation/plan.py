@@ -33,7 +33,7 @@ class Cell:
 
 CELLS = {c.name: c for c in (
     Cell("sst2-scratch", "SST-2, encoder from scratch", "sst2", 600, 32, 1e-3),
-    Cell("sst2-scratch-3e-3", "the same at three times the rate", "sst2", 600, 32, 3e-3),
+    Cell("sst2-scratch-2e-3", "the same at twice the rate", "sst2", 600, 32, 2e-3),
     Cell("sst2-scratch-2000", "the same at 1e-3, 2000 steps", "sst2", 2000, 32, 1e-3),
     Cell("sst2-scratch-bf16", "SST-2 from scratch, parameters and gradients in bf16", "sst2", 600, 32, 1e-3, dtype="bf16"),
     Cell("overlap-scratch", "regression (words that two sentences share), 4 layers from scratch", "stsb", 300, 16, 1e-3,
