@@ -1,45 +1,49 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# accuracy.sh - makes every figure of conformance/README.md anew: sh conformance/accuracy.sh [--data DIR] [--seeds N]
+# accuracy.sh - makes every figure of conformance/README.md anew: sh conformance/accuracy.sh [--data DIR] [--model NAME] [--seeds N]
 #
 #   --data DIR   official GLUE files; without: the generated corpus, and the tables say so
-#   --seeds N    of the loss curves, the parity verdict and the ablation (default 5, 16 and 3)
-#   --only PART  this part alone: curves, glue, faults, perf, ablation or report
+#   --model NAME pretrained encoder of the part "defaults": a folder, or an installed package that holds one
+#   --seeds N    of the loss curves, the parity verdict, the ablation and the defaults (default 5, 16, 3 and 2)
+#   --only PART  this part alone: curves, glue, faults, perf, ablation, defaults or report
 #
 # Builds build/release, trains (curves, glue, glue on the planted faults, ablation), measures bytes (perf) and writes the
 # tables between the markers of conformance/README.md, the files of conformance/results/ and build/report.html, the page
 # made of them. Runs that are kept in build/glue are not repeated. The plots need python3 (or ZF_PYTHON) with matplotlib; without
 # it the old ones stay, and that is said. On two quiet cores the ablation takes about 10 minutes, the rest a
-# quarter of an hour. Exit status: 1 if a bar is missed or a fault that must be caught is not.
+# quarter of an hour. The defaults over unlike tasks need --data, --model and a python3 (or ZF_PYTHON) with torch; they take
+# hours and are left out where one is not given. Exit status: 1 if a bar is missed or a fault that must be caught is not.
 set -u
 
 caller=$(pwd)
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 data=
+model=
 seeds=
 only=
 jobs=2
 while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || {
-        echo "usage: sh conformance/accuracy.sh [--data DIR] [--seeds N] [--jobs N] [--only PART]" >&2
+        echo "usage: sh conformance/accuracy.sh [--data DIR] [--model NAME] [--seeds N] [--jobs N] [--only PART]" >&2
         exit 2
     }
     case $1 in
     --data) case $2 in /*) data=$2 ;; *) data=$caller/$2 ;; esac ;;
+    --model) if [ -d "$2" ]; then model=$(CDPATH='' cd -- "$2" && pwd); else model=$2; fi ;;
     --seeds) seeds=$2 ;;
     --jobs) jobs=$2 ;;
     --only)
         only=$2
         case $only in
-        curves | glue | faults | perf | ablation | report) ;;
+        curves | glue | faults | perf | ablation | defaults | report) ;;
         *)
-            echo "accuracy.sh: --only $only: curves, glue, faults, perf, ablation or report is needed" >&2
+            echo "accuracy.sh: --only $only: curves, glue, faults, perf, ablation, defaults or report is needed" >&2
             exit 2
             ;;
         esac
         ;;
     *)
-        echo "accuracy.sh: found \"$1\"; --data, --seeds, --jobs and --only are known" >&2
+        echo "accuracy.sh: found \"$1\"; --data, --model, --seeds, --jobs and --only are known" >&2
         exit 2
         ;;
     esac
@@ -163,13 +167,28 @@ ablation_part() {
     draw 1e-3,5e-4 "$results/ablation.json"
 }
 
+defaults_part() {
+    echo "== defaults over unlike tasks"
+    if [ -z "$data" ] || [ -z "$model" ]; then
+        echo "accuracy.sh: left out: --data and --model are needed"
+        return
+    fi
+    PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} "${ZF_PYTHON:-python3}" -m zfplugin.ablation --data "$data" \
+        --model "$model" --settings core,window,bound,topk,warm-up,fine-tune,noise ${seeds:+--seeds "$seeds"} --jobs "$jobs" \
+        --plugin "$plugin" --host build/release/conformance/host/zf-host --out build/ablation --results "$results" || {
+        status=1
+        return
+    }
+    insert defaults "$results/defaults.md"
+}
+
 report_part() {
     mkdir -p build/report.html.results
     cp "$results"/*.json build/report.html.results
     "$conform" --report build/report.html --plugin "$plugin" abi exact --cases 400 || status=1
 }
 
-for part in curves glue faults perf ablation report; do
+for part in curves glue faults perf ablation defaults report; do
     ! wants $part || ${part}_part
 done
 exit $status

@@ -36,6 +36,17 @@ SAMPLES = {
         {"factor": "predict", "level": "auto", "not_run": HOSTILE}], "arms": [
         {"title": "AdamW", "rates": [{"lr": "1e-3", "to_adamw": 1, "curve_every": 5, "curve": [1, 0.5]}]},
         {"title": "0", "rates": [{"lr": "1e-3", "to_adamw": 1.01, "curve_every": 5, "curve": [1, 0.6]}]}]},
+    "defaults": {"area": "defaults", "plugin": "0.1.0", "exit_status": 0,
+                 "bars": {"fetches": {"mean": 0.005, "worst": 0.02}, "does not fetch": {"mean": 0.01, "worst": 0.04}},
+                 "cells": [{"name": "gpt", "what": HOSTILE, "trained_by": "PyTorch", "dtype": "fp32", "steps": 300, "batch": 8, "lr": 1e-3,
+                            "seeds": 2, "first_loss": 5.0, "adamw_loss": None}],
+                 "settings": [
+                     {"name": "s4-lag0-auto", "bar": "fetches", "mean": 0.001, "worst": 0.004, "worst_cell": "gpt", "verdict": "held",
+                      "cells": [{"cell": "gpt", "gaps": [0.001, 0.002], "mean": 0.0015, "error": 0.0005}]},
+                     {"name": "s8-lag1-0", "bar": "does not fetch", "mean": None, "worst": None, "worst_cell": "gpt", "verdict": "MISSED",
+                      "cells": [{"cell": "gpt", "gaps": [None], "mean": None, "error": None}]},
+                     {"name": "adamw-x2", "bar": "", "mean": 0.3, "worst": 0.3, "worst_cell": "gpt", "verdict": "-",
+                      "cells": [{"cell": "gpt", "gaps": [0.3], "mean": 0.3, "error": None}]}]},
     "perf": {"area": "perf", "exit_status": 0, "rows": [
         {"gradient": "bf16", "interval": 4, "down_formula": 2, "up_formula": 0.5, "host_formula": 19.5, "faults": "",
          "measured": {"n_elems": 5e6, "down": 2, "up": 0.5, "records": 0.01, "enter": 0.02, "state": 12, "slots": 7, "publish": 0.5,

@@ -85,7 +85,8 @@ class Pictures(Folder):
                     labels = [t.get_text() for t in axes.get_yticklabels()]
                     self.assertTrue(axes.get_ylabel() or any(labels), names[-1])
         self.assertEqual(names, ["glue scores", "glue differences", "glue link", "glue stall", "glue", "glue relative", "curves",
-                                 "curves relative", "ablation 1e-3", "perf link", "perf memory", "perf stall", "perf timeline"])
+                                 "curves relative", "ablation 1e-3", "defaults fetching", "defaults not-fetching", "defaults other",
+                                 "perf link", "perf memory", "perf stall", "perf timeline"])
 
     def test_no_text_lies_over_another(self):
         data = copy.deepcopy(SAMPLES)

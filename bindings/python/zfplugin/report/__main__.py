@@ -8,12 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-from . import ablation, accuracy, checks, draw, perf
+from . import ablation, accuracy, checks, defaults, draw, perf
 from .page import page
 from .results import ResultError, read
 
 SECTIONS = {"abi": checks.section, "exact": checks.section, "shard": checks.section, "glue": accuracy.glue_section,
-            "curves": accuracy.curves_section, "ablation": ablation.section, "perf": perf.section, "verdict": checks.verdict_section}
+            "curves": accuracy.curves_section, "ablation": ablation.section, "defaults": defaults.section, "perf": perf.section,
+            "verdict": checks.verdict_section}
 
 
 def arguments(argv):

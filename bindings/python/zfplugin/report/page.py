@@ -19,6 +19,7 @@ TITLES = {
     "glue": ("Accuracy parity", "Does training through the plugin reach what AdamW reaches?"),
     "curves": ("Loss curves", "What does the training loss lose to staleness, from scratch?"),
     "ablation": ("Ablation", "What is each idea worth, and which defaults follow?"),
+    "defaults": ("Defaults", "Which settings stay close to AdamW on every task?"),
     "perf": ("Bytes, memory, time", "Are bytes moved and occupied those of the formulas, and what do the threads do?"),
     "verdict": ("Scores of another host", "Do scores made elsewhere pass the test that glue uses?"),
 }

@@ -47,10 +47,17 @@ PERF = {"exit_status?": NUMBER,
 VERDICT = {"exit_status?": NUMBER, "verdict": TEXT, "sentence": TEXT, "n_seeds": NUMBER, "mean_difference": NUMBER,
            "standard_deviation": NUMBER, "lower": NUMBER, "upper": NUMBER, "margin": NUMBER}
 
+BAR = {"mean": NUMBER, "worst": NUMBER}
+DEFAULTS = {"plugin?": TEXT, "exit_status?": NUMBER, "bars": {"fetches": BAR, "does not fetch": BAR},
+            "cells": [{"name": TEXT, "what": TEXT, "trained_by": TEXT, "dtype": TEXT, "steps": NUMBER, "batch": NUMBER, "lr": NUMBER,
+                       "seeds": NUMBER, "first_loss": NUMBER, "adamw_loss": NUMBER}],
+            "settings": [{"name": TEXT, "bar": TEXT, "mean": NUMBER, "worst": NUMBER, "worst_cell": TEXT, "verdict": TEXT,
+                          "cells": [{"cell": TEXT, "gaps": [NUMBER], "mean": NUMBER, "error": NUMBER}]}]}
+
 RUN = {"ran": [{"area": TEXT, "exit_status": NUMBER, "seconds": NUMBER}]}
 
-AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "curves": CURVES, "ablation": ABLATION, "perf": PERF,
-         "verdict": VERDICT, "report": RUN}
+AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "curves": CURVES, "ablation": ABLATION,
+         "defaults": DEFAULTS, "perf": PERF, "verdict": VERDICT, "report": RUN}
 
 
 class Unfit(ValueError):
