@@ -25,8 +25,15 @@ struct zfi_rehearsal {
 };
 
 void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n) {
-    const zfi_param_t *param = &run->params[run->plan.matrices[matrix].param];
-    *walk = (zfi_piece_walk_t){run, matrix, param->first_ref, param->first_ref + param->n_refs, first, first + n};
+    const zfi_plan_t *plan = &run->plan;
+    const zfi_param_t *param = &run->params[plan->matrices[matrix].param];
+    uint32_t ref = param->first_ref, left = param->n_refs;
+    while (left) { /* a parameter's segments rise with its matrices, of which it may have many */
+        uint32_t half = left / 2, at = plan->segments[plan->param_segments[ref + half]].matrix < matrix;
+        ref = at ? ref + half + 1 : ref;
+        left = at ? left - half - 1 : half;
+    }
+    *walk = (zfi_piece_walk_t){run, matrix, ref, param->first_ref + param->n_refs, first, first + n};
 }
 
 int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
@@ -34,7 +41,9 @@ int zfi_piece_walk_next(zfi_piece_walk_t *walk, zfi_piece_place_t *out) {
     while (walk->ref < walk->end_ref) {
         const zfi_segment_t *segment = &plan->segments[plan->param_segments[walk->ref++]];
         uint64_t from = segment->matrix_offset, to = from + segment->n_elems;
-        if (segment->matrix != walk->matrix || to <= walk->first || from >= walk->end)
+        if (segment->matrix != walk->matrix || from >= walk->end)
+            return 0;
+        if (to <= walk->first)
             continue;
         from = from > walk->first ? from : walk->first;
         to = to < walk->end ? to : walk->end;
