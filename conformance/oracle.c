@@ -20,9 +20,9 @@ static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
     }
 }
 
-static void show_deferred(zo_t *o, const zo_matrix_t *x, const float *src) {
+static void show_deferred(zo_t *o, const zo_matrix_t *x, const uint8_t *is_selected, const float *src) {
     for (uint64_t c = 0; c < x->channels; c++)
-        if (!x->is_selected[c])
+        if (!is_selected[c])
             show(o, x, c, src);
 }
 
@@ -152,14 +152,26 @@ static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const z
 
 static void publish_due(zo_t *o, zo_matrix_t *x) {
     if (x->is_publish_due)
-        show_deferred(o, x, o->params[x->param].published);
+        show_deferred(o, x, x->is_selected, o->params[x->param].published);
     x->is_publish_due = 0;
+}
+
+/* "Publishing at fetch" */
+static void fetch(zo_t *o, zo_matrix_t *x) {
+    if (x->is_unfetched)
+        show_deferred(o, x, x->was_selected, o->params[x->param].published);
+    x->is_unfetched = 0;
 }
 
 static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
 
     zo_replay_matrix(o, x, o->config.predict > 0 && !is_warm_up);
+    if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
+        x->is_unfetched = 1;
+        memcpy(x->was_selected, x->is_selected, x->channels);
+        return;
+    }
     x->is_publish_due = 1;
     if (o->config.publish_lag == 0 || is_warm_up)
         publish_due(o, x);
@@ -192,6 +204,7 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         zo_note_activity(o, x, is_present && r->is_applied);
         if (is_present)
             add_slot(o, x, args->groups, r); /* 3 */
+        fetch(o, x);                         /* "Publishing at fetch" */
         enter_channels(o, x);                /* 4 */
         if (is_present && r->is_applied)
             run_ahead(o, x, args->groups, r); /* 5 */
@@ -216,11 +229,27 @@ void zo_discard(zo_t *o, int is_epoch_end) {
         o->params[id].is_delivered = 0;
 }
 
+/* ---- "Publishing at fetch" --------------------------------------------------------------------------------------- */
+
+void zo_fetch(zo_t *o, uint32_t id) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (o->matrices[i].param == id)
+            fetch(o, &o->matrices[i]);
+}
+
+void zo_rest(zo_t *o) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        fetch(o, &o->matrices[i]);
+}
+
 /* ---- "Between steps" --------------------------------------------------------------------------------------------- */
 
 void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) {
     zo_param_t *p = &o->params[id];
 
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (o->matrices[i].param != id)
+            fetch(o, &o->matrices[i]);
     if (p->n_elems)
         memcpy(p->visible, visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
     if (!p->is_trainable)
@@ -237,7 +266,7 @@ void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) 
         if (x->param != id)
             continue;
         zo_drop_slots(x);
-        x->is_publish_due = 0;
+        x->is_publish_due = x->is_unfetched = 0;
         if (is_reset)
             memset(x->n, 0, x->channels * sizeof *x->n);
         for (uint64_t c = 0; c < x->channels; c++)
@@ -251,7 +280,7 @@ void zo_flush(zo_t *o) {
         zo_matrix_t *x = &o->matrices[i];
 
         zo_replay_matrix(o, x, 0);
-        x->is_publish_due = 0;
+        x->is_publish_due = x->is_unfetched = 0;
         for (uint64_t c = 0; c < x->channels; c++) {
             show(o, x, c, o->params[x->param].w);
             if (zo_is_by_moments(o) && x->is_selected[c])

@@ -44,6 +44,7 @@ typedef struct zo_config {
     uint32_t update_interval; /* S */
     uint32_t warm_up;         /* W = full_warm_up_rounds */
     int publish_lag;          /* 0 or 1 */
+    int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     int is_staggered;
     int is_mean; /* deferred = mean, else replay */
     double deferred_lr_scale;
@@ -51,7 +52,7 @@ typedef struct zo_config {
     zo_element_fn element; /* ZO_CALLBACK, with its ctx */
     void *element_ctx;
     zo_moments_t moments;
-    uint32_t predict;     /* x; 0 = none; replay with AdamW or Adam */
+    uint32_t predict;     /* x; 0 = none; replay or moments with AdamW or Adam */
     int is_interval_auto; /* update_interval is the longest window, min_interval the shortest */
     uint32_t min_interval;
     double auto_ratio;
@@ -113,6 +114,9 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
 void zo_discard(zo_t *o, int is_epoch_end);
 /* The host wrote visible ([elements] of dtype) itself. */
 void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
+/* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
+void zo_fetch(zo_t *o, uint32_t id);
+void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
 void zo_restart(zo_t *o);

@@ -72,6 +72,7 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     x->k = x->is_open ? 1 : k_of(&o->config, d, n);
     x->is_selected = zo_zeros(n, 1);
     x->is_entering = zo_zeros(n, 1);
+    x->was_selected = zo_zeros(n, 1);
     x->n = zo_zeros(n, sizeof *x->n);
     x->device_n = zo_zeros(n, sizeof *x->device_n);
     x->importance = zo_zeros(n, sizeof *x->importance);
@@ -198,8 +199,8 @@ void zo_destroy(zo_t *o) {
         return;
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];
-        void *arrays[] = {x->is_selected, x->is_entering, x->n,        x->device_n, x->importance,
-                          x->record,      x->slots,       x->deferred, x->selected};
+        void *arrays[] = {x->is_selected, x->is_entering, x->was_selected, x->n,        x->device_n,
+                          x->importance,  x->record,      x->slots,        x->deferred, x->selected};
 
         zo_drop_slots(x);
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++)

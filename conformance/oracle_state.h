@@ -19,12 +19,14 @@ typedef struct zo_matrix {
     uint64_t first, rows, cols, channels, k;
     int channels_are_rows, is_open;     /* is_open: topk_ratio auto decides k */
     uint8_t *is_selected, *is_entering; /* [channels] */
+    uint8_t *was_selected;              /* [channels] before the choice of the close that is not fetched yet */
     uint32_t *n, *device_n;             /* [channels] */
     double *importance, *record;        /* [channels] */
     double *deferred, *selected;        /* [t] sums of record t over channels not in Sel, and in Sel */
     zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
     int is_publish_due;
+    int is_unfetched; /* "Publishing at fetch": P waits for a fetch */
 } zo_matrix_t;
 
 typedef struct zo_param {

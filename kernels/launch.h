@@ -39,7 +39,7 @@ typedef struct zfi_data_matrix {
     uint64_t sel_base;     /* first element in the compact w, m, v */
     uint64_t grad_base;    /* first byte in the compact gradient */
     uint64_t index_base;   /* first position in index */
-    uint64_t channel_base; /* first channel in mask */
+    uint64_t channel_base; /* first channel in masks */
     uint64_t sum_base;     /* first channel in sums */
     zfi_place_t place;     /* of element (0, 0) in the visible parameter */
 } zfi_data_matrix_t;
@@ -90,7 +90,7 @@ struct zfi_data {
     float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where the rule has none */
     unsigned char *grad;                /* compact gradient of the step */
     uint32_t *index;                    /* selected channels by position */
-    uint8_t *mask;                      /* 1 per selected channel */
+    uint8_t *masks[2];                  /* 1 per selected channel; choices fill them in turn */
     uint32_t *n;                        /* applied updates */
     double *sums[2];                    /* channel sums of |gradient| of two steps in turn */
     double *sum_squares;                /* [n_params] of the step */
@@ -222,7 +222,8 @@ typedef struct zfi_entering {
 typedef struct zfi_enter_maps_args {
     const zfi_data_t *data;
     zfi_entering_t entering;
-    int replaces; /* the positions hold channels that leave */
+    int replaces;  /* the positions hold channels that leave */
+    uint32_t turn; /* ENTER_MAPS: the mask to fill; the other stays as it was before this choice */
 } zfi_enter_maps_args_t;
 
 /* Rows [a0, a0 + na) and columns [b0, b0 + nb) of a matrix, where the channel axis counts its entering channels. */
@@ -253,8 +254,10 @@ typedef struct zfi_merge_args {
     const unsigned char *staged;
     uint64_t place_nbytes, first_number; /* of the first piece; the others follow */
     uint32_t n_places, first, n;
-    int takes_all; /* selected channels too */
-    int all_open;  /* nothing is selected yet */
+    int takes_all;                       /* selected channels too */
+    int all_open;                        /* nothing is selected yet */
+    uint32_t turn;                       /* the mask that says what is selected */
+    uint32_t first_segment, end_segment; /* of the pieces' segments, those with these numbers */
 } zfi_merge_args_t;
 
 /* The compact moments of matrices listed_matrices[first, first + n) as the host's are rounded. */

@@ -60,7 +60,9 @@ static double draw_topk_ratio(zx_rng_t *r) {
 }
 
 static uint32_t auto_predict(const zx_case_t *c) {
-    return c->config.update_interval - 1 + (uint32_t)c->config.publish_lag;
+    uint32_t late = c->config.update_interval - 1 + (uint32_t)c->config.publish_lag;
+
+    return late < 4 ? late : 4;
 }
 
 static void draw_deferred(zx_case_t *c) {
@@ -130,7 +132,7 @@ static void obey_law(zx_case_t *c) {
         c->config.moments = ZO_MOMENTS_F32;
     if (c->config.rule != ZO_ADAMW)
         c->config.is_moments = 0;
-    if (c->law == 1 || c->config.is_mean || c->config.is_moments || c->config.rule > ZO_ADAM)
+    if (c->law == 1 || c->config.is_mean || c->config.rule > ZO_ADAM)
         c->config.predict = 0;
     c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
     if (c->law == 1 || c->law == 6)
@@ -146,7 +148,8 @@ static void write_config(zx_case_t *c) {
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", topk[32] = "auto", windows[128];
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
-    char predict[24] = "auto";
+    char predict[32] = "predict = auto\n";
+    const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (!g->is_topk_auto)
@@ -164,19 +167,23 @@ static void write_config(zx_case_t *c) {
         snprintf(deferred, sizeof deferred, "deferred = moments\naccumulate_on = %s\n",
                  g->is_summed_on_device ? "device" : "host");
     if (!c->is_predict_auto)
-        snprintf(predict, sizeof predict, "%u", g->predict);
+        snprintf(predict, sizeof predict, "predict = %u\n", g->predict);
+    if ((g->is_mean || g->rule > ZO_ADAM) && zx_chance(&c->rng, 50))
+        predict[0] = '\0'; /* none is the default there */
+    if (is_plain_lag0)
+        lag = "overlap_step = false";
+    else if (g->publish_lag != g->can_fetch && zx_chance(&c->rng, 50))
+        lag = "publish_lag = auto";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
-             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%spredict = %s\n"
+             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s%s"
              "[host]\nmoments_dtype = %s\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up,
-             is_plain_lag0 ? "overlap_step = false" : (g->publish_lag ? "publish_lag = 1" : "publish_lag = 0"),
-             g->is_staggered ? "true" : "false", deferred, predict, moments[g->moments], c->threads, affinity,
-             c->max_steps_ahead);
+             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", deferred, predict,
+             moments[g->moments], c->threads, affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -367,6 +374,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     is_big = zx_below(&c->rng, 12) == 0;
     draw_config(c);
     draw_manners(c, has_queue);
+    c->config.can_fetch = c->mode % 2;
     obey_law(c);
     if (threads)
         c->threads = threads;

@@ -52,13 +52,57 @@ static void *adamw_visible(const zx_run_t *run, uint32_t i) {
     return visible;
 }
 
+void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) {
+    for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
+        const zx_param_t *p = &run->c->params[n ? params[i] : i];
+
+        zo_fetch(run->oracle, p->flags & ZF_PARAM_TIED ? p->tied_to : n ? params[i] : i);
+    }
+    zx_host_fetch(&run->host, params, n);
+}
+
+void zx_run_fetch_some(zx_run_t *run) {
+    zx_rng_t *r = &run->c->rng;
+    uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_between(r, 10, 100);
+
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (zx_chance(r, p))
+            params[n++] = i;
+    for (uint32_t i = n; i > 1 && p % 2; i--) { /* in any order */
+        uint32_t j = zx_below(r, i), kept = params[j];
+
+        params[j] = params[i - 1];
+        params[i - 1] = kept;
+    }
+    if (run->c->mode % 2 && n > 0)
+        zx_run_fetch(run, params, zx_chance(r, 10) ? 0 : n);
+}
+
+/* With FETCH: of what is looked at, all is fetched before, or only some of it where that may be read. */
+static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
+    zx_rng_t *r = &run->c->rng;
+    uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_chance(r, 40) ? zx_below(r, 100) : 100;
+
+    if (run->c->law == 1 || !zx_host_can_look_unfetched(&run->host))
+        p = 100; /* law 1 speaks of what was fetched */
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (is_looked_at[i] && zx_chance(r, p))
+            params[n++] = i;
+    if (run->c->mode % 2 && n > 0)
+        zx_run_fetch(run, params, zx_chance(r, 20) ? 0 : n);
+}
+
 void zx_run_look(zx_run_t *run, int is_everything) {
     const void *expected[ZX_MAX_PARAMS] = {0};
     void *plain[ZX_MAX_PARAMS] = {0};
+    uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int law = run->c->law == 1 || run->c->law == 5 ? run->c->law : general_law(run);
 
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40));
+    fetch_for_look(run, is_looked_at);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
-        if ((run->c->params[i].flags & ZF_PARAM_TIED) || (!is_everything && zx_chance(&run->c->rng, 40)))
+        if (!is_looked_at[i])
             continue;
         if (law == 1 && zx_is_trainable(&run->c->params[i])) {
             plain[i] = adamw_visible(run, i);
@@ -79,6 +123,7 @@ static void export_items(zx_run_t *run, float **dst) {
     zf_export_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
 
+    zo_rest(run->oracle);
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (dst[i])
             items[n++] = (zf_export_item_t){.struct_size = sizeof *items,
@@ -144,6 +189,7 @@ static int inspect(zx_run_t *run, uint32_t i, zo_state_t *out) {
                              .selected = out->selected,
                              .importance = out->importance};
 
+    zo_rest(run->oracle);
     return zx_is_call_bad(&run->host, "inspect",
                           run->host.inspect->read(run->host.instance, run->c->params[i].id, &args, &err), &err);
 }

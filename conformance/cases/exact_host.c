@@ -104,6 +104,7 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
         if (zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err))
             return -1;
     }
+    h->is_quiet = 1;
     return create(h) || bind(h) ? -1 : 0;
 }
 
@@ -168,6 +169,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
     }
     *out = (zf_step_report_t){.struct_size = sizeof *out};
     st = h->zf->step(h->instance, &args, out, &err);
+    h->is_quiet = (flags & ZF_STEP_WAIT) != 0;
     memset(hyper, 0xFF, sizeof hyper); /* borrowed for the call only */
     if (norm)
         zx_launch(h, scribble_norm, norm);
@@ -210,22 +212,24 @@ static void look_now(void *arg) {
     free(look);
 }
 
-static int fetch(zx_host_t *h, const uint32_t *ids, uint32_t n) {
+void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t fence = {.struct_size = sizeof fence};
+    uint32_t ids[ZX_MAX_PARAMS];
 
-    if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, ids, n, &h->stream, &fence, &err), &err))
-        return -1;
-    if (h->queue)
-        return 0;
-    return zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err) ? -1
-                                                                                                                : 0;
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = h->c->params[params[i]].id;
+    if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, n ? ids : NULL, n, &h->stream, &fence, &err),
+                       &err))
+        return;
+    if (!h->queue)
+        zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err);
 }
 
 void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t ids[ZX_MAX_PARAMS], n = 0;
-    int is_released = zx_chance(&h->c->rng, 30), is_all = zx_chance(&h->c->rng, 20);
+    int is_released = zx_chance(&h->c->rng, 30);
     zx_look_t *look = zx_alloc(sizeof *look);
 
     *look = (zx_look_t){.h = h, .law = law, .step = h->step};
@@ -234,8 +238,6 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
             look->images[i] = zx_array_image(h->c->params[i].array, expected[i]);
             ids[n++] = h->c->params[i].id;
         }
-    if (n > 0 && h->c->mode % 2)
-        fetch(h, is_all ? NULL : ids, is_all ? 0 : n);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)
         zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, ids, n, &h->stream, &err), &err);
@@ -254,8 +256,6 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t id = h->c->params[param].id;
 
-    if (h->c->mode % 2)
-        fetch(h, &id, 1);
     zx_host_sync(h);
     zx_array_write(h->c->params[param].array, values);
     zx_is_call_bad(h, "params_changed",
@@ -267,4 +267,7 @@ void zx_host_quiesce(zx_host_t *h, int32_t mode) {
 
     zx_is_call_bad(h, mode == ZF_QUIESCE_DRAIN ? "quiesce(DRAIN)" : "quiesce(FLUSH)",
                    h->zf->quiesce(h->instance, mode, &err), &err);
+    h->is_quiet = 1;
 }
+
+int zx_host_can_look_unfetched(const zx_host_t *h) { return h->queue || h->is_quiet; }

@@ -33,6 +33,7 @@ typedef struct zx_host {
     zf_stream_t stream;
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
     zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
+    int is_quiet;               /* nothing was submitted since a step that waited, or a quiesce */
     zx_rng_t buffer_rng;        /* apart: how many buffers there are may depend on the plugin */
     atomic_uint_least64_t step; /* for messages, also the queue's; relaxed would do */
 } zx_host_t;
@@ -55,15 +56,19 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);
 /* Returns the status; host_norm NULL or the host's own norm. */
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
                          zf_step_report_t *out);
-/* Compares the visible values of parameters with expected[param] ([elements]; NULL = leave out), in stream order. With
- * FETCH they are fetched first. On a host's thread it waits for them. */
+/* Compares the visible values of parameters with expected[param] ([elements]; NULL = leave out), in stream order. */
 void zx_host_look(zx_host_t *h, const void *const *expected, int law);
 /* Waits until everything launched on the queue has run. */
 void zx_host_sync(zx_host_t *h);
 /* Scribbles over late buffers: those with a done fence after it; those without where a step's own report has come since
  * (is_reported), or the instance is gone. */
 void zx_host_settle(zx_host_t *h, int is_reported);
-/* Waits for the visible values, then overwrites a parameter's. */
+/* Fetches n parameters (0: all). On a host's thread it waits for them. */
+void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n);
+/* With FETCH: whether what was not fetched may be read all the same. */
+int zx_host_can_look_unfetched(const zx_host_t *h);
+/* Waits until its looks are over, then overwrites a parameter's visible values. With FETCH: fetched, or all is quiet.
+ */
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);
 /* A call's status: negative fails the case, with the plugin's message. */

@@ -20,6 +20,8 @@ static void change_param(zx_run_t *run) {
     if (!zx_is_trainable(&c->params[i]))
         return;
     values = zx_case_values(c, &c->params[i]);
+    if (c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50)))
+        zx_run_fetch(run, &i, 1);
     zx_host_overwrite(&run->host, i, values, is_reset);
     zo_params_changed(run->oracle, i, values, is_reset);
     free(values);
@@ -37,6 +39,7 @@ void zx_run_between(zx_run_t *run) {
     if (zx_chance(&c->rng, c->p_export))
         zx_run_export(run);
     if (zx_chance(&c->rng, c->p_drain)) {
+        zo_rest(run->oracle);
         zx_host_quiesce(&run->host, ZF_QUIESCE_DRAIN);
         zx_run_look(run, 1);
     }
@@ -51,6 +54,8 @@ void zx_run_between(zx_run_t *run) {
         zx_run_inspect(run);
     if (zx_chance(&c->rng, 15))
         zx_run_poll(run);
+    if (zx_chance(&c->rng, 30))
+        zx_run_fetch_some(run);
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
 }

@@ -33,7 +33,9 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
 /* exact_gradients.c: delivers one step's gradients to both sides, with control calls in between. */
 void zx_run_gradients(zx_run_t *run);
 /* exact_compare.c */
-void zx_run_look(zx_run_t *run, int is_everything); /* visible values, in stream order */
+void zx_run_look(zx_run_t *run, int is_everything);                   /* visible values, in stream order */
+void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
+void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
 void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */

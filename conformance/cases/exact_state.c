@@ -303,6 +303,8 @@ void zx_run_save_point(zx_run_t *run) {
             return;
     }
     zx_host_settle(&run->host, 1); /* a save drains: what was borrowed until a report is the host's again */
+    run->host.is_quiet = 1;
+    zo_rest(run->oracle);
     if (is_compact)
         zo_restart(run->oracle);
     if (run->is_dry) {

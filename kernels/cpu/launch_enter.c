@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_enter.c - channels that enter the selection: the device's maps, their compact state, their visible values. */
+#include <string.h>
+
 #include "launch.h"
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
 
 static void enter_maps(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering,
-                       uint32_t n, int replaces) {
+                       uint32_t n, int replaces, uint32_t turn) {
     const uint32_t *position = entering->position + matrix->index_base;
     const uint32_t *channel = entering->channel + matrix->index_base;
-    uint8_t *mask = data->mask + matrix->channel_base;
+    uint8_t *mask = data->masks[turn] + matrix->channel_base;
     uint32_t *index = data->index + matrix->index_base;
+    memcpy(mask, data->masks[!turn] + matrix->channel_base, matrix->n_channels);
     for (uint32_t e = 0; e < n; e++) {
         if (replaces)
             mask[index[position[e]]] = 0;
@@ -23,7 +26,8 @@ void zfi_cpu_enter_maps(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_enter_maps_args_t *args = raw;
     (void)kernels;
     for (uint32_t i = 0; i < args->data->n_matrices; i++)
-        enter_maps(args->data, &args->data->matrices[i], &args->entering, args->entering.n_enter[i], args->replaces);
+        enter_maps(args->data, &args->data->matrices[i], &args->entering, args->entering.n_enter[i], args->replaces,
+                   args->turn);
 }
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *
         .n_elems = segment->n_elems,
         .cols = matrix->cols,
         .channels_are_rows = matrix->channels_are_rows,
-        .selected = args->takes_all ? NULL : args->data->mask + matrix->channel_base,
+        .selected = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base,
         .place = matrix->place,
     };
     if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
@@ -30,7 +30,10 @@ void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw) {
         const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args->first + i]];
         uint64_t number = args->first_number + i;
         const unsigned char *staged = args->staged + number % args->n_places * args->place_nbytes;
-        for (uint32_t s = piece->first_segment; s < piece->first_segment + piece->n_segments; s++)
+        uint32_t first = piece->first_segment, end = piece->first_segment + piece->n_segments;
+        first = first > args->first_segment ? first : args->first_segment;
+        end = end < args->end_segment ? end : args->end_segment;
+        for (uint32_t s = first; s < end; s++)
             if (number >= data->merge_from[data->segments[s].matrix])
                 merge_segment(kernels, args, &data->segments[s], staged);
     }

@@ -9,7 +9,8 @@
  *
  * One template, compiled for what costs time when it is decided in the loop: every rule for every gradient type with
  * fp32 moments; AdamW also unrolled for the usual numbers of slots, and with bf16 moments for bf16 gradients. Other
- * jobs with bf16 moments, and predictions, decide per tile.
+ * jobs with bf16 moments decide per tile. So does every job whether it predicts: one branch where the visible values
+ * are stored.
  *
  * Cost: 12 bytes in and 12 out, plus a gradient per slot in and the visible value out, per element. */
 #ifndef ZFI_REPLAY_H
@@ -210,7 +211,6 @@ static ALWAYS_INLINE uint64_t replay_as(zfi_rule_t rule, const zfi_replay_t *job
 
     body.dtype = dtype;
     body.moments = ZFI_MOMENTS_F32;
-    body.has_predict = 0;
     return HAS_UNROLLED_SLOTS && rule == ZFI_RULE_ADAMW && dtype != ZFI_F16 ? replay_slots(job, body)
                                                                             : replay_tiles(job, body);
 }
@@ -221,18 +221,17 @@ static ALWAYS_INLINE uint64_t replay_rounding(const zfi_replay_t *job, zfi_momen
 
     body.dtype = dtype;
     body.moments = moments;
-    body.has_predict = 0;
     return replay_tiles(job, body);
 }
 
 static ALWAYS_INLINE uint64_t replay(zfi_rule_t rule, const zfi_replay_t *job) {
-    if (rule == ZFI_RULE_ADAMW && !job->has_predict && job->grad_dtype == ZFI_BF16) {
+    if (rule == ZFI_RULE_ADAMW && job->grad_dtype == ZFI_BF16) {
         if (job->moments == ZFI_MOMENTS_BF16)
             return replay_rounding(job, ZFI_MOMENTS_BF16, ZFI_BF16);
         if (job->moments == ZFI_MOMENTS_BF16_STOCHASTIC)
             return replay_rounding(job, ZFI_MOMENTS_BF16_STOCHASTIC, ZFI_BF16);
     }
-    if (job->moments != ZFI_MOMENTS_F32 || job->has_predict)
+    if (job->moments != ZFI_MOMENTS_F32)
         return replay_tiles(job, any_body(rule, job));
     switch (job->grad_dtype) {
     case ZFI_BF16:

@@ -334,18 +334,29 @@ static void take_ranks(reading_t *r) {
                 (unsigned long)r->config.local_ranks);
 }
 
-/* Values that are right alone and wrong together; and the one default that depends on another key. */
+/* With deferred = mean the default is none: the one update of a window is not the last step's. */
+static void take_predict(reading_t *r) {
+    int key = zfi_key_find("zenflow", "predict");
+    zfi_config_t *config = &r->config;
+    config->is_predict_given = r->is_given[key];
+    if (config->predict == 0 || config->deferred != ZFI_DEFERRED_MEAN)
+        return;
+    if (config->is_predict_given)
+        add_problem(r, r->where, r->given_line[key],
+                    "[zenflow] predict needs deferred = replay or moments: the window of deferred = mean does not end "
+                    "with the last step's update; set predict = 0");
+    config->predict = 0;
+}
+
+/* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
-    int lag = zfi_key_find("zenflow", "publish_lag"), predict = zfi_key_find("zenflow", "predict");
-    if (r->config.predict && r->config.deferred != ZFI_DEFERRED_REPLAY)
-        add_problem(r, r->where, r->given_line[predict],
-                    "[zenflow] predict needs deferred = replay: another window does not end with the last step's "
-                    "update; set predict = 0");
+    int lag = zfi_key_find("zenflow", "publish_lag");
+    take_predict(r);
     take_interval(r);
     take_ranks(r);
     if (r->config.overlap_step)
         return;
-    if (r->is_given[lag] && r->config.publish_lag != 0)
+    if (r->is_given[lag] && r->config.publish_lag == 1)
         add_problem(r, r->where, r->given_line[lag],
                     "[zenflow] publish_lag = %lu contradicts overlap_step = false, which is publish_lag = 0",
                     (unsigned long)r->config.publish_lag);
@@ -382,8 +393,19 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
     return ZF_OK;
 }
 
+void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) {
+    config->can_fetch = can_fetch;
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO)
+        config->publish_lag = !can_fetch;
+    if (!has_prediction && !config->is_predict_given)
+        config->predict = 0;
+}
+
 uint32_t zfi_config_predict(const zfi_config_t *config) {
-    return config->predict == ZFI_PREDICT_AUTO ? config->update_interval - 1 + config->publish_lag : config->predict;
+    uint32_t late = config->update_interval - 1 + config->publish_lag;
+    if (config->predict != ZFI_PREDICT_AUTO)
+        return config->predict;
+    return late < ZFI_PREDICT_AUTO_MOST ? late : ZFI_PREDICT_AUTO_MOST;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
@@ -84,8 +85,10 @@ static const zfi_key_t keys[] = {
      "50", "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Host updates overlap the following step. false makes publish_lag 0."},
-    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, NULL, NULL, "0 | 1", "1",
-     "Steps between the close of a window and the moment its values become visible. 0 where overlap_step = false."},
+    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, NULL, "0 | 1 | auto", "auto",
+     "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
+     "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
+     "waits. auto: 0 where it fetches, else 1. 0 where overlap_step = false."},
     {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL, "replay | mean | moments",
@@ -98,9 +101,10 @@ static const zfi_key_t keys[] = {
      "of a gradient at every step, for 8 bytes of device memory per parameter."},
     {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
      "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
-    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "0",
-     "x > 0 (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached x steps on. "
-     "auto: update_interval - 1 + publish_lag."},
+    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "auto",
+     "x > 0 (AdamW, Adam; deferred = replay or moments): published weights are those that momentum will have reached x "
+     "steps on. auto: update_interval - 1 + publish_lag, at most 4; none where the rule or the window has no "
+     "prediction."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",

@@ -10,7 +10,8 @@ enum { ZFI_ACCUMULATE_HOST = 0, ZFI_ACCUMULATE_DEVICE };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
-enum { ZFI_PREDICT_AUTO = 65 };
+enum { ZFI_PREDICT_AUTO = 65, ZFI_PREDICT_AUTO_MOST = 4 };
+enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
@@ -33,12 +34,15 @@ typedef struct zfi_config {
     double auto_ratio;            /* (0, 1], default 0.5: auto only */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
-    uint32_t publish_lag;     /* 0 | 1, default 1 (0 where overlap_step = false; both given in conflict: an error) */
-    int32_t stagger;          /* bool, default true: cohorts close in turn */
-    int32_t deferred;         /* replay | mean | moments, default replay */
-    int32_t accumulate_on;    /* host | device, default host: moments only */
+    uint32_t publish_lag;  /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
+                            * false (both given in conflict: an error) */
+    int32_t stagger;       /* bool, default true: cohorts close in turn */
+    int32_t deferred;      /* replay | mean | moments, default replay */
+    int32_t accumulate_on; /* host | device, default host: moments only */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */
-    uint32_t predict;         /* 0..64 or auto, default 0: steps that published weights look ahead */
+    uint32_t predict; /* 0..64 or auto, default auto: steps that published weights look ahead; 0 where it was not
+                       * given and the rule or the window has no prediction */
+    int is_predict_given;
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
@@ -51,6 +55,8 @@ typedef struct zfi_config {
     /* [log] */
     uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
     int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
+    /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
+    int can_fetch;
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
 } zfi_config_t;

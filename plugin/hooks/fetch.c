@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
  *
+ * With publish_lag = 0 this is where a closed window's values become visible (offload/at_fetch.h).
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by
  * itself; another stream is made to wait; a host that computes on its own thread gets the sequence number of the newest
  * write. */
@@ -10,6 +11,7 @@
 #include "hooks/hooks.h"
 #include "hooks/stream.h"
 #include "instance/instance.h"
+#include "offload/at_fetch.h"
 #include "offload/program.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
@@ -21,6 +23,16 @@ static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uin
             return zfi_error(err, ZF_ERR_PARAM, origin, "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
     return ZF_OK;
+}
+
+/* What a closed window has published of the parameters becomes visible, where it waits for that. */
+static zf_status_t publish(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    zf_status_t st = n ? ZF_OK : zfi_at_fetch_merge(inst->run, 0, inst->run->n_params);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        uint32_t owner = inst->run->params[ids[i]].owner;
+        st = zfi_at_fetch_merge(inst->run, owner, owner + 1);
+    }
+    return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
 
 /* n = 0: of all parameters. */
@@ -47,6 +59,8 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = check_ids(inst, ids, n, "param_fetch", err);
     if (!st)
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
+    if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
+        st = publish(inst, ids, n, err);
     if (!st && is_host_thread) {
         inst->engine.ops->fence(inst->engine.stream, newest_write(inst, ids, n), &fence);
     } else if (!st && stream != inst->engine.stream) {

@@ -162,8 +162,11 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     inst->engine.comm_ops = &zfi_comm_self;
     zfi_engine_init(&inst->engine);
     st = read_config(&args, &inst->engine.config, err);
-    if (!st)
+    if (!st) {
+        zfi_config_settle(&inst->engine.config, (args.flags & ZF_CREATE_CAP_FETCH) != 0,
+                          zfi_rule_has_v((zfi_rule_t)inst->engine.rule));
         st = zfi_rule_check_config(inst->engine.rule, &inst->engine.config, err);
+    }
     if (!st && inst->engine.rule == ZF_RULE_CALLBACK)
         st = zfi_callback_take(&inst->engine, args.rule_callback, err);
     if (!st)
@@ -238,12 +241,14 @@ static void log_plan(zf_instance_t *inst) {
         snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(
         &inst->engine, ZF_LOG_INFO, "bind",
-        "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; window %u, topk %s, lag %u; kernels %s, "
+        "ZenFlow %s of %s: %" PRIu64
+        " elements in %u tensors, %s; window %u, topk %s, lag %u%s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
         deferred_name(inst),
         inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
         layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.config.update_interval, topk,
-        inst->engine.config.publish_lag, inst->engine.kernels->name, inst->engine.n_workers,
+        inst->engine.config.publish_lag, zfi_config_publishes_at_fetch(&inst->engine.config) ? " (at fetch)" : "",
+        zfi_config_predict(&inst->engine.config), inst->engine.kernels->name, inst->engine.n_workers,
         (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
         (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
         (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);

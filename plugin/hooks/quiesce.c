@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
+#include "offload/at_fetch.h"
 #include "offload/exchange.h"
 #include "offload/lateness.h"
 #include "offload/program.h"
@@ -133,11 +134,21 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
     return st;
 }
 
+/* What waits to be fetched of them would overwrite what the host has written. */
+static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < n && !st; i++)
+        st = zfi_at_fetch_drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+    return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
+}
+
 zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
     if (st)
         return st;
     st = check_changed(inst, ids, n, flags, err);
+    if (!st)
+        st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)

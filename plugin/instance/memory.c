@@ -82,22 +82,30 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
+    int at_fetch = zfi_config_publishes_at_fetch(&run->engine->config);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.cohort_sums);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
     run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
+    run->unfetched.n_left =
+        zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
+    run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->n_params : 0, 1);
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
     run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);
     run->incoming.is_expected = zfi_arena_take(arena, run->n_params, 1);
     run->writes.run_ahead = zfi_arena_take(arena, run->plan.n_launches, sizeof *run->writes.run_ahead);
     run->writes.publish = zfi_arena_take(arena, n_cohorts, sizeof *run->writes.publish);
+    run->writes.fetched = at_fetch ? zfi_arena_take(arena, run->n_params, sizeof *run->writes.fetched) : NULL;
     run->overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);
     run->dev.exchange_elems = largest_matrix(&run->plan);
+    run->dev.scratch_nbytes = run->dev.exchange_elems * sizeof(float);
+    if (run->dev.scratch_nbytes < run->plan.publish_piece_nbytes)
+        run->dev.scratch_nbytes = run->plan.publish_piece_nbytes;
     run->dev.exchange = zfi_arena_take(arena, 2 * run->dev.exchange_elems, sizeof(float));
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
@@ -195,7 +203,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes + 4u * plan->n_matrices, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
-    head->mask = zfi_arena_take(arena, plan->n_channels, 1);
+    head->masks[0] = zfi_arena_take(arena, plan->n_channels, 1);
+    head->masks[1] = zfi_arena_take(arena, plan->n_channels, 1);
     head->n = zfi_arena_take(arena, n_counts(run, plan->n_index), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
@@ -227,7 +236,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
     dev->enter_count =
         zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *dev->enter_count);
-    dev->scratch = zfi_arena_take(arena, dev->exchange_elems, sizeof(float));
+    dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {

@@ -38,6 +38,7 @@ typedef struct zfi_close {
     uint64_t choice_step;   /* of the selection in force during the window; 0 = none yet */
     uint64_t sums;          /* sums made on the device: number of their transfer; else 0 */
     uint64_t needs_job;     /* ... jobs that must be over before it writes its pieces */
+    uint32_t turn;          /* of the device's masks that say which channels were selected during the window */
     int is_warm_up;
     int publishes_all; /* FLUSH: selected channels too */
     int takes_slot;    /* sums made on the host: the slot of this step is added to them */
@@ -61,6 +62,7 @@ typedef struct zfi_step_row {
     uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
     uint8_t *closes;        /* [n_cohorts] the window closes at this step */
     int has_choice;
+    uint32_t choice_turn;                         /* with a choice: the mask that it fills */
     uint64_t end_job;                             /* jobs <= this are of closes <= t */
     uint32_t n_present, n_missing, first_missing; /* missing: had a gradient in every step before */
     int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
@@ -156,9 +158,10 @@ typedef struct zfi_device_state {
     uint64_t enter_block_nbytes;
     uint32_t *enter_n;                                      /* [n_matrices] */
     uint32_t *enter_position, *enter_channel, *enter_count; /* [n_index] */
-    void *scratch;                                          /* [exchange_elems] of four bytes */
-    float *exchange;                                        /* host: [2][exchange_elems] */
-    uint64_t exchange_elems;                                /* of the largest matrix */
+    void *scratch;                                          /* exchange_elems of four bytes, or a piece that travels */
+    uint64_t scratch_nbytes;
+    float *exchange;         /* host: [2][exchange_elems] */
+    uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
 
 /* Arenas, and what lies in them. */
@@ -177,6 +180,7 @@ typedef struct zfi_writes {
     uint64_t entered;    /* entering channels, of any matrix */
     uint64_t *run_ahead; /* [plan.n_launches] */
     uint64_t *publish;   /* [plan.n_cohorts] */
+    uint64_t *fetched;   /* [n_params] publishing at fetch; else NULL */
 } zfi_writes_t;
 
 /* The host thread's clocks. */
@@ -195,10 +199,18 @@ typedef struct zfi_clock {
     int has_begun;                        /* begin(t+1) was pushed */
     uint64_t waiting_choice;              /* step of a choice whose channels have not yet become visible; 0 = none */
     int enter_state_pushed; /* ... but their state is already on its way into the compact arrays (quiesce) */
-    zfi_close_t *due;       /* [n_cohorts] closes that are published at the next step */
+    uint64_t n_choices;     /* steps with a choice: masks take turns */
+    zfi_close_t *due;       /* [n_cohorts] closes that are published at the next step, or when they are fetched */
     uint32_t n_due;
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
+
+/* Publishing at fetch (offload/at_fetch.h): what is left of the closes that are due. The host's thread's. */
+typedef struct zfi_unfetched {
+    uint64_t merged;  /* publications below it: the device stream has their merges */
+    uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged */
+    uint8_t *is_done; /* [n_params] of these closes merged, or dropped */
+} zfi_unfetched_t;
 
 /* Gradients on their way from the host. What every step goes through has arrays of its own. */
 typedef struct zfi_incoming {
@@ -233,7 +245,8 @@ typedef struct zfi_run {
     zfi_step_row_t *rows;
     uint32_t n_rows;
     zfi_incoming_t incoming;
-    zfi_writes_t writes;  /* the host's thread alone */
+    zfi_writes_t writes; /* the host's thread alone */
+    zfi_unfetched_t unfetched;
     uint8_t *overwritten; /* [n_params] the host changed it unannounced: set by the device, cleared by params_changed */
 
     zfi_host_state_t hs;

@@ -33,10 +33,11 @@ static void copy_entering(zfi_run_t *run, uint32_t *to, const uint32_t *from) {
     }
 }
 
-static zf_status_t send_lists(zfi_run_t *run, uint64_t t) {
+static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
     const zfi_selection_t *sel = &run->sel;
-    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0};
+    uint64_t t = row->t;
+    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0, row->choice_turn};
     zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
     if (sel->last_choice == 0 && zfi_config_is_topk_auto(&engine->config)) { /* k was decided with this choice */
         zfi_tables_follow_k(run);
@@ -112,7 +113,7 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
         return st;
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
     zfi_choose(run, row);
-    st = send_lists(run, row->t);
+    st = send_lists(run, row);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, row->end_job, NULL);
     if (st)

@@ -251,8 +251,8 @@ zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     const zfi_selection_t *sel = &run->sel;
     zf_status_t st = zfi_exchange_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
-    if (!st)
-        st = zfi_exchange_write(run, run->dev.head.mask, sel->mask, plan->n_channels);
+    for (int turn = 0; turn < 2 && !st; turn++)
+        st = zfi_exchange_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
     if (!st)
         st = zfi_exchange_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
                                 plan->n_matrices * sizeof *run->clock.skip_publish_below);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/program.c - the programs of a step (contract in program.h).
  *
- * Order of what is enqueued on the device stream: finish, sums, entering channels, run-ahead, publishes due, closes
- * (published at once where publish_lag = 0), report. */
+ * Order of what is enqueued on the device stream: finish, sums, what was not fetched, entering channels, run-ahead,
+ * publishes due, closes (published at once where publish_lag = 0 and the host does not fetch), report. */
 #include "offload/program.h"
 
 #include <string.h>
 
+#include "offload/at_fetch.h"
 #include "offload/control.h"
 #include "offload/gradients.h"
 #include "offload/publish.h"
@@ -48,6 +49,8 @@ uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t id) {
     uint64_t newest = run->writes.entered;
     if (!param->n_matrices)
         return 0;
+    if (run->writes.fetched)
+        newest = larger(newest, run->writes.fetched[id]);
     newest = larger(newest, run->writes.run_ahead[matrices[param->n_matrices - 1].launch]);
     if (param->n_matrices > plan->n_cohorts) { /* in all of them, most likely */
         for (uint32_t c = 0; c < plan->n_cohorts; c++)
@@ -63,6 +66,8 @@ void zfi_program_forget_writes(zfi_run_t *run) {
     run->writes.any = run->writes.entered = 0;
     memset(run->writes.run_ahead, 0, run->plan.n_launches * sizeof *run->writes.run_ahead);
     memset(run->writes.publish, 0, run->plan.n_cohorts * sizeof *run->writes.publish);
+    if (run->writes.fetched)
+        memset(run->writes.fetched, 0, run->n_params * sizeof *run->writes.fetched);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
@@ -140,7 +145,9 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_close_t close;
     zfi_window_close(run, cohort, t, 0, &close);
     start_replay(run, &close);
-    if (close.is_warm_up || run->engine->config.publish_lag == 0)
+    if (!close.is_warm_up && zfi_config_publishes_at_fetch(&run->engine->config))
+        zfi_at_fetch_keep(run, &close);
+    else if (close.is_warm_up || run->engine->config.publish_lag == 0)
         zfi_program_publish(run, &close);
     else
         clock->due[clock->n_due++] = close;
@@ -161,6 +168,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
     zfi_scalars_make(run, t);
     zfi_scalars_record(run, t);
     add_sums(run, t);
+    (void)zfi_at_fetch_rest(run); /* a failure stays with the lists */
     show_entered(run);
     run_ahead(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
@@ -171,6 +179,8 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
         else
             add_slot(run, c, t);
     row->end_job = run->clock.next_job;
+    if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
+        row->choice_turn = ++run->clock.n_choices & 1;
     zfi_scalars_report(run, t);
     st = zfi_send(run->engine);
     return st ? st : zfi_control_start(run, t);
@@ -199,7 +209,9 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 zf_status_t zfi_program_rest(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
-    zf_status_t st = zfi_synchronise(engine, 1);
+    zf_status_t st = zfi_at_fetch_rest(run);
+    if (!st)
+        st = zfi_synchronise(engine, 1);
     if (!st)
         st = zfi_wait(engine, &engine->lines.batches, engine->n_batches, waited_ns);
     if (!st)

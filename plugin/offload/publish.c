@@ -75,7 +75,9 @@ static void merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_
                              .first = run->plan.cohorts[close->cohort].first_chunk + bucket->at,
                              .n = bucket->n,
                              .takes_all = close->publishes_all,
-                             .all_open = close->is_warm_up};
+                             .all_open = close->is_warm_up,
+                             .turn = run->clock.n_choices & 1,
+                             .end_segment = run->plan.n_segments};
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
     zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));

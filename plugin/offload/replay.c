@@ -149,6 +149,14 @@ static uint64_t call_back(const zfi_replay_view_t *view, const slots_t *slots, c
     return zfi_callback_replay(view->callback, view->kernels, job, &window);
 }
 
+/* What is published looks ahead from the window's last applied step. */
+static void add_prediction(const zfi_segment_slots_t *slots, const stretch_t *stretch, zfi_replay_t *job) {
+    job->has_predict = stretch->predict > 0 && slots->n > 0;
+    if (job->has_predict)
+        job->predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], stretch->n_before + slots->n,
+                                        stretch->predict);
+}
+
 static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const stretch_t *stretch,
                                slots_t *slots, const zfi_replay_target_t *target) {
     const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
@@ -179,10 +187,7 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
         job.grad_dtype = ZFI_F32;
     } else {
         job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
-        job.has_predict = stretch->predict > 0 && slots->n > 0;
-        if (job.has_predict)
-            job.predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group],
-                                           stretch->n_before + slots->n, stretch->predict);
+        add_prediction(slots, stretch, &job);
     }
     if (view->rule == ZF_RULE_CALLBACK)
         return call_back(view, slots, stretch, &job);
@@ -228,6 +233,7 @@ static uint64_t replay_sums(const zfi_replay_view_t *view, const zfi_close_t *cl
     if (close->is_sums_only)
         return UINT64_MAX;
     job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
+    add_prediction(slots, stretch, &job);
     return view->kernels->replay_moments(&job);
 }
 

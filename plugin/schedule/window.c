@@ -158,6 +158,7 @@ static void fill_close(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t 
         .first_job = run->clock.next_job,
         .first_publish = run->clock.next_publish,
         .choice_step = run->clock.last_choice[cohort],
+        .turn = run->clock.n_choices & 1,
         .is_warm_up = zfi_is_warm_up(&run->engine->config, t),
     };
     run->clock.next_job += out->n_chunks;

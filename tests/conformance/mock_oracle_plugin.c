@@ -9,6 +9,8 @@
  *   torn           half of a parameter's values come later in the stream      (5, queue only)
  *   reads_late     gradients are read at the step, not before the done fence  (2)
  *   drain_flushes  DRAIN closes windows                                       (2)
+ *   fetches_all    a fetch of some parameters shows all                       (2, 5)
+ *   fetches_nothing  values are there with the next step only                 (2, 5)
  *   gap            a byte beside a parameter's elements is written            (2)
  *   norm           the reported norm is off by one bit                        (2)
  *   crash, hang    in the third step */
@@ -38,6 +40,7 @@ struct zf_instance {
     zo_t *oracle;
     uint32_t n_params;
     view_t views[MAX_PARAMS];
+    uint32_t owners[MAX_PARAMS]; /* of tied ones */
     uint8_t is_delivered[MAX_PARAMS];
     view_t late[MAX_PARAMS]; /* reads_late */
     zf_stream_t stream;      /* of the last hook */
@@ -114,15 +117,19 @@ static uint32_t interval_of(const char *text) {
     return (uint32_t)atoi(setting(text, is_interval_auto(text) ? "\nmax_update_interval" : "\nupdate_interval"));
 }
 
-static uint32_t predict_of(const char *text) {
-    uint32_t interval = interval_of(text);
+static int lag_of(const char *text, int can_fetch) {
+    return strstr(text, "publish_lag = auto") ? !can_fetch : strstr(text, "publish_lag = 1") != NULL;
+}
+
+static uint32_t predict_of(const char *text, int can_fetch) {
+    uint32_t late = interval_of(text) - 1 + (uint32_t)lag_of(text, can_fetch);
 
     if (strncmp(setting(text, "\npredict"), "auto", 4) != 0)
         return (uint32_t)atoi(setting(text, "\npredict"));
-    return interval - 1 + (strstr(text, "publish_lag = 1") != NULL);
+    return late < 4 ? late : 4;
 }
 
-static zo_config_t parse(const char *text) {
+static zo_config_t parse(const char *text, int can_fetch) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
                          .is_topk_auto = strncmp(setting(text, "\ntopk_ratio"), "auto", 4) == 0,
                          .energy = atof(setting(text, "\nenergy")),
@@ -136,13 +143,14 @@ static zo_config_t parse(const char *text) {
                          .min_interval = (uint32_t)atoi(setting(text, "\nmin_update_interval")),
                          .auto_ratio = atof(setting(text, "\nauto_ratio")),
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
-                         .publish_lag = strstr(text, "publish_lag = 1") != NULL,
+                         .publish_lag = lag_of(text, can_fetch),
+                         .can_fetch = can_fetch,
                          .is_staggered = strncmp(setting(text, "\nstagger"), "true", 4) == 0,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
                          .is_moments = strncmp(setting(text, "\ndeferred ="), "moments", 7) == 0,
                          .is_summed_on_device = strncmp(setting(text, "\naccumulate_on"), "device", 6) == 0,
                          .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale")),
-                         .predict = predict_of(text),
+                         .predict = predict_of(text, can_fetch),
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
 }
 
@@ -172,7 +180,7 @@ static zf_status_t create(const zf_create_args_t *args, zf_instance_t **out_inst
     (void)err;
     if (!x)
         return ZF_ERR_MEMORY;
-    x->config = parse(args->config_text);
+    x->config = parse(args->config_text, (args->flags & ZF_CREATE_CAP_FETCH) != 0);
     x->config.block_elems = blocks ? strtoull(blocks, NULL, 10) : 0;
     x->config.rule = (zo_rule_t)args->rule;
     if (args->rule_callback) {
@@ -225,6 +233,7 @@ static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, u
                            .group = p->group};
         memcpy(d[i].shape, x->views[i].shape, sizeof d[i].shape);
         d[i].visible = visible[i] = gather(&x->views[i]);
+        x->owners[i] = p->flags & ZF_PARAM_TIED ? p->tied_to : i;
         out_ids[i] = i;
     }
     x->n_params = n;
@@ -395,12 +404,31 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
 
 /* ---- reading and control ----------------------------------------------------------------------------------------- */
 
+typedef struct fetching {
+    zf_instance_t *x;
+    uint32_t ids[MAX_PARAMS], n;
+} fetching_t;
+
+static void fetch_now(void *arg) {
+    fetching_t *f = arg;
+
+    for (uint32_t i = 0; i < f->n; i++)
+        zo_fetch(f->x->oracle, f->x->owners[f->ids[i]]);
+    if (!is_broken(f->x, "fetches_nothing"))
+        show_range(f->x, 0);
+    free(f);
+}
+
 static zf_status_t param_fetch(zf_instance_t *x, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                zf_fence_t *out_ready, zf_error_t *err) {
-    (void)x;
-    (void)ids;
-    (void)n;
+    fetching_t *f = calloc(1, sizeof *f);
+
     (void)err;
+    f->x = x;
+    f->n = n && !is_broken(x, "fetches_all") ? n : x->n_params;
+    for (uint32_t i = 0; i < f->n; i++)
+        f->ids[i] = f->n == n ? ids[i] : i;
+    mock_launch(stream, fetch_now, f);
     if (out_ready)
         *out_ready = (zf_fence_t){.struct_size = sizeof *out_ready,
                                   .kind = stream->kind == ZF_STREAM_CPU_QUEUE ? ZF_FENCE_STREAM_ORDER : ZF_FENCE_NONE};
@@ -426,12 +454,22 @@ static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_
         zo_params_changed(x->oracle, ids[i], values, (flags & ZF_CHANGED_RESET) != 0);
         free(values);
     }
+    show(x);
+    mock_sync(&x->stream);
     return ZF_OK;
+}
+
+/* Waits for the queue; values that were not fetched are shown. */
+static void rest(zf_instance_t *x) {
+    mock_sync(&x->stream);
+    zo_rest(x->oracle);
+    show(x);
+    mock_sync(&x->stream);
 }
 
 static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err) {
     (void)err;
-    mock_sync(&x->stream);
+    rest(x);
     if (mode == ZF_QUIESCE_FLUSH || is_broken(x, "drain_flushes")) {
         zo_flush(x->oracle);
         show(x);
@@ -444,7 +482,7 @@ static zf_status_t export_params(zf_instance_t *x, const zf_export_item_t *items
                                  zf_error_t *err) {
     (void)elem_size;
     (void)err;
-    mock_sync(&x->stream);
+    rest(x);
     for (uint32_t i = 0; i < n; i++)
         zo_export(x->oracle, items[i].id, items[i].dst);
     return ZF_OK;
@@ -462,7 +500,7 @@ static zf_status_t inspect_read(zf_instance_t *x, uint32_t id, zf_inspect_out_t 
         .w = out->w, .m = out->m, .v = out->v, .n = out->n, .selected = out->selected, .importance = out->importance};
 
     (void)err;
-    mock_sync(&x->stream);
+    rest(x);
     zo_read(x->oracle, id, &state);
     return ZF_OK;
 }

@@ -30,7 +30,7 @@ static uint64_t n_channels(const world_t *world) {
 
 /* Some of a matrix's channels that are not selected, for rising positions; the first choice fills every position. */
 static uint32_t draw_list(world_t *world, const zfi_data_matrix_t *matrix, const lists_t *lists, int replaces) {
-    const uint8_t *mask = world->data.mask + matrix->channel_base;
+    const uint8_t *mask = world->data.masks[0] + matrix->channel_base;
     uint32_t n = 0, channel = 0;
     for (uint32_t pos = 0; pos < matrix->k; pos++) {
         if (replaces && world_below(world, 2))
@@ -53,7 +53,7 @@ static lists_t draw_lists(world_t *world, int replaces) {
                      .channel = world_array(world, "channel", WORLD_BYTES, n_index(world), sizeof *lists.channel),
                      .count = world_array(world, "count", WORLD_BYTES, n_index(world), sizeof *lists.count)};
     if (!replaces) {
-        memset(world->data.mask, 0, n_channels(world));
+        memset(world->data.masks[0], 0, n_channels(world));
         memset(world->data.index, 0, n_index(world) * sizeof *world->data.index);
     }
     for (uint32_t i = 0; i < world->data.n_matrices; i++)
@@ -65,20 +65,31 @@ static zfi_entering_t entering_of(const lists_t *lists) {
     return (zfi_entering_t){lists->n_enter, lists->position, lists->channel, lists->count};
 }
 
+/* The masks change places. */
+static void take_turns(world_t *world) {
+    uint8_t *first = world->data.masks[0];
+    world->data.masks[0] = world->data.masks[1];
+    world->data.masks[1] = first;
+}
+
+/* The mask that has its turn becomes the one before the choice with its changes; that one stays. */
 static void try_enter_maps(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
     int replaces = seed % 3 != 0;
     lists_t lists = draw_lists(want, replaces), other = draw_lists(got, replaces);
-    zfi_enter_maps_args_t args = {&got->data, entering_of(&other), replaces};
+    zfi_enter_maps_args_t args = {&got->data, entering_of(&other), replaces, seed % 2};
     for (uint32_t i = 0; i < want->data.n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &want->matrices[i];
         uint32_t *index = want->data.index + matrix->index_base;
-        uint8_t *mask = want->data.mask + matrix->channel_base;
+        uint8_t *mask = want->data.masks[1] + matrix->channel_base;
         for (uint32_t e = 0; e < lists.n_enter[i]; e++)
             index[lists.position[matrix->index_base + e]] = lists.channel[matrix->index_base + e];
         memset(mask, 0, matrix->n_channels);
         for (uint32_t pos = 0; pos < matrix->k; pos++)
             mask[index[pos]] = 1;
     }
+    memset(got->data.masks[1], 0xA5, n_channels(got)); /* whatever an earlier choice has left there */
+    if (args.turn == 0)
+        take_turns(got);
     LAUNCH(table, ZFI_KERNEL_ENTER_MAPS, &args);
 }
 
@@ -200,7 +211,7 @@ static int takes(const world_t *world, const zfi_merge_args_t *args, const zfi_d
         return 1;
     if (!args->all_open && matrix->k == matrix->n_channels)
         return 0;
-    return !world->data.mask[matrix->channel_base + channel];
+    return !world->data.masks[args->turn][matrix->channel_base + channel];
 }
 
 static void naive_merge(const world_t *world, const zfi_merge_args_t *args) {
@@ -212,6 +223,8 @@ static void naive_merge(const world_t *world, const zfi_merge_args_t *args) {
             const zfi_data_segment_t *segment = &world->segments[piece->first_segment + s];
             const zfi_data_matrix_t *matrix = &world->matrices[segment->matrix];
             size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
+            if (piece->first_segment + s < args->first_segment || piece->first_segment + s >= args->end_segment)
+                continue;
             for (uint64_t e = 0; e < segment->n_elems && number >= world->merge_from[segment->matrix]; e++)
                 if (takes(world, args, matrix, segment->matrix_offset + e))
                     memcpy(world_visible(matrix, segment->matrix_offset + e),
@@ -220,7 +233,17 @@ static void naive_merge(const world_t *world, const zfi_merge_args_t *args) {
     }
 }
 
-/* Before the first choice nothing is selected; flush takes all; some matrices drop what was published before. */
+static uint32_t n_segments(const world_t *world) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < world->n_pieces; i++) {
+        uint32_t end = world->pieces[i].first_segment + world->pieces[i].n_segments;
+        most = end > most ? end : most;
+    }
+    return most;
+}
+
+/* Before the first choice nothing is selected; flush takes all; some matrices drop what was published before; a fetch
+ * takes the segments of some. */
 static zfi_merge_args_t draw_merge(world_t *world, uint64_t seed) {
     zfi_merge_args_t args = {.data = &world->data, .takes_all = seed % 5 == 0, .all_open = seed % 4 == 0};
     uint64_t most = 0;
@@ -238,7 +261,16 @@ static zfi_merge_args_t draw_merge(world_t *world, uint64_t seed) {
     for (uint32_t i = 0; i < world->data.n_matrices; i++)
         world->merge_from[i] = world_below(world, 2) ? 0 : args.first_number - 2 + world_below(world, args.n + 4);
     if (args.all_open)
-        memset(world->data.mask, 0, n_channels(world));
+        memset(world->data.masks[0], 0, n_channels(world));
+    args.turn = seed % 2;
+    if (args.turn)
+        take_turns(world);
+    args.end_segment = n_segments(world);
+    if (seed % 3 == 0) {
+        args.first_segment = (uint32_t)world_below(world, n_segments(world) + 1);
+        args.end_segment =
+            args.first_segment + (uint32_t)world_below(world, n_segments(world) - args.first_segment + 1);
+    }
     return args;
 }
 

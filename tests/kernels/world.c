@@ -170,7 +170,7 @@ static void number_matrices(world_t *world, uint64_t *out_grad, uint64_t *out_in
 /* k different channels in random order: positions keep a channel until it leaves. */
 static void draw_selection(world_t *world, const zfi_data_matrix_t *matrix) {
     uint32_t *index = world->data.index + matrix->index_base;
-    uint8_t *mask = world->data.mask + matrix->channel_base;
+    uint8_t *mask = world->data.masks[0] + matrix->channel_base;
     for (uint32_t pos = 0; pos < matrix->k; pos++) {
         uint32_t channel = pos;
         while (matrix->has_sums && mask[channel = (uint32_t)world_below(world, matrix->n_channels)])
@@ -239,7 +239,8 @@ static void draw_state(world_t *world) {
         world_fill(world, data->grad + world->matrices[i].grad_base, world->params[world->matrices[i].param].grad_dtype,
                    world->matrices[i].k * world_channel_elems(&world->matrices[i]));
     data->index = words(world, "index", n_index, 1);
-    data->mask = world_array(world, "mask", WORLD_BYTES, n_channels, 1);
+    data->masks[0] = world_array(world, "mask", WORLD_BYTES, n_channels, 1);
+    data->masks[1] = world_array(world, "other mask", WORLD_BYTES, n_channels, 1);
     data->n = words(world, "n", data->counts_per_channel ? n_index : data->n_matrices, 5);
     data->sums[0] = doubles(world, "sums[0]", n_channels);
     data->sums[1] = doubles(world, "sums[1]", n_channels);

@@ -48,7 +48,7 @@ typedef struct world {
     uint32_t n_arrays;
 } world_t;
 
-/* Rule, types, shapes, selections and values follow from the seed; every channel of data.index is in data.mask. */
+/* Rule, types, shapes, selections and values follow from the seed; every channel of data.index is in data.masks[0]. */
 void world_start(world_t *world, uint64_t seed);
 void world_end(world_t *world);
 

@@ -62,7 +62,8 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.update_interval, 4);
     ck_assert_uint_eq(config.full_warm_up_rounds, 50);
     ck_assert_int_eq(config.overlap_step, 1);
-    ck_assert_uint_eq(config.publish_lag, 1);
+    ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
+    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
     ck_assert_int_eq(config.stagger, 1);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
     ck_assert(config.deferred_lr_scale == 1.0);
@@ -128,17 +129,64 @@ START_TEST(overlap_and_lag) {
 }
 END_TEST
 
+/* auto: 0 for a host that fetches, else 1; what was given stays. */
+START_TEST(lag_follows_the_host) {
+    char text[16];
+    int key = zfi_key_find("zenflow", "publish_lag");
+    for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
+        ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\n"), ZF_OK);
+        zfi_config_settle(&config, can_fetch, 1);
+        ck_assert_uint_eq(config.publish_lag, !can_fetch);
+        ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
+        zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
+        ck_assert_str_eq(text, can_fetch ? "0" : "1");
+        ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
+        zfi_config_settle(&config, can_fetch, 1);
+        ck_assert_uint_eq(config.publish_lag, 1);
+        ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), 0);
+        ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = auto\n"), ZF_OK);
+        zfi_config_settle(&config, can_fetch, 1);
+        ck_assert_uint_eq(config.publish_lag, 0);
+    }
+    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
+    ck_assert_str_eq(text, "auto");
+}
+END_TEST
+
+/* Where there is no prediction the default is none; what was asked for stays, and create() refuses it. */
+START_TEST(default_prediction) {
+    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+    zfi_config_settle(&config, 0, 1);
+    ck_assert_uint_eq(zfi_config_predict(&config), 4);
+    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+    zfi_config_settle(&config, 1, 1);
+    ck_assert_uint_eq(zfi_config_predict(&config), 3);
+    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+    zfi_config_settle(&config, 0, 0);
+    ck_assert_uint_eq(config.predict, 0);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\n"), ZF_OK);
+    zfi_config_settle(&config, 0, 0);
+    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
+    ck_assert_int_eq(parse("[zenflow]\ndeferred = mean\n"), ZF_OK);
+    ck_assert_uint_eq(config.predict, 0);
+    ck_assert_int_eq(parse("[zenflow]\ndeferred = moments\n"), ZF_OK);
+    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
+    ck_assert_int_eq(parse("[zenflow]\ndeferred = moments\npredict = 2\n"), ZF_OK);
+}
+END_TEST
+
 START_TEST(prediction) {
     char text[16];
     int key = zfi_key_find("zenflow", "predict");
     ck_assert_int_eq(parse("[zenflow]\npredict = 64\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 64);
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 8);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\npublish_lag = 1\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 4); /* no further than S = 4 needs */
     zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
     ck_assert_str_eq(text, "auto");
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\noverlap_step = false\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 7);
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\noverlap_step = false\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\npredict = 0\ndeferred = mean\n"), ZF_OK);
     refused("[zenflow]\npredict = 65\n", "is out of range");
     refused("[zenflow]\npredict = Auto\n", "predict");
@@ -525,8 +573,8 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-ZT_MAIN("config", defaults, whole_file, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag, prediction,
-        moments_dtype, overrides, override_order, unknown_names, unknown_section_hides_its_keys, malformed_lines,
-        duplicates, numbers, words_for_numbers, automatic_interval, moments, of_later_versions, long_lines, binary,
-        all_at_once, a_long_name_of_the_text, arguments, files, keys_describe_themselves, keys_are_sized,
-        values_are_cut, locale, random_texts, random_overrides)
+ZT_MAIN("config", defaults, whole_file, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag, lag_follows_the_host,
+        default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
+        unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
+        moments, of_later_versions, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
+        keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts, random_overrides)

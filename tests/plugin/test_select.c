@@ -133,7 +133,8 @@ static void check_device(const zfi_matrix_t *m) {
                               (const float *)(const void *)run->hs.v};
     const float *compact[] = {head->w, head->m, head->v};
     uint64_t n_wrong = 0;
-    ck_assert_int_eq(memcmp(head->mask + m->channel_base, mask + m->channel_base, m->n_channels), 0);
+    ck_assert_int_eq(
+        memcmp(head->masks[run->clock.n_choices & 1] + m->channel_base, mask + m->channel_base, m->n_channels), 0);
     ck_assert_int_eq(memcmp(head->index + m->index_base, run->sel.index + m->index_base, m->k * sizeof *head->index),
                      0);
     for (uint64_t i = 0; i < zfi_channel_elems(m); i++)
@@ -151,6 +152,8 @@ static void check_device(const zfi_matrix_t *m) {
 static void one_step(uint64_t t) {
     zfi_step_row_t *row = zfi_row(run, t);
     fill_row(row, t);
+    if (row->has_choice)
+        row->choice_turn = ++run->clock.n_choices & 1;
     memcpy(old_mask, mask, run->plan.n_channels);
     if (t == 1)
         model_record(t, row->scalars.applied, row->scalars.s_exact); /* the last of warm-up counts already */

@@ -273,7 +273,10 @@ typedef struct zf_plugin {
                         zf_error_t *err);
 
     /* [hook] The stream waits until the current values of these parameters are in place. n = 0: all. HOST_THREAD:
-     * returns a counter fence to wait for. */
+     * returns a counter fence to wait for. With the FETCH capability and publish_lag = 0 the values of a window that
+     * the last step closed come with this call, for these parameters alone, so fetch layer by layer: the rest is
+     * computed meanwhile. Until its fetch, or the next step, a parameter shows what it showed before the close: to work
+     * in stream order after the step (HOST_THREAD: after a step with WAIT), whole. */
     zf_status_t (*param_fetch)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                zf_fence_t *out_ready, zf_error_t *err);
 
