@@ -3,12 +3,14 @@
 import copy
 import io
 import pickle
+import time
 import unittest
 
 from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins, worst
 import zfplugin
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
+WINDOWED = {"zenflow.topk_ratio": 0.2, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 2}
 
 
 class AgainstAdamW(TorchTest):
@@ -238,6 +240,75 @@ class AsAnOptimizer(TorchTest):
         import gc
         gc.collect()
         self.assertFalse(model[0].weight._post_accumulate_grad_hooks)
+
+    def test_a_model_fetches_by_default(self):
+        """publish_lag follows: 0 where the model's modules fetch, 1 where nobody does."""
+        model = mlp()
+        for kwargs, lag in (({"model": model}, "0"), ({"model": model, "fetch": False}, "1"), ({}, "1")):
+            opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, **kwargs)
+            self.made.append(opt)
+            self.assertEqual(opt.config()["zenflow.publish_lag"], lag)
+
+    def test_what_is_not_fetched_is_from_before_the_close(self):
+        """Read without a fetch: the last step's values, the same until somebody fetches; then those of a host that waits in
+        every step."""
+        ours, theirs = twins()
+        pinned = {**WINDOWED, "zenflow.publish_lag": 0}
+        opt = self.zenflow(ours, **HYPER, model=ours, config=config(pinned))
+        reference = self.zenflow(theirs, **HYPER, model=theirs, fetch=False, config=config(pinned))
+        n_changed = 0
+        for i in range(24):
+            plain_step(ours, opt, i)
+            plain_step(theirs, reference, i)
+            shown = [p.detach().clone() for p in ours.parameters()]
+            time.sleep(0.01)  # a replay would have ended
+            for p, values in zip(ours.parameters(), shown):
+                self.assertTrue(torch.equal(p, values))
+            opt.synchronize()
+            n_changed += sum(not torch.equal(p, values) for p, values in zip(ours.parameters(), shown))
+            self.assert_same(ours, theirs, bound=0)
+        self.assertGreater(n_changed, 20)
+
+    def test_an_average_is_swapped_in_before_anything_is_fetched(self):
+        """An evaluation of it sees it whole; swapped out, training goes on as if nothing had been."""
+        for through_data in (False, True):
+            ours, theirs = twins()
+            opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
+            reference = self.zenflow(theirs, **HYPER, model=theirs, config=config(WINDOWED))
+            for i in range(24):
+                plain_step(ours, opt, i)
+                plain_step(theirs, reference, i)
+                kept = [p.detach().clone() for p in ours.parameters()]
+                average = mlp(seed=i)
+                with torch.no_grad():
+                    for p, values in zip(ours.parameters(), average.parameters()):
+                        (p.data if through_data else p).copy_(values)
+                    self.assertEqual(loss_of(ours, i), loss_of(average, i))
+                    ours.state_dict()
+                    for p, q, values in zip(ours.parameters(), average.parameters(), kept):
+                        self.assertTrue(torch.equal(p, q))
+                        (p.data if through_data else p).copy_(values)
+            opt.flush()
+            reference.flush()
+            self.assert_same(ours, theirs, bound=0)
+
+    def test_an_edit_before_the_fetch_is_followed(self):
+        """What the user wrote counts, not what was on its way: as with a host whose values are all in place."""
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, model=ours, config=config(WINDOWED))
+        for i in range(24):
+            plain_step(ours, opt, i)
+        with torch.no_grad():
+            for p in ours.parameters():
+                p.data.fill_(0.25)
+            loss_of(ours, 0)
+            for p in ours.parameters():
+                self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
+        opt.params_changed()
+        for p in ours.parameters():
+            self.assertTrue(torch.equal(p, torch.full_like(p, 0.25)))
+        for master in opt.export().values():
+            self.assertTrue(torch.equal(master, torch.full_like(master, 0.25)))
 
     def test_fetch_waits_in_forward(self):
         ours, theirs = twins()

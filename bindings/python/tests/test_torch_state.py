@@ -179,7 +179,7 @@ class Resume(TorchTest):
                     self.train(model, opt, range(11))
                     for name in ("model", "opt") if loads_weights_first else ("opt", "model"):
                         (model if name == "model" else opt).load_state_dict(saved[name])
-                    other = self.zenflow(fresh, lr=1e-2, config=config(WINDOWS))
+                    other = self.zenflow(fresh, lr=1e-2, config=config(WINDOWS), **{**mode, **({"model": fresh} if mode else {})})
                     for model_, opt_ in ((model, opt), (fresh, other)):
                         self.train(model_, opt_, range(20, 32))
                         opt_.flush()

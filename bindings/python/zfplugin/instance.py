@@ -175,6 +175,7 @@ def _make_host(logger, ctx_name):
     return host
 
 
+_RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
 
@@ -196,6 +197,7 @@ class Instance:
         self.lock = threading.RLock()
         self.log = log or logging.getLogger("zfplugin")
         self.is_fetching = fetch
+        self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.params = []
         self.layout = None
         self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=_abi.STREAM_HOST_THREAD,
@@ -247,6 +249,8 @@ class Instance:
         """One foreign call under the lock; raises for a negative status."""
         if self.is_closed:
             raise errors.StateError(f"{doing}: this instance was closed")
+        if self.before_rest is not None and doing in _RESTING:
+            self.before_rest()
         record = errors.new_record()
         with self.lock:
             return self.lib.check(slot(self.handle, *args, C.byref(record)), record, doing)

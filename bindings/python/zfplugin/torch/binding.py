@@ -96,12 +96,14 @@ class Binding:
         written = self.feed.complete()
         self._settle_frozen()
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
-        self._args.flags = _abi.STEP_EPOCH_END if is_epoch_end else 0
+        self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self.fetcher is not None else 0)
         self._args.unscale = unscale
         try:
             self._args.clip_norm = clip_norm or 0.0
         except TypeError:
             raise errors.ArgumentError(f"clip_norm = {clip_norm!r}; allowed: 0 (off) or a positive number") from None
+        if self.fetcher is not None:
+            self.fetcher.begin_step()
         self.instance.call(self.instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
         self.feed.end_step()
         self._end_step(written)
@@ -123,9 +125,9 @@ class Binding:
         if self.n_flushed_steps > 0:
             self.n_flushed_steps -= 1
             self.instance.flush()
-        self.table.remember(is_settled=self.fetcher is None)
         if self.fetcher is not None:
             self.fetcher.end_step()
+        self.table.remember()
 
     def discard(self):
         """The delivered gradients are dropped: no step, and no clock moves."""
@@ -140,8 +142,6 @@ class Binding:
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
-        if self.fetcher is not None:
-            self.fetch()
         edited = set(table.find_edited(ids))
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32) for i in ids if i not in edited}
         if masters:
@@ -150,9 +150,11 @@ class Binding:
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
 
     def fetch(self):
-        """All values are in place afterwards."""
-        self.instance.fetch()
-        self.table.look(list(self.table.seen))
+        """All values are in place afterwards, but where somebody else wrote."""
+        if self.fetcher is not None:
+            self.fetcher.fetch_all()
+        else:
+            self.instance.fetch()
 
     # ---- following the trainer ---------------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class Binding:
                     group["params"][:] = [successor.get(id(p), p) for p in params]
                 self.names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
                 if self.fetcher is not None:
-                    self.instance.fetch()  # the old memory is compared with the new
+                    self.fetch()  # the old memory is compared with the new
                 table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable})
                 edited = table.find_rewritten(before, written)
                 values = [table.aliases[i].clone() for i in edited]

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for parameters where they are read: forward pre-hooks, for fetch=True.
+"""Fetching parameters where they are read: forward pre-hooks, for fetch=True (the default with model=).
 
-Model: with the FETCH capability updates go on after step() has returned, so whoever reads a parameter waits for it
-first. A pre-hook on each module that owns parameters does, once per step. A hook may be silent: torch.compile traces it
-as nothing, or was there before it; a module may be called another way. So a module whose hook was silent in a step is
-waited for when the next step ends: what is not seen to wait does not overlap, and stays right.
+Model: with the FETCH capability and publish_lag = 0 the values of a closed window come when they are asked for, and the host
+computes them meanwhile. A pre-hook on each module that owns parameters asks, once per step: the replay of a layer hides
+under the forward of the layers before it. Until then a parameter shows what it showed before the close, whole; step() has
+waited for everything else. A hook may be silent: torch.compile traces it as nothing, or was there before it; a module may be
+called another way. So a module whose hook was silent in a step is fetched when the next step ends: what is not seen to
+fetch does not overlap, and is as new.
+
+What somebody else wrote since the step is not fetched: an average that is swapped in for an evaluation stays whole. Swapped
+out again, it is fetched at the next forward; else the next step follows it.
 """
 import weakref
 
@@ -16,6 +21,7 @@ class Fetcher:
 
     def __init__(self, model):
         self.instance = self.table = None
+        self.may_wait = False  # values of the last step wait to be fetched, perhaps
         self.modules = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
         self.modules = [weakref.ref(module) for module in self.modules]
         self.ids = [() for _ in self.modules]      # bound parameters of each module
@@ -27,9 +33,14 @@ class Fetcher:
 
     def bind(self, instance, table):
         numbers = {id(p): i for i, p in enumerate(table.params)}
-        self.instance, self.table = instance, table
+        self.instance, self.table, self.may_wait = instance, table, False
+        instance.before_rest = self.settle
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
+        shared = {}  # {owner: ids of the same memory}
+        for i in range(len(table.params)):
+            shared.setdefault(table.owner(i), []).append(i)
+        self.shared = {i: tuple(ids) for ids in shared.values() if len(ids) > 1 for i in ids}
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in range(len(table.params)) if i not in hooked]
 
@@ -41,24 +52,47 @@ class Fetcher:
         self.is_heard[at] = True
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return
-        self.is_fetched[at] = True
-        self._fetch(self.ids[at])
+        self.is_fetched[at] = self.fetch(self.ids[at])
 
-    def _fetch(self, ids):
-        self.instance.fetch(ids)
-        self.table.look(ids)
+    def fetch(self, ids):
+        """False: some were written by somebody else, and stay as they are."""
+        edited = set(self.table.find_edited(ids))
+        ids = [i for i in ids if i not in edited]
+        if ids:
+            self.instance.fetch(ids)
+            self.table.look_again(dict.fromkeys(j for i in ids for j in self.shared.get(i, (i,))))
+        return not edited
 
     def fetch_all(self, *_):
         if self.instance is not None and not self.instance.is_closed:
-            self._fetch(list(self.table.seen))
+            self.fetch(list(self.table.seen))
+
+    def begin_step(self):
+        """What waits comes with the step."""
+        self.may_wait = False
+
+    def settle(self):
+        """The instance is about to come to rest, which brings all that waits: what somebody else wrote is put back over it.
+        Written back as it was, it is what the plugin last showed; its masters have all updates."""
+        table = self.table
+        if not self.may_wait or self.instance.is_closed or any(table.is_gone(i) for i in table.seen):
+            return
+        self.may_wait = False
+        ids = list(table.seen)
+        edited = {i: table.aliases[i].clone() for i in table.find_edited(ids)}
+        self.instance.fetch()
+        table.look_again([i for i in ids if i not in edited])
+        for i, values in edited.items():
+            table.aliases[i].copy_(values)
 
     def end_step(self):
-        """Waits for what no hook was heard for."""
+        """Fetches what no hook was heard for. Nothing was written since the step."""
         silent = list(self.unhooked)
         for ids, is_heard in zip(self.ids, self.is_heard):
             if not is_heard:
                 silent += ids
         if silent:
-            self._fetch(silent)
+            self.instance.fetch(silent)
+        self.may_wait = True
         n = len(self.modules)
         self.is_heard, self.is_fetched = [False] * n, [False] * n

@@ -9,8 +9,8 @@ it.
 
 What is bound, and how it follows later changes of weights and parameters, is binding.py's.
 
-The host is torch's CPU thread (HOST_THREAD): when step() returns, all parameters are what the model should read next,
-unless fetch=True.
+The host is torch's CPU thread (HOST_THREAD). Without fetch all parameters are what the model should read next when step()
+returns; with it they are fetched by the model's modules before their forward (fetch.py).
 """
 import contextlib
 import functools
@@ -42,8 +42,9 @@ class ZenFlow(torch.optim.Optimizer):
     rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
-    fetch: let updates go on after step() returns and wait in forward pre-hooks of the model's modules instead. Whoever
-        reads or writes parameters otherwise calls synchronize() before.
+    fetch: let updates go on after step() returns; forward pre-hooks of the model's modules fetch them, with publish_lag = 0
+        (its default then) the newest there are. A parameter that is read otherwise, before, shows the values from before
+        the newest windows closed, whole; synchronize() brings all. Default: True with model=, else False.
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
@@ -55,10 +56,11 @@ class ZenFlow(torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
-                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=False, channels=None, n_batch_axes=None,
+                 rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=True, unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
+        fetch = model is not None if fetch is None else fetch
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
         if model is not None and not isinstance(model, torch.nn.Module):
@@ -295,14 +297,14 @@ class ZenFlow(torch.optim.Optimizer):
         self._bound("drain").instance.drain()
 
     def synchronize(self):
-        """fetch=True: waits until all parameters are in place, for whoever reads them outside of forward."""
+        """With fetch: fetches all parameters, for whoever reads them outside of forward."""
         if self._binding is not None:
             self._binding.fetch()
 
     @torch.no_grad()
     def params_changed(self, params=None, reset=False):
         """The caller wrote parameters (default: all); moments are kept unless reset. Writes are noticed by themselves: this
-        is for resetting, and for the values that fetch=True has not waited for."""
+        is for resetting."""
         binding = self._followed("params_changed")
         ids = [binding.id_of(p) for p in params] if params is not None else [i for i, _ in binding.table.trainable]
         binding.resynchronise(ids, reset, is_told=True)

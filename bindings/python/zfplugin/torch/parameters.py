@@ -4,8 +4,8 @@
 Model: the plugin holds the fp32 masters and writes the parameters' memory itself. A digest of every parameter's contents is
 taken when the plugin has written, and compared before it writes again: what differs was written by somebody else (a
 checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data), and what was written and
-written back is as it was. Where no digest is known (the plugin has none, or fetch=True and nobody has waited for the values
-yet) the version counter decides, which in-place operations of torch move and writes through .data do not.
+written back is as it was. Where no digest is known (the plugin has none) the version counter decides, which in-place
+operations of torch move and writes through .data do not.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
@@ -157,6 +157,13 @@ class ParameterTable:
             return
         ids = [i for i in ids if i in self.seen and self.seen[i] is None and self.params[i]._version == self.versions[i]]
         self.seen.update(zip(ids, self._read(ids)))
+
+    def look_again(self, ids):
+        """The plugin has written these just now, and nobody else before it."""
+        self.seen.update((i, None) for i in ids if i in self.seen)
+        for i in ids:
+            self.versions[i] = self.params[i]._version
+        self.look(ids)
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
