@@ -5,8 +5,8 @@
  *   a directory by its path, or by its bare name in the working directory; synced or not
  *   blobs that the host keeps itself (zf_state_store_t), here files of a directory beside it
  *   one file for everything, or as many as there are parameters
- *   crowded: saved again to the same path while another thread verifies what is there, which must always be whole; at the
- *   end nothing lies beside it */
+ *   crowded: saved again to the same path while another thread verifies what is there, which must always be whole; at
+ * the end nothing lies beside it */
 #ifndef ZF_CONFORMANCE_EXACT_STORE_H
 #define ZF_CONFORMANCE_EXACT_STORE_H
 

@@ -271,7 +271,8 @@ static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, ui
         delivery_t *d;
 
         /* Ranges of one tensor stand together in one call, and the first one's tensor holds them all. */
-        if (i > 0 && items[i].n_batches && items[i].id == items[i - 1].id)
+        if (i > 0 && items[i].n_batches && items[i - 1].n_batches && items[i].id == items[i - 1].id &&
+            !(items[i].flags & ZF_GRAD_REPLACE))
             continue;
         d = malloc(sizeof *d);
 

@@ -480,6 +480,22 @@ START_TEST(stores_that_fail) {
 END_TEST
 
 /* A fresh instance is filled in place: after a load that failed half way it trains as if nothing had been. */
+/* Foreign tools read the safetensors header alone: a whole array per element has its parameter's shape. */
+START_TEST(shapes_in_the_header) {
+    const zt_blob_t *file;
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, 7);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    file = zt_memory_store_find(&store, "zf_state-00001.safetensors");
+    file->data[file->nbytes] = 0;
+    ck_assert_ptr_nonnull(strstr((char *)file->data + 8, "\"w/layer.0.weight\":{\"dtype\":\"F32\",\"shape\":[96,80],"));
+    ck_assert_ptr_nonnull(strstr((char *)file->data + 8, "\"m/layer.1.weight\":{\"dtype\":\"F32\",\"shape\":[17],"));
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 /* Puts another last digit behind what the index says there, with the checksum made right. */
 static void claim(const char *says, const char *digit) {
     zt_blob_t *blob = zt_memory_store_find(&store, ZF_STATE_INDEX);
@@ -568,6 +584,7 @@ START_TEST(trains_after_a_failed_load) {
 END_TEST
 
 ZT_MAIN("state", too_many_steps, a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load,
-        totals_count_on, exact_in_memory, exact_with_other_rules_and_moments, another_rule_is_refused,
-        another_host_rule_is_refused, exact_into_a_running_instance, automatic_interval, another_automatic_interval,
-        exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves, weights_without_an_instance, notes)
+        shapes_in_the_header, totals_count_on, exact_in_memory, exact_with_other_rules_and_moments,
+        another_rule_is_refused, another_host_rule_is_refused, exact_into_a_running_instance, automatic_interval,
+        another_automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
+        weights_without_an_instance, notes)
