@@ -11,6 +11,7 @@
 #include "bare.h"
 #include "offload/gradients.h"
 #include "offload/publish.h"
+#include "offload/scalars.h"
 #include "offload/sums.h"
 #include "schedule/window.h"
 #include "suite.h"
@@ -392,8 +393,63 @@ START_TEST(values_wait_until_they_are_up) { /* and become visible then */
 }
 END_TEST
 
-ZT_MAIN("workers", waits_for_slots, waits_for_entering_state_to_be_read, waits_for_the_window_before,
-        waits_for_the_ring, a_weight_overflows, stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over,
-        gradients_lie_one_behind_the_other, staging_is_not_written_before_it_was_copied,
-        sums_wait_for_their_rounding_and_pieces, sums_are_not_written_before_they_have_travelled,
-        a_published_chunk_waits_for_its_place, an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)
+/* ---- the programs of a step -------------------------------------------------------------------------------------- */
+
+/* What follows on the device stream runs no earlier than `line` reaches value. */
+static void device_waits_for(zfi_timeline_t *line, uint64_t value) {
+    zfi_list_add(&run->engine->to_device, zfi_op_signal(&gate, 1));
+    send();
+    zfi_timeline_signal(line, value - 1);
+    stays_at(&gate, 0);
+    zfi_timeline_signal(line, value);
+    reaches(&gate, 1);
+}
+
+START_TEST(statistics_wait_for_the_record_before) { /* they write what went down two steps before */
+    start_copies("");
+    zfi_gradients_begin(run, 4, 0);
+    device_waits_for(&run->engine->lines.down, 2);
+    end_copies();
+}
+END_TEST
+
+START_TEST(gradients_are_gathered_by_the_maps_chosen_last) {
+    start_copies("");
+    zfi_timeline_signal(&run->engine->lines.down, 3);
+    zfi_gradients_begin(run, 4, 3);
+    device_waits_for(&run->engine->lines.maps, 3);
+    end_copies();
+}
+END_TEST
+
+START_TEST(a_record_is_not_written_before_it_is_counted) { /* by the control thread, ZFI_RECORD_DEPTH steps before */
+    uint64_t t = ZFI_RECORD_DEPTH + 2;
+    start_copies("");
+    zfi_timeline_signal(&run->engine->lines.finished, t);
+    zfi_scalars_record(run, t);
+    send();
+    zfi_timeline_signal(&run->engine->lines.control, 1);
+    stays_at(&run->engine->lines.down, 0);
+    zfi_timeline_signal(&run->engine->lines.control, 2);
+    reaches(&run->engine->lines.down, t);
+    end_copies();
+}
+END_TEST
+
+START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
+    start_copies("");
+    zfi_row(run, 2)->waits_for_down = 1;
+    zfi_scalars_report(run, 2);
+    device_waits_for(&run->engine->lines.down, 2);
+    ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.stepped), 2);
+    end_copies();
+}
+END_TEST
+
+ZT_MAIN("workers", statistics_wait_for_the_record_before, gradients_are_gathered_by_the_maps_chosen_last,
+        a_record_is_not_written_before_it_is_counted, a_report_waits_for_gradients_that_the_host_lends, waits_for_slots,
+        waits_for_entering_state_to_be_read, waits_for_the_window_before, waits_for_the_ring, a_weight_overflows,
+        stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over, gradients_lie_one_behind_the_other,
+        staging_is_not_written_before_it_was_copied, sums_wait_for_their_rounding_and_pieces,
+        sums_are_not_written_before_they_have_travelled, a_published_chunk_waits_for_its_place,
+        an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)
