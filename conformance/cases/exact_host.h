@@ -30,6 +30,8 @@ typedef struct zx_host {
     zf_host_t table;
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* or NULL */
+    int is_async;          /* the host computes on a queue, or on a GPU's stream */
+    int is_on_gpu;
     zf_stream_t stream;
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
     zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
@@ -62,6 +64,8 @@ void zx_host_sync(zx_host_t *h);
 /* Scribbles over late buffers: those with a done fence after it; those without where a step's own report has come since
  * (is_reported), or the instance is gone. */
 void zx_host_settle(zx_host_t *h, int is_reported);
+/* Writes an array while nothing uses it. */
+void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
 /* Waits for the visible values, then overwrites a parameter's. */
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
 void zx_host_quiesce(zx_host_t *h, int32_t mode);
