@@ -56,6 +56,11 @@ KERNEL(unwritten_shared)(uint32_t *words, uint32_t) {
     __syncthreads();
     words[threadIdx.x] = here[threadIdx.x];
 }
+KERNEL(unwritten_register)(uint32_t *words, uint32_t) {
+    uint32_t sum;
+    asm("{.reg .b32 never; add.u32 %0, never, %1;}" : "=r"(sum) : "r"(threadIdx.x));
+    words[threadIdx.x] = sum;
+}
 KERNEL(barrier_for_some)(uint32_t *words, uint32_t n) {
     if (threadIdx.x < n)
         __syncthreads();

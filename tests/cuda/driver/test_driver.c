@@ -20,15 +20,16 @@
 #define FUNCTIONS(X)                                                                                                   \
     X(cuInit)                                                                                                          \
     X(cuDeviceGet)                                                                                                     \
-    X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuMemGetInfo)                             \
-        X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize) X(cuMemAlloc)          \
-            X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)                \
-                X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemsetD8Async)       \
-                    X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)           \
-                        X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64) X(cuStreamBeginCapture)    \
-                            X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuLaunchHostFunc) X(cuEventCreate)          \
-                                X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)               \
-                                    X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
+    X(cuDeviceGetAttribute)                                                                                            \
+    X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent)    \
+        X(cuCtxPopCurrent) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)           \
+            X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD)  \
+                X(cuMemcpyDtoH) X(cuMemsetD8Async) X(cuStreamCreateWithPriority) X(cuStreamDestroy)                    \
+                    X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWaitValue64)                \
+                        X(cuStreamWriteValue64) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)   \
+                            X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)    \
+                                X(cuEventSynchronize) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)     \
+                                    X(cuLaunchKernel)
 
 #define DECLARE(name) __typeof__(&name) name##_;
 static struct { FUNCTIONS(DECLARE) } cu;
@@ -375,6 +376,8 @@ START_TEST(finds_misalignment) { expect_finding("misaligned", 0, 1024, CUDA_ERRO
 END_TEST
 START_TEST(finds_unwritten_shared_memory) { expect_finding("unwritten_shared", 0, 1024, CUDA_SUCCESS); }
 END_TEST
+START_TEST(finds_an_unwritten_register) { expect_finding("unwritten_register", 0, 1024, CUDA_SUCCESS); }
+END_TEST
 START_TEST(finds_a_barrier_for_some) { expect_finding("barrier_for_some", 100, 1024, CUDA_SUCCESS); }
 END_TEST
 START_TEST(finds_a_shuffle_for_some) { expect_finding("shuffle_for_some", 40, 1024, CUDA_ERROR_ILLEGAL_ADDRESS); }
@@ -709,11 +712,11 @@ END_TEST
 ZT_MAIN("driver_real", REAL)
 #else
 ZT_MAIN("driver", REAL, finds_an_address_past_the_end, finds_misalignment, finds_unwritten_shared_memory,
-        finds_a_barrier_for_some, finds_a_shuffle_for_some, finds_an_exchange_without_a_meeting,
-        finds_a_missing_barrier, a_meeting_of_the_warp_is_enough, order_of_blocks_comes_from_the_seed,
-        freed_memory_stays_wrong, host_cannot_touch_device_memory, out_of_memory, registering_can_fail, nth_call_fails,
-        registered_memory_elsewhere, memory_operations_can_be_missing, shared_queue_goes_on,
-        finds_a_wait_for_what_cuda_writes, finds_a_host_function_that_calls_cuda, finds_leaks,
+        finds_an_unwritten_register, finds_a_barrier_for_some, finds_a_shuffle_for_some,
+        finds_an_exchange_without_a_meeting, finds_a_missing_barrier, a_meeting_of_the_warp_is_enough,
+        order_of_blocks_comes_from_the_seed, freed_memory_stays_wrong, host_cannot_touch_device_memory, out_of_memory,
+        registering_can_fail, nth_call_fails, registered_memory_elsewhere, memory_operations_can_be_missing,
+        shared_queue_goes_on, finds_a_wait_for_what_cuda_writes, finds_a_host_function_that_calls_cuda, finds_leaks,
         devices_do_not_share_memory, streams_belong_to_their_device, other_ptx_is_refused, no_device, traffic,
         missing_waits)
 #endif

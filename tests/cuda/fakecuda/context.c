@@ -171,6 +171,7 @@ FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     fc_lock(&fc_global_lock);
     c->n_retained++;
     fc_unlock(&fc_global_lock);
+    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), 1);
     if (c->legacy == NULL)
         st = fc_stream_new(c, CU_STREAM_DEFAULT, 0, &c->legacy);
     *pctx = c;
@@ -197,6 +198,7 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
     fc_lock(&fc_global_lock);
     int is_last = --c->n_retained == 0;
     fc_unlock(&fc_global_lock);
+    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), -1);
     if (is_last) {
         report_leaks(c);
         fc_destroy_streams_of(c);

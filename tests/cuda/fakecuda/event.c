@@ -10,6 +10,7 @@ struct CUevent_st {
     uint64_t magic;
     fc_context_t *context;
     unsigned flags;
+    int is_plugin;
     fc_lock_t lock;
     fc_marker_t *marker; /* NULL: never recorded */
 };
@@ -30,6 +31,8 @@ FC_API cuEventCreate(CUevent *out, unsigned int flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     *e = (struct CUevent_st){.magic = magic, .context = fc_current(), .flags = flags};
     fc_count_object(&e->context->n_events, 1);
+    e->is_plugin = fc_is_plugin(__builtin_return_address(0));
+    fc_count_plugin_object(e->is_plugin, 1);
     *out = e;
     return CUDA_SUCCESS;
 }
@@ -39,6 +42,7 @@ FC_API cuEventDestroy(CUevent e) {
     if (st)
         return st;
     fc_count_object(&e->context->n_events, -1);
+    fc_count_plugin_object(e->is_plugin, -1);
     fc_marker_drop(e->marker);
     e->magic = 0;
     free(e);

@@ -93,6 +93,10 @@ void fc_fail_context(fc_context_t *c, CUresult error); /* from now on */
 int fc_is_initialised(void);
 extern fc_lock_t fc_global_lock; /* lists of streams, counts of objects */
 void fc_count_object(int64_t *count, int by);
+/* Whether the code at `caller` is in libzfplugin: what it made has to be gone at the end, while the program around it
+ * may leave its own behind. */
+int fc_is_plugin(const void *caller);
+void fc_count_plugin_object(int is_plugin, int by);
 
 /* ---- memory.c
  * ------------------------------------------------------------------------------------------------------------ */
@@ -111,6 +115,7 @@ typedef struct fc_zone {
     fc_memory_t kind;
     int device;    /* FC_ALL_DEVICES: of the host */
     uint64_t host; /* alias: the registered address */
+    int is_plugin; /* made by libzfplugin */
 } fc_zone_t;
 
 int fc_memory_start(void); /* 0: no address space */
@@ -166,6 +171,7 @@ struct CUstream_st {
     CUstreamCaptureStatus capture;
     CUstreamCaptureMode capture_mode;
     uint64_t n_enqueued;
+    int is_plugin;
     CUstream next; /* all streams of the process */
 };
 

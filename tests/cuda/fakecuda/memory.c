@@ -126,7 +126,7 @@ unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable) {
 /* A new device array is not zero. */
 static void fill_with_garbage(unsigned char *p, uint64_t nbytes) { memset(p, (int)(fc_random() % 255 + 1), nbytes); }
 
-static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, CUdeviceptr *out) {
+static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *caller, CUdeviceptr *out) {
     if (c->used_nbytes + nbytes > fc_config.device_nbytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     void *bytes = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -134,7 +134,9 @@ static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, CUdeviceptr *out)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(bytes, nbytes);
     uint64_t at = window_range(nbytes);
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0});
+    int is_plugin = fc_is_plugin(caller);
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin});
+    fc_count_plugin_object(is_plugin, 1);
     __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
     fc_count_object(&c->n_memory, 1);
     *out = at;
@@ -147,7 +149,8 @@ FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
         return st;
     if (nbytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    return fc_is_capturing_globally() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : device_alloc(fc_current(), nbytes, out);
+    return fc_is_capturing_globally() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                      : device_alloc(fc_current(), nbytes, __builtin_return_address(0), out);
 }
 
 static void device_free(const fc_zone_t *z) {
@@ -156,6 +159,7 @@ static void device_free(const fc_zone_t *z) {
     munmap(z->bytes, z->hi - z->lo);
     __atomic_sub_fetch(&c->used_nbytes, z->hi - z->lo, __ATOMIC_RELAXED);
     fc_count_object(&c->n_memory, -1);
+    fc_count_plugin_object(z->is_plugin, -1);
 }
 
 /* Like the driver's it waits for everything that is enqueued. */
@@ -185,7 +189,8 @@ FC_API cuMemAllocAsync(CUdeviceptr *out, size_t nbytes, CUstream s) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     if (st)
         return st;
-    return nbytes && fc_stream_of(s) ? device_alloc(fc_current(), nbytes, out) : CUDA_ERROR_INVALID_VALUE;
+    return nbytes && fc_stream_of(s) ? device_alloc(fc_current(), nbytes, __builtin_return_address(0), out)
+                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 FC_API cuMemFreeAsync(CUdeviceptr at, CUstream given) {
@@ -227,7 +232,7 @@ FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     fill_with_garbage(p, nbytes);
     uint64_t at = (uint64_t)(uintptr_t)p;
-    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at});
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0});
     fc_count_object(&fc_current()->n_pinned, 1);
     *out = p;
     return CUDA_SUCCESS;
@@ -268,15 +273,17 @@ FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
         return CUDA_ERROR_INVALID_VALUE;
     if (!take_pinned(nbytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, FC_ALL_DEVICES, a};
+    int is_plugin = fc_is_plugin(__builtin_return_address(0));
+    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, FC_ALL_DEVICES, a, is_plugin};
     if (!try_add_zone(&zone)) {
         __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     if (!fc_config.has_host_pointer) {
         uint64_t at = window_range(nbytes);
-        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, FC_ALL_DEVICES, a});
+        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, FC_ALL_DEVICES, a, 0});
     }
+    fc_count_plugin_object(is_plugin, 1);
     fc_count_object(&fc_current()->n_pinned, 1);
     return CUDA_SUCCESS;
 }
@@ -303,6 +310,7 @@ FC_API cuMemHostUnregister(void *p) {
     if ((alias = alias_of(a)) != 0)
         fc_remove_zone(alias);
     fc_remove_zone(a);
+    fc_count_plugin_object(z.is_plugin, -1);
     __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
     fc_count_object(&fc_current()->n_pinned, -1);
     return CUDA_SUCCESS;

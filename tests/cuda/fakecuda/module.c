@@ -21,6 +21,7 @@ struct CUmod_st {
     uint64_t magic;
     fc_context_t *context;
     const emu_module_t *found;
+    int is_plugin;
     struct CUfunc_st functions[];
 };
 
@@ -84,7 +85,7 @@ static CUresult find_image(const void *image, const emu_module_t **out) {
     return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
 }
 
-static CUresult load(CUmodule *out, const void *image) {
+static CUresult load(CUmodule *out, const void *image, const void *caller) {
     const emu_module_t *found = NULL;
     CUresult st = find_image(image, &found);
     if (st)
@@ -101,27 +102,29 @@ static CUresult load(CUmodule *out, const void *image) {
         uint64_t at = (uint64_t)(uintptr_t)v->bytes;
         fc_zone_t zone;
         if (!fc_zone_of(at, &zone))
-            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0});
+            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0});
     }
     fc_count_object(&m->context->n_modules, 1);
+    m->is_plugin = fc_is_plugin(caller);
+    fc_count_plugin_object(m->is_plugin, 1);
     *out = m;
     return CUDA_SUCCESS;
 }
 
 FC_API cuModuleLoadData(CUmodule *out, const void *image) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : load(out, image);
+    return st ? st : load(out, image, __builtin_return_address(0));
 }
 
 FC_API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUjit_option *options, void **values) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     (void)n, (void)options, (void)values;
-    return st ? st : load(out, image);
+    return st ? st : load(out, image, __builtin_return_address(0));
 }
 
 FC_API cuModuleLoadFatBinary(CUmodule *out, const void *image) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    return st ? st : load(out, image);
+    return st ? st : load(out, image, __builtin_return_address(0));
 }
 
 static CUresult enter_module(const char *function, CUmodule m) {
@@ -137,6 +140,7 @@ FC_API cuModuleUnload(CUmodule m) {
         return st;
     st = fc_synchronise_context(m->context);
     fc_count_object(&m->context->n_modules, -1);
+    fc_count_plugin_object(m->is_plugin, -1);
     m->magic = 0;
     free(m);
     return st;

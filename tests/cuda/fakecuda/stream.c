@@ -365,9 +365,12 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
     if (out == NULL || flags > CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     st = fc_stream_new(fc_current(), flags, priority, out);
-    if (st == CUDA_SUCCESS)
-        fc_count_object(&fc_current()->n_streams, 1);
-    return st;
+    if (st)
+        return st;
+    (*out)->is_plugin = fc_is_plugin(__builtin_return_address(0));
+    fc_count_plugin_object((*out)->is_plugin, 1);
+    fc_count_object(&fc_current()->n_streams, 1);
+    return CUDA_SUCCESS;
 }
 
 FC_API cuStreamCreate(CUstream *out, unsigned int flags) { return cuStreamCreateWithPriority(out, flags, 0); }
@@ -379,6 +382,7 @@ FC_API cuStreamDestroy(CUstream s) {
     if (s == s->context->legacy)
         return CUDA_ERROR_INVALID_HANDLE;
     fc_count_object(&s->context->n_streams, -1);
+    fc_count_plugin_object(s->is_plugin, -1);
     stream_end(s);
     return CUDA_SUCCESS;
 }

@@ -2,8 +2,8 @@
 """flow.py - which registers may be read before they are written.
 
 Forward analysis over the statements: the set of registers that every path from the kernel's start has written. What a guarded
-instruction writes does not count. The compiler knows more than this (conditions that exclude each other), so what is found here
-is checked when the kernel runs."""
+instruction writes does not count. The compiler knows more than this: conditions that exclude each other, and that a result of
+what was never written is not used. So what is found here is watched when the kernel runs, until it matters."""
 from ptx import Instruction, Label, PtxError
 
 
@@ -63,3 +63,15 @@ def unsure_reads(kernel, statements, reads, writes):
         missing = reads[i] & ~before[i] if reached[i] else 0
         unsure.append({name for name, k in index.items() if missing >> k & 1} if missing else set())
     return unsure
+
+
+def watched(unsure, reads, writes):
+    """Registers whose contents may come from one that was never written: the unsure ones and all that is made of them."""
+    names = set().union(*unsure) if unsure else set()
+    size = -1
+    while size != len(names):
+        size = len(names)
+        for r, w in zip(reads, writes):
+            if r & names:
+                names |= w
+    return names

@@ -50,40 +50,64 @@ def guard_of(s, operands):
     return f"if ({operands.value(('!%' if s.guard[0] == '!' else '%') + s.guard.lstrip('!'), 'pred')}) "
 
 
-def checked(code, s, unsure, written):
-    """`code` with a test of registers that may not be there yet, and a note of those that now are."""
-    before = "".join(f"if (!r->has_{name}) emu_unwritten(x, {s.line}); " for name in sorted(unsure))
-    after = "".join(f" r->has_{name} = 1;" for name in sorted(written))
-    return before, code + after
+# What a value does when it matters: it is stored, is an address, decides a branch, goes to other threads.
+MATTERS = re.compile(r"(st|ld|atom|red|bra|brx|bar|barrier|shfl|vote|redux)\b.*")
+
+
+def is_known(s, operands, watched):
+    """A C expression: the result comes from registers that were written."""
+    has = lambda name: f"r->has_{name}" if name in watched else "1"
+    register = lambda i: s.operands[i].lstrip("!%")
+    if s.opcode.startswith("selp"):  # only the value that is chosen counts
+        sides = [has(register(i)) if register(i) in operands.reads else "1" for i in (1, 2)]
+        return f"({has(register(3))} & (r->{register(3)} ? {sides[0]} : {sides[1]}))"
+    if s.opcode in ("and.pred", "or.pred") and all(register(i) in operands.reads for i in (1, 2)):  # one side may decide
+        a, b = register(1), register(2)
+        decides = "!" if s.opcode == "and.pred" else ""
+        return f"(({has(a)} & {has(b)}) | ({has(a)} & {decides}r->{a}) | ({has(b)} & {decides}r->{b}))"
+    return " & ".join(sorted(has(name) for name in operands.reads if name in watched)) or "1"
+
+
+def noted(code, guard, s, operands, watched):
+    """The statement with what it does to the notes of registers that may not have been written."""
+    known = is_known(s, operands, watched)
+    checks = [f"r->has_{g}" for g in [s.guard.lstrip("!")] if g in watched]
+    if MATTERS.fullmatch(s.opcode) and known != "1":
+        checks.append(known)
+        known = "1"
+    check = f"if (!({' & '.join(checks)})) emu_unwritten(x, {s.line}); " if checks else ""
+    targets = sorted(operands.writes & watched)
+    before = ""
+    if targets and known != "1":  # taken before the registers change
+        before, known = f"uint8_t known = {known}; ", "known"
+    return f"    {{ {check}{guard}{{ {before}{code}" + "".join(f" r->has_{t} = {known};" for t in targets) + " } }"
 
 
 def translate_kernel(kernel, constants, used):
-    """Lines of C, and the registers for which it is noted at run time whether they are written."""
-    parts, reads, writes, site = [], [], [], 0
+    """Lines of C, and the registers for which it is noted at run time whether they were written."""
+    parts, site = [], 0
     for s in kernel.body:
         operands = forms.Operands(kernel, constants, s.line, getattr(s, "operands", []))
         if isinstance(s, Instruction):
             used[s.opcode] += 1
             site += forms.is_meeting(s.opcode)
-            parts.append((code_of(s, operands, kernel, site), guard_of(s, operands)))
+            parts.append((code_of(s, operands, kernel, site), guard_of(s, forms.Operands(kernel, constants, s.line, [])), operands))
         else:
-            parts.append((f"{label_of(s.name)}:;", ""))
-        reads.append(operands.reads)
-        writes.append(operands.writes)
-    unsure = flow.unsure_reads(kernel, kernel.body, reads, writes)
-    noted = set().union(*unsure) if unsure else set()
-    lines = []
-    for s, (code, guard), missing, written in zip(kernel.body, parts, unsure, writes):
-        before, code = checked(code, s, missing, written & noted)
-        lines.append(f"    {before}{guard}{{ {code} }}" if isinstance(s, Instruction) else code)
-    return lines, noted
+            parts.append((f"{label_of(s.name)}:;", "", operands))
+    reads = [operands.reads | {s.guard.lstrip("!")} if getattr(s, "guard", "") else operands.reads
+             for s, (_, _, operands) in zip(kernel.body, parts)]
+    writes = [operands.writes for _, _, operands in parts]
+    watched = flow.watched(flow.unsure_reads(kernel, kernel.body, reads, writes), reads, writes)
+    lines = [noted(code, guard, s, operands, watched) if isinstance(s, Instruction) else code
+             for s, (code, guard, operands) in zip(kernel.body, parts)]
+    return lines, watched
 
 
-def c_registers(kernel, noted):
+def c_registers(kernel, watched):
     kinds = {1: "uint8_t", 8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
     order = sorted(kernel.registers, key=lambda n: -kernel.registers[n])
     values = "".join(f"    {kinds[kernel.registers[n]]} {n};\n" for n in order)
-    return values + "    int pc;\n" + "".join(f"    uint8_t has_{n};\n" for n in sorted(noted))
+    return values + "    int pc;\n" + "".join(f"    uint8_t has_{n};\n" for n in sorted(watched))
 
 
 def c_array(kind, name, values):
@@ -91,9 +115,9 @@ def c_array(kind, name, values):
 
 
 def c_kernel(kernel, constants, used):
-    lines, noted = translate_kernel(kernel, constants, used)
+    lines, watched = translate_kernel(kernel, constants, used)
     name, body = kernel.name, "\n".join(lines)
-    return (f"typedef struct {{\n{c_registers(kernel, noted)}}} {name}_registers;\n"
+    return (f"typedef struct {{\n{c_registers(kernel, watched)}}} {name}_registers;\n"
             f"static int {name}_run(void *registers, emu_thread_t *x) {{\n    {name}_registers *r = registers;\n"
             f"    switch (r->pc) {{\n    default:;\n{body}\n    }}\n    return EMU_ENDS;\n}}\n"
             + c_array("uint32_t", f"{name}_sizes", [p.nbytes for p in kernel.params])
