@@ -359,6 +359,8 @@ static void size_publish_pieces(zfi_plan_t *plan) {
         if (nbytes > plan->publish_piece_nbytes)
             plan->publish_piece_nbytes = nbytes;
     }
+    /* every place in the ring has the alignment of any element */
+    plan->publish_piece_nbytes = (plan->publish_piece_nbytes + 3) / 4 * 4;
 }
 
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
