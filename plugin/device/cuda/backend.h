@@ -57,6 +57,7 @@ typedef struct zfi_cuda_line {
     uint32_t n_signals;             /* the newest ZFI_CUDA_SIGNALS of them are in the ring */
     uint32_t n_asked;               /* without memory operations: signals whose events have passed */
     zfi_cuda_signal_t signals[ZFI_CUDA_SIGNALS];
+    uint64_t lost; /* value of the newest signal that is no longer in the ring */
 } zfi_cuda_line_t;
 
 /* Operations that cannot be issued yet, in a ring of bytes. */

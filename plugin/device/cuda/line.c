@@ -38,6 +38,7 @@ static zfi_cuda_line_t *add_line(zfi_device_t *device, zfi_timeline_t *timeline,
 static void restart(zfi_device_t *device, zfi_cuda_line_t *line) {
     line->n_sets = atomic_load(&line->timeline->n_sets);
     line->n_signals = line->n_asked = 0;
+    line->lost = 0;
     pthread_mutex_lock(&device->poll_lock);
     atomic_store(line->device_word, 0);
     atomic_store(&line->enqueued, 0);
@@ -73,6 +74,8 @@ static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
     zfi_cuda_signal_t *signal = &line->signals[line->n_signals % ZFI_CUDA_SIGNALS];
     if (line->n_signals - line->n_asked == ZFI_CUDA_SIGNALS)
         line->n_asked++; /* the next one will tell as much */
+    if (line->n_signals >= ZFI_CUDA_SIGNALS)
+        line->lost = signal->value;
     signal->value = value;
     signal->stream = stream;
     line->n_signals++;
@@ -94,9 +97,12 @@ zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_
 
 /* ---- wait -------------------------------------------------------------------------------------------------------- */
 
-/* The oldest signal in the ring that is enough; NULL: it is not enqueued. */
+/* The first signal that is enough; NULL: it is not enqueued, or no longer in the ring. A later one will not do: it may lie
+ * behind work that waits for the caller's. */
 static const zfi_cuda_signal_t *find_signal(const zfi_cuda_line_t *line, uint64_t value) {
     uint32_t n = line->n_signals < ZFI_CUDA_SIGNALS ? line->n_signals : ZFI_CUDA_SIGNALS;
+    if (line->n_signals > ZFI_CUDA_SIGNALS && value <= line->lost)
+        return NULL;
     for (uint32_t i = line->n_signals - n; i != line->n_signals; i++)
         if (line->signals[i % ZFI_CUDA_SIGNALS].value >= value)
             return &line->signals[i % ZFI_CUDA_SIGNALS];
