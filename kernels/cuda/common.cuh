@@ -27,7 +27,7 @@
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, STREAMING_BLOCKS)                                   \
         name(const args_t args, const uint32_t *has_ended)
 #define RETURN_IF_ENDED                                                                                                \
-    if (*has_ended)                                                                                                    \
+    if (__syncthreads_or((int)*has_ended)) /* one answer for all threads, though the word may change */                \
     return
 
 DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
