@@ -72,7 +72,7 @@ draw() {
     plot=$1
     shift
     PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} \
-        "${ZF_PYTHON:-python3}" -m zfplugin.report "$@" --plots "$results" --only "$plot" ||
+        "$(sh conformance/python.sh)" -m zfplugin.report "$@" --plots "$results" --only "$plot" ||
         echo "accuracy.sh: not drawn: the plots of $* are older than those files"
 }
 

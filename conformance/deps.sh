@@ -40,7 +40,7 @@ check() {
     [ -n "$(printf '#include <oneapi/dnnl/dnnl.h>\n' | cc -E -P - 2>/dev/null)" ] || missing_wanted="$missing_wanted libdnnl-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
     has_command python3 || missing_wanted="$missing_wanted python3"
-    "${ZF_PYTHON:-python3}" -c 'import matplotlib' 2>/dev/null || missing_wanted="$missing_wanted python3-matplotlib"
+    sh "$(dirname "$0")/python.sh" >/dev/null || missing_wanted="$missing_wanted python3-matplotlib"
     [ "$for_tests" -eq 0 ] || check_tests
 }
 

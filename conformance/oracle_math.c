@@ -133,6 +133,16 @@ static void update_lion(float *w, float *m, float g, const zo_scalars_t *k) {
     *m = fmaf(k->b2, *m, k->one_minus_b2 * g);
 }
 
+/* Without momentum the moment rests. */
+static void update_sgd(float *w, float *m, float g, const zo_scalars_t *k) {
+    float u = g;
+    if (k->b1 != 0.0f) {
+        *m = fmaf(k->b1, *m, g);
+        u = k->config->rule == ZO_SGD ? *m : fmaf(k->b1, *m, g);
+    }
+    *w = fmaf(k->neg_step, u, *w);
+}
+
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) {
     float g = grad * k->s;
 
@@ -144,13 +154,8 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
         update_adam(w, m, v, fmaf(k->l2, *w, g), k, *w);
         break;
     case ZO_SGD:
-        *m = fmaf(k->b1, *m, fmaf(k->l2, *w, g));
-        *w = fmaf(k->neg_step, *m, *w);
-        break;
     case ZO_NESTEROV:
-        g = fmaf(k->l2, *w, g);
-        *m = fmaf(k->b1, *m, g);
-        *w = fmaf(k->neg_step, fmaf(k->b1, *m, g), *w);
+        update_sgd(w, m, fmaf(k->l2, *w, g), k);
         break;
     case ZO_LION:
         update_lion(w, m, g, k);

@@ -78,6 +78,8 @@ fi
 
 conform=$build/conformance/zf-conform
 plugin=$build/plugin/libzfplugin.so
+ZF_PYTHON=$(sh conformance/python.sh)
+export ZF_PYTHON
 status=0
 
 # preface NAME COMMAND...
@@ -122,7 +124,7 @@ echo "== glue"
 "$conform" glue --plugin "$plugin" --out build/glue "$@"
 rc=$?
 [ "$rc" -eq 2 ] || PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} \
-    "${ZF_PYTHON:-python3}" -m zfplugin.report build/glue/glue.json --plots build/glue --only loss ||
+    "$ZF_PYTHON" -m zfplugin.report build/glue/glue.json --plots build/glue --only loss ||
     echo "run.sh: no plot was drawn; the figures above and build/glue/glue.json stand without it"
 [ "$rc" -ne 0 ] || exit "$status"
 exit "$rc"

@@ -67,6 +67,7 @@ static inline size_t zfi_moments_nbytes(zfi_moments_t moments) { return moments 
  *   Adam      g' = fma(l2, w, g*s); m, v, d as AdamW; w = fma(neg_step, m/d, w)
  *   SGD       g' = fma(l2, w, g*s); m = fma(b1, m, g'); w = fma(neg_step, m, w)
  *   Nesterov  g', m as SGD; w = fma(neg_step, fma(b1, m, g'), w)
+ *             Both where b1 = 0: m stays, w = fma(neg_step, g', w)
  *   Lion      g' = g*s; c = fma(b1, m, one_minus_b1*g'); u = c > 0 ? 1 : c < 0 ? -1 : c (zeros and NaN as they are);
  *             w = fma(neg_step, u, w*decay); m = fma(b2, m, one_minus_b2*g')
  * What a rule does not name it does not read. */

@@ -41,8 +41,8 @@ static double now_seconds(void) {
 /* The synchronous mode is the user's configuration with three keys on top: nothing is late, so nothing is predicted. */
 static void make_arms(glue_t *g) {
     const zg_options_t *o = &g->options;
-    size_t n = o->n_seeds != 0 ? o->n_seeds : o->is_full ? 32 : 16;
-    size_t n_sync = o->n_sync_seeds != 0 ? o->n_sync_seeds : o->is_full ? 8 : 4;
+    size_t n = o->n_seeds != 0 ? o->n_seeds : o->is_full ? 32 : 12;
+    size_t n_sync = o->n_sync_seeds != 0 ? o->n_sync_seeds : o->is_full ? 8 : 2;
     zg_arm_t *sync = &g->arms[ZG_SYNCHRONOUS], *zenflow = &g->arms[ZG_ZENFLOW];
 
     g->arms[ZG_ADAMW] = (zg_arm_t){.name = "adamw", .title = "AdamW", .n_seeds = n};

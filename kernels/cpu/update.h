@@ -37,6 +37,9 @@ static ALWAYS_INLINE vf vf_sign(vf x) {
     return (vf)((positive & (vu)one) | (negative & (vu)-one) | (~(positive | negative) & (vu)x));
 }
 
+/* a where the mask is set, else b. */
+static ALWAYS_INLINE vf vf_select(vu mask, vf a, vf b) { return (vf)((mask & (vu)a) | (~mask & (vu)b)); }
+
 /* m/d from the new m and v. */
 static ALWAYS_INLINE vf ratio_of(vf m, vf v, const lanes_scalars_t *a) {
     return m / vf_fma(vf_sqrt(v), a->inv_sqrt_bc2, a->eps);
@@ -56,8 +59,11 @@ static ALWAYS_INLINE void update(zfi_rule_t rule, lanes_state_t *x, vf grad, con
     if (rule != ZFI_RULE_ADAMW)
         g = vf_fma(a->l2, x->w, g);
     if (rule == ZFI_RULE_SGD || rule == ZFI_RULE_SGD_NESTEROV) {
-        x->m = vf_fma(a->b1, x->m, g);
-        x->w = vf_fma(a->neg_step, rule == ZFI_RULE_SGD ? x->m : vf_fma(a->b1, x->m, g), x->w);
+        const vu is_plain = (vu)(a->b1 == vf_splat(0.0f));
+        vf m = vf_fma(a->b1, x->m, g), u = rule == ZFI_RULE_SGD ? m : vf_fma(a->b1, m, g);
+
+        x->m = vf_select(is_plain, x->m, m);
+        x->w = vf_fma(a->neg_step, vf_select(is_plain, g, u), x->w);
         return;
     }
     x->m = vf_fma(a->b1, x->m, a->one_minus_b1 * g);

@@ -15,11 +15,19 @@
 #define DEVICE static __device__ __forceinline__
 #define THREADS ((uint32_t)ZFI_CUDA_THREADS)
 
-/* A kernel's head: its two parameters, and nothing is done once the instance has ended. */
+/* A kernel's head: its two parameters. RETURN_IF_ENDED comes before anything that args point to is read: the backend
+ * launches every kernel once with empty arguments. */
 #define KERNEL(name, args_t)                                                                                           \
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS) name(const args_t args, const uint32_t *has_ended)
+/* One whose loads hide behind each other only with so many blocks on a processor. */
+#ifndef STREAMING_BLOCKS
+#define STREAMING_BLOCKS 4
+#endif
+#define STREAMING_KERNEL(name, args_t)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, STREAMING_BLOCKS)                                   \
+        name(const args_t args, const uint32_t *has_ended)
 #define RETURN_IF_ENDED                                                                                                \
-    if (*has_ended)                                                                                                    \
+    if (__syncthreads_or((int)*has_ended)) /* one answer for all threads, though the word may change */                \
     return
 
 DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -6,8 +6,8 @@
 
 /* A block of threads per matrix. Channels that leave are cleared before those that enter are set. */
 KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
-    const zfi_data_t *data = args.data;
     RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
     for (uint32_t i = blockIdx.x; i < data->n_matrices; i += gridDim.x) {
         const zfi_data_matrix_t *matrix = &data->matrices[i];
         const uint32_t *position = args.entering.position + matrix->index_base;
@@ -81,9 +81,9 @@ DEVICE void show_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, c
 }
 
 KERNEL(zf_show_entered, zfi_enter_maps_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(data->n_matrices);
-    RETURN_IF_ENDED;
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)data->n_matrices * n_slices; unit += gridDim.x) {
         uint64_t slice, number = divide(unit, n_slices, &slice);
         const zfi_data_matrix_t *matrix = &data->matrices[number];

@@ -48,6 +48,10 @@ DEVICE void update_lion(state_t *x, float g, const zfi_scalars_t *a) {
 }
 
 DEVICE void update_sgd(int rule, state_t *x, float g, const zfi_scalars_t *a) {
+    if (a->b1 == 0.0f) { /* m stays as it is */
+        x->w = __fmaf_rn(a->neg_step, g, x->w);
+        return;
+    }
     x->m = __fmaf_rn(a->b1, x->m, g);
     x->w = __fmaf_rn(a->neg_step, rule == ZFI_RULE_SGD ? x->m : __fmaf_rn(a->b1, x->m, g), x->w);
 }

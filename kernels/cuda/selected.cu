@@ -75,9 +75,9 @@ DEVICE uint32_t update_span(const zfi_data_t *data, const zfi_data_matrix_t *mat
 }
 
 KERNEL(zf_run_ahead, zfi_run_ahead_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.end - args.first);
-    RETURN_IF_ENDED;
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)(args.end - args.first) * n_slices; unit += gridDim.x) {
         uint64_t slice;
         uint32_t number = args.first + (uint32_t)divide(unit, n_slices, &slice), n_differ;
@@ -93,9 +93,9 @@ KERNEL(zf_run_ahead, zfi_run_ahead_args_t) {
 
 /* One thread. The host reads `overwritten` and clears it between steps. */
 KERNEL(zf_run_ahead_end, zfi_run_ahead_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     volatile zfi_totals_t *totals = data->totals;
-    RETURN_IF_ENDED;
     for (uint32_t i = args.first; i < args.end; i++) {
         const uint32_t n = data->n_differ[i], param = data->matrices[i].param;
         volatile uint8_t *is_overwritten = &data->overwritten[param];
@@ -142,9 +142,9 @@ DEVICE void round_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, 
 }
 
 KERNEL(zf_round_moments, zfi_round_moments_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.n);
-    RETURN_IF_ENDED;
     if (data->moments == ZFI_MOMENTS_F32 || !data->m)
         return;
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)args.n * n_slices; unit += gridDim.x) {

@@ -14,7 +14,12 @@
  * element if and only if its sum is not finite. */
 #include "common.cuh"
 
-enum { TERM_SQUARE, TERM_MAGNITUDE, LANES = ZFI_SUM_LANES, BLOCK_ELEMS = ZFI_SUM_BLOCK_ELEMS, WARPS = THREADS / 32, MOST_WIDE = 4 };
+enum { TERM_SQUARE, TERM_MAGNITUDE, LANES = ZFI_SUM_LANES, BLOCK_ELEMS = ZFI_SUM_BLOCK_ELEMS, WARPS = THREADS / 32 };
+
+/* Elements that a thread holds side by side, at most. */
+#ifndef MOST_WIDE
+#define MOST_WIDE 4
+#endif
 
 /* ---- V elements at once ------------------------------------------------------------------------------------------ */
 
@@ -146,12 +151,12 @@ DEVICE strip_t strip_of(const zfi_data_matrix_t *matrix, uint32_t v) {
 }
 
 template <int DTYPE, int V>
-DEVICE void sum_columns(const void *grad, const zfi_data_matrix_t *matrix, const strip_t strip, uint64_t item,
+DEVICE void sum_columns(const void *grad, const zfi_data_matrix_t *matrix, const strip_t *strip, uint64_t item,
                         double *parts, double *out) {
-    const uint32_t x = threadIdx.x % strip.wide, y = threadIdx.x / strip.wide;
-    const uint64_t col = (item * strip.wide + x) * V;
+    const uint32_t x = threadIdx.x % strip->wide, y = threadIdx.x / strip->wide;
+    const uint64_t col = (item * strip->wide + x) * V;
     const uint64_t n_blocks = ceil_div(matrix->rows, ZFI_SUM_BLOCK_ROWS);
-    for (uint64_t first = 0; first < n_blocks; first += strip.high) {
+    for (uint64_t first = 0; first < n_blocks; first += strip->high) {
         uint64_t row = (first + y) * ZFI_SUM_BLOCK_ROWS, end = smaller(row + ZFI_SUM_BLOCK_ROWS, matrix->rows);
         double sum[V];
 #pragma unroll
@@ -169,14 +174,14 @@ DEVICE void sum_columns(const void *grad, const zfi_data_matrix_t *matrix, const
         }
 #pragma unroll
         for (int j = 0; j < V; j++)
-            parts[(y * V + j) * strip.wide + x] = sum[j];
+            parts[(y * V + j) * strip->wide + x] = sum[j];
         __syncthreads();
-        for (uint32_t c = threadIdx.x; c < strip.wide * V; c += THREADS) {
-            uint64_t at = (item * strip.wide + c % strip.wide) * V + c / strip.wide;
+        for (uint32_t c = threadIdx.x; c < strip->wide * V; c += THREADS) {
+            uint64_t at = (item * strip->wide + c % strip->wide) * V + c / strip->wide;
             if (at < matrix->cols) {
                 double total = first ? out[at] : 0.0;
-                for (uint32_t i = 0; i < strip.high && first + i < n_blocks; i++)
-                    total = __dadd_rn(total, parts[i * V * strip.wide + c]);
+                for (uint32_t i = 0; i < strip->high && first + i < n_blocks; i++)
+                    total = __dadd_rn(total, parts[i * V * strip->wide + c]);
                 out[at] = total;
             }
         }
@@ -186,129 +191,174 @@ DEVICE void sum_columns(const void *grad, const zfi_data_matrix_t *matrix, const
 
 /* ---- the selected channels' gradient ----------------------------------------------------------------------------- */
 
-DEVICE void gather_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const void *grad, int dtype,
-                        span_t span) {
+/* How a block of threads covers the compact gradient of selected columns: `wide` positions by `high` rows, n_rows rows an
+ * item. A thread keeps its position: its channel is read once, and its loads do not wait for each other. */
+enum { GATHER_ELEMS = 8192, GATHER_AT_ONCE = 8 };
+
+typedef struct gather {
+    uint32_t wide, high, n_rows;
+    uint64_t n_strips, n_chunks;
+} gather_t;
+
+DEVICE gather_t gather_of(const zfi_data_matrix_t *matrix) {
+    gather_t gather;
+    const uint64_t rows = rows_selected(matrix), cols = cols_selected(matrix);
+    for (gather.wide = 32; gather.wide < THREADS && gather.wide < cols;)
+        gather.wide *= 2;
+    gather.high = THREADS / gather.wide;
+    gather.n_rows = GATHER_ELEMS / gather.wide;
+    gather.n_strips = ceil_div(cols, gather.wide);
+    gather.n_chunks = ceil_div(rows, gather.n_rows);
+    return gather;
+}
+
+template <typename WORD>
+DEVICE void gather_item(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const gather_t *gather, const WORD *grad,
+                        uint64_t item) {
     const uint32_t *index = index_of(data, matrix);
     const uint64_t n_cols = cols_selected(matrix);
-    void *to = data->grad + matrix->grad_base;
-    for (uint64_t e = span.first + threadIdx.x; e < span.end; e += THREADS) {
-        uint64_t i, j, row, col;
-        i = divide(e, n_cols, &j);
-        find_element(matrix, index, i, j, &row, &col);
-        store_bits(to, dtype, e, load_bits(grad, dtype, row * matrix->cols + col));
+    uint64_t strip, chunk = divide(item, gather->n_strips, &strip);
+    const uint64_t j = strip * gather->wide + threadIdx.x % gather->wide;
+    const uint64_t end = smaller((chunk + 1) * gather->n_rows, rows_selected(matrix));
+    WORD *to = (WORD *)(data->grad + matrix->grad_base);
+    uint64_t i = chunk * gather->n_rows + threadIdx.x / gather->wide, row, col;
+    if (j >= n_cols)
+        return;
+    find_element(matrix, index, 0, j, &row, &col);
+    for (; i < end; i += GATHER_AT_ONCE * gather->high) {
+        WORD x[GATHER_AT_ONCE];
+#pragma unroll
+        for (uint32_t u = 0; u < GATHER_AT_ONCE; u++) {
+            const uint64_t at = i + u * gather->high;
+            if (at < end)
+                x[u] = grad[(index && matrix->channels_are_rows ? index[at] : at) * matrix->cols + col];
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < GATHER_AT_ONCE; u++)
+            if (i + u * gather->high < end)
+                to[(i + u * gather->high) * n_cols + j] = x[u];
     }
 }
 
-/* ---- a matrix as items ------------------------------------------------------------------------------------------- */
-
-enum { GATHER_ELEMS = 4096 };
-
-/* The largest V <= most that divides `n` elements and suits the address. */
-DEVICE uint32_t width_of(const void *at, uint64_t n, uint32_t nbytes, uint32_t most) {
-    uint32_t v = most;
-    while (v > 1 && ((uint64_t)at % (v * nbytes) || n % v))
-        v /= 2;
-    return v;
+DEVICE void take_gather(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const gather_t *gather, const void *own,
+                        int dtype, uint64_t item) {
+    if (dtype == ZFI_F32)
+        gather_item(data, matrix, gather, (const uint32_t *)own, item);
+    else
+        gather_item(data, matrix, gather, (const uint16_t *)own, item);
 }
 
-typedef struct items {
+/* Slices of a matrix: about an item each, so that what runs at once is of few matrices and stays in the cache. */
+enum { MOST_SLICES = 64 };
+
+/* ---- a matrix as items ------------------------------------------------------------------------------------------- */
+
+/* A matrix of a delivered gradient and its items; in shared memory, made by one thread. */
+typedef struct job {
+    zfi_data_matrix_t matrix;
+    int dtype;
+    uint64_t n_elems; /* of the parameter */
+    const void *grad, *own; /* the parameter's and the matrix's first element */
+    double *squares, *sums; /* of the parameter's blocks, of the matrix's channels */
     uint32_t v_squares, v_sums;
     uint64_t first_block, end_block; /* of the parameter: those that begin in this matrix */
     uint64_t n_squares, n_sums, n_gathers;
     strip_t strip;
-} items_t;
+    gather_t gather;
+} job_t;
 
-/* Loads of four and eight bytes have enough in flight; wider ones would need more registers for sums. */
-DEVICE items_t items_of(const zfi_data_param_t *param, const zfi_data_matrix_t *matrix, const void *grad,
-                        const void *own, int gathers) {
-    const uint32_t nbytes = elem_nbytes(param->grad_dtype), most = MOST_WIDE;
-    items_t items;
-    items.v_squares = width_of(grad, BLOCK_ELEMS, nbytes, most);
-    items.v_sums = width_of(own, matrix->cols, nbytes, most);
-    items.first_block = ceil_div(matrix->param_offset, BLOCK_ELEMS);
-    items.end_block = ceil_div(matrix->param_offset + matrix->rows * matrix->cols, BLOCK_ELEMS);
-    items.n_squares = ceil_div(items.end_block - items.first_block, WARPS * items.v_squares);
-    items.n_sums = 0;
-    if (matrix->has_sums && matrix->channels_are_rows) {
-        items.n_sums = ceil_div(matrix->rows, WARPS * items.v_sums);
-    } else if (matrix->has_sums) {
-        items.strip = strip_of(matrix, items.v_sums);
-        items.n_sums = ceil_div(items.strip.n_groups, items.strip.wide);
-    }
-    items.n_gathers = gathers ? ceil_div(rows_selected(matrix) * cols_selected(matrix), GATHER_ELEMS) : 0;
-    return items;
+/* MOST_WIDE, 2 or 1: the largest that divides `n` elements and suits the address; a load has at most 16 bytes. */
+DEVICE uint32_t width_of(const void *at, uint64_t n, uint32_t nbytes) {
+    uint32_t v = MOST_WIDE * nbytes > 16 ? 4 : MOST_WIDE;
+    while (v > 1 && ((uint64_t)at % (v * nbytes) || n % v))
+        v = v > 2 ? 2 : 1;
+    return v;
 }
 
-template <int DTYPE, int V>
-DEVICE void take_squares(const zfi_data_t *data, const zfi_data_param_t *param, const void *grad, const items_t *items,
-                         uint64_t item) {
-    uint64_t first = items->first_block + item * WARPS * V;
-    sum_squares<DTYPE, V>(grad, param->n_elems, data->block_squares + param->first_block, first,
-                          smaller(items->end_block, first + WARPS * V));
-}
-
-template <int DTYPE, int V>
-DEVICE void take_sums(const zfi_data_matrix_t *matrix, const void *own, const items_t *items, uint64_t item,
-                      double *parts, double *out) {
-    if (matrix->channels_are_rows)
-        sum_rows<DTYPE, V>(own, matrix, out, item * WARPS * V, smaller(matrix->rows, (item + 1) * WARPS * V));
-    else
-        sum_columns<DTYPE, V>(own, matrix, items->strip, item, parts, out);
-}
-
-template <int DTYPE>
-DEVICE void take_item(const zfi_data_t *data, const zfi_data_param_t *param, const zfi_data_matrix_t *matrix,
-                      const void *grad, const void *own, const items_t *items, uint64_t item, uint32_t turn,
-                      double *parts) {
-    double *sums = data->sums[turn] + matrix->sum_base;
-    if (item < items->n_squares) {
-        if (items->v_squares == 4)
-            take_squares<DTYPE, 4>(data, param, grad, items, item);
-        else if (items->v_squares == 2)
-            take_squares<DTYPE, 2>(data, param, grad, items, item);
-        else
-            take_squares<DTYPE, 1>(data, param, grad, items, item);
-        return;
-    }
-    item -= items->n_squares;
-    if (item < items->n_sums) {
-        if (items->v_sums == 4)
-            take_sums<DTYPE, 4>(matrix, own, items, item, parts, sums);
-        else if (items->v_sums == 2)
-            take_sums<DTYPE, 2>(matrix, own, items, item, parts, sums);
-        else
-            take_sums<DTYPE, 1>(matrix, own, items, item, parts, sums);
-        return;
-    }
-    item -= items->n_sums;
-    span_t span;
-    span.first = item * GATHER_ELEMS;
-    span.end = smaller(span.first + GATHER_ELEMS, rows_selected(matrix) * cols_selected(matrix));
-    gather_span(data, matrix, own, DTYPE, span);
-}
-
-DEVICE void take_slice(const zfi_cuda_statistics_t *args, uint32_t entry, uint32_t number, uint32_t slice,
-                       uint32_t n_slices, double *parts) {
+DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t entry, uint32_t number) {
     const zfi_data_t *data = args->data;
     const zfi_data_param_t *param = &data->params[args->list[entry].param];
-    const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + number];
-    const void *grad = args->list[entry].grad;
-    const void *own = (const char *)grad + matrix->param_offset * elem_nbytes(param->grad_dtype);
-    const items_t items = items_of(param, matrix, grad, own, args->gathers && matrix->k);
-    const span_t span = slice_of(items.n_squares + items.n_sums + items.n_gathers, slice, n_slices, 1);
-    for (uint64_t item = span.first; item < span.end; item++) {
-        if (param->grad_dtype == ZFI_BF16)
-            take_item<ZFI_BF16>(data, param, matrix, grad, own, &items, item, args->turn, parts);
-        else if (param->grad_dtype == ZFI_F16)
-            take_item<ZFI_F16>(data, param, matrix, grad, own, &items, item, args->turn, parts);
-        else
-            take_item<ZFI_F32>(data, param, matrix, grad, own, &items, item, args->turn, parts);
+    zfi_data_matrix_t *matrix = &job->matrix;
+    const uint32_t nbytes = elem_nbytes(param->grad_dtype);
+    *matrix = data->matrices[param->first_matrix + number];
+    job->dtype = param->grad_dtype;
+    job->n_elems = param->n_elems;
+    job->grad = args->list[entry].grad;
+    job->own = (const char *)job->grad + matrix->param_offset * nbytes;
+    job->squares = data->block_squares + param->first_block;
+    job->sums = data->sums[args->turn] + matrix->sum_base;
+    job->v_squares = width_of(job->grad, BLOCK_ELEMS, nbytes);
+    job->v_sums = width_of(job->own, matrix->cols, nbytes);
+    job->first_block = ceil_div(matrix->param_offset, BLOCK_ELEMS);
+    job->end_block = ceil_div(matrix->param_offset + matrix->rows * matrix->cols, BLOCK_ELEMS);
+    job->n_squares = ceil_div(job->end_block - job->first_block, WARPS * job->v_squares);
+    job->n_sums = job->n_gathers = 0;
+    if (matrix->has_sums && matrix->channels_are_rows) {
+        job->n_sums = ceil_div(matrix->rows, WARPS * job->v_sums);
+    } else if (matrix->has_sums) {
+        job->strip = strip_of(matrix, job->v_sums);
+        job->n_sums = ceil_div(job->strip.n_groups, job->strip.wide);
+    }
+    if (args->gathers && matrix->k) {
+        job->gather = gather_of(matrix);
+        job->n_gathers = job->gather.n_strips * job->gather.n_chunks;
     }
 }
 
-KERNEL(zf_statistics, zfi_cuda_statistics_t) {
+template <int DTYPE, int V> DEVICE void take_squares(const job_t *job, uint64_t item) {
+    uint64_t first = job->first_block + item * WARPS * V;
+    sum_squares<DTYPE, V>(job->grad, job->n_elems, job->squares, first, smaller(job->end_block, first + WARPS * V));
+}
+
+template <int DTYPE, int V> DEVICE void take_sums(const job_t *job, uint64_t item, double *parts) {
+    const zfi_data_matrix_t *matrix = &job->matrix;
+    if (matrix->channels_are_rows)
+        sum_rows<DTYPE, V>(job->own, matrix, job->sums, item * WARPS * V,
+                           smaller(matrix->rows, (item + 1) * WARPS * V));
+    else
+        sum_columns<DTYPE, V>(job->own, matrix, &job->strip, item, parts, job->sums);
+}
+
+template <int DTYPE> DEVICE void take_item(const zfi_data_t *data, const job_t *job, uint64_t item, double *parts) {
+    enum { WIDE = MOST_WIDE * (DTYPE == ZFI_F32 ? 4 : 2) > 16 ? 4 : MOST_WIDE };
+    if (item < job->n_squares) {
+        if (job->v_squares == WIDE)
+            take_squares<DTYPE, WIDE>(job, item);
+        else if (job->v_squares == 2)
+            take_squares<DTYPE, 2>(job, item);
+        else
+            take_squares<DTYPE, 1>(job, item);
+        return;
+    }
+    item -= job->n_squares;
+    if (item < job->n_sums) {
+        if (job->v_sums == WIDE)
+            take_sums<DTYPE, WIDE>(job, item, parts);
+        else if (job->v_sums == 2)
+            take_sums<DTYPE, 2>(job, item, parts);
+        else
+            take_sums<DTYPE, 1>(job, item, parts);
+        return;
+    }
+    take_gather(data, &job->matrix, &job->gather, job->own, DTYPE, item - job->n_sums);
+}
+
+DEVICE void take_slice(const zfi_data_t *data, const job_t *job, uint32_t slice, uint32_t n_slices, double *parts) {
+    const span_t span = slice_of(job->n_squares + job->n_sums + job->n_gathers, slice, n_slices, 1);
+    for (uint64_t item = span.first; item < span.end; item++) {
+        if (job->dtype == ZFI_BF16)
+            take_item<ZFI_BF16>(data, job, item, parts);
+        else if (job->dtype == ZFI_F16)
+            take_item<ZFI_F16>(data, job, item, parts);
+        else
+            take_item<ZFI_F32>(data, job, item, parts);
+    }
+}
+
+STREAMING_KERNEL(zf_statistics, zfi_cuda_statistics_t) {
     __shared__ uint32_t first[ZFI_CUDA_MOST_GRADIENTS + 1]; /* matrices before an entry's */
     __shared__ double parts[THREADS * MOST_WIDE];           /* [high][V][wide] of sum_columns */
+    __shared__ job_t job;
     RETURN_IF_ENDED;
     if (threadIdx.x < args.n)
         first[threadIdx.x + 1] = args.data->params[args.list[threadIdx.x].param].n_matrices;
@@ -322,13 +372,17 @@ KERNEL(zf_statistics, zfi_cuda_statistics_t) {
     if (args.data->held && blockIdx.x == 0 && threadIdx.x < args.n)
         args.data->held[args.list[threadIdx.x].param] = args.list[threadIdx.x].grad;
     const uint64_t n = first[args.n];
-    const uint32_t n_slices = slices_of(n);
+    const uint32_t n_slices = (uint32_t)larger(1, smaller(MOST_SLICES, n ? 16ull * gridDim.x / n : 1));
     uint32_t entry = 0;
     for (uint64_t unit = blockIdx.x; unit < n * n_slices; unit += gridDim.x) {
         uint64_t slice, matrix = divide(unit, n_slices, &slice);
         while (matrix >= first[entry + 1])
             entry++;
-        take_slice(&args, entry, (uint32_t)matrix - first[entry], (uint32_t)slice, n_slices, parts);
+        __syncthreads(); /* nobody reads the former job any more */
+        if (threadIdx.x == 0)
+            make_job(&job, &args, entry, (uint32_t)matrix - first[entry]);
+        __syncthreads();
+        take_slice(args.data, &job, (uint32_t)slice, n_slices, parts);
     }
 }
 
@@ -336,8 +390,7 @@ KERNEL(zf_statistics, zfi_cuda_statistics_t) {
 KERNEL(zf_gather, zfi_gather_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
-    uint64_t n = rows_selected(matrix) * cols_selected(matrix);
-    if (matrix->k)
-        gather_span(args.data, matrix, args.grad, args.data->params[matrix->param].grad_dtype,
-                    slice_of(n, blockIdx.x, gridDim.x, 32));
+    const gather_t gather = gather_of(matrix);
+    for (uint64_t item = blockIdx.x; item < gather.n_strips * gather.n_chunks && matrix->k; item += gridDim.x)
+        take_gather(args.data, matrix, &gather, args.grad, args.data->params[matrix->param].grad_dtype, item);
 }

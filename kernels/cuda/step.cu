@@ -14,9 +14,9 @@ DEVICE double from_lane(double x, int lane) {
 /* Sums of the blocks of each present parameter in index order, a warp per parameter: 32 sums are loaded at once, then
  * added one by one. Zeros in place of blocks past the end add nothing to a sum that is not negative. */
 KERNEL(zf_norm_params, zfi_norm_part_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t lane = threadIdx.x % 32;
-    RETURN_IF_ENDED;
     for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
         const uint64_t n = ceil_div(data->params[i].n_elems, ZFI_SUM_BLOCK_ELEMS);
         const double *blocks = data->block_squares + data->params[i].first_block;
@@ -43,10 +43,10 @@ KERNEL(zf_norm_params, zfi_norm_part_args_t) {
 
 /* One thread: the parameters by id. */
 KERNEL(zf_norm_part, zfi_norm_part_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     double sum = 0.0;
     int64_t nonfinite = ZFI_NO_PARAM;
-    RETURN_IF_ENDED;
     for (uint32_t i = 0; i < data->n_params; i++) {
         if (!args.step.present[i])
             continue;
@@ -62,9 +62,9 @@ KERNEL(zf_norm_part, zfi_norm_part_args_t) {
 /* ---- scalars ----------------------------------------------------------------------------------------------------- */
 
 KERNEL(zf_scalars, zfi_scalars_args_t) {
+    RETURN_IF_ENDED;
     double sum = 0.0, norm, clip_factor = 1.0, s;
     int64_t nonfinite = ZFI_NO_PARAM;
-    RETURN_IF_ENDED;
     for (uint32_t i = 0; i < args.n_parts; i++) {
         int64_t bad = args.parts[i].nonfinite_param;
         sum = __dadd_rn(sum, args.parts[i].sum_squares);
@@ -89,8 +89,8 @@ KERNEL(zf_scalars, zfi_scalars_args_t) {
 
 /* The device is the only writer of totals. */
 KERNEL(zf_report, zfi_report_args_t) {
-    volatile zfi_totals_t *totals = args.data->totals;
     RETURN_IF_ENDED;
+    volatile zfi_totals_t *totals = args.data->totals;
     if (args.scalars->applied)
         totals->n_applied = totals->n_applied + 1;
     else

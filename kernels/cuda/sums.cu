@@ -20,9 +20,9 @@ DEVICE void add_span(const zfi_add_sums_args_t *args, const zfi_data_piece_t *pi
 }
 
 KERNEL(zf_add_sums, zfi_add_sums_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(data->n_pieces);
-    RETURN_IF_ENDED;
     if (!args.scalars->applied)
         return;
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)data->n_pieces * n_slices; unit += gridDim.x) {
@@ -42,8 +42,8 @@ KERNEL(zf_add_sums, zfi_add_sums_args_t) {
 
 /* Which matrices have sums now: after all of them were added. */
 KERNEL(zf_add_sums_end, zfi_add_sums_args_t) {
-    const zfi_data_t *data = args.data;
     RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
     if (!args.scalars->applied)
         return;
     for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < data->n_matrices; i += gridDim.x * THREADS)
@@ -74,8 +74,8 @@ DEVICE void round_in_place(float *sum, uint32_t n_elems) {
 }
 
 KERNEL(zf_round_sums, zfi_round_sums_args_t) {
-    const zfi_data_t *data = args.data;
     RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
     for (uint32_t unit = blockIdx.x; unit < 2 * args.n; unit += gridDim.x) {
         const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args.first + unit / 2]];
         if (piece->grad_dtype != ZFI_F32)

@@ -50,9 +50,9 @@ DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *pie
 }
 
 KERNEL(zf_merge, zfi_merge_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.n);
-    RETURN_IF_ENDED;
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)args.n * n_slices; unit += gridDim.x) {
         uint64_t slice, i = divide(unit, n_slices, &slice);
         const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args.first + i]];
@@ -63,9 +63,9 @@ KERNEL(zf_merge, zfi_merge_args_t) {
 /* ---- plain reads and writes -------------------------------------------------------------------------------------- */
 
 KERNEL(zf_read_place, zfi_place_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
     const int dtype = matrix->place.dtype;
-    RETURN_IF_ENDED;
     for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
         uint64_t col, row = divide(args.first + e, matrix->cols, &col);
         store_bits(args.bits, dtype, e,
@@ -74,9 +74,9 @@ KERNEL(zf_read_place, zfi_place_args_t) {
 }
 
 KERNEL(zf_write_place, zfi_place_args_t) {
+    RETURN_IF_ENDED;
     const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
     const int dtype = matrix->place.dtype;
-    RETURN_IF_ENDED;
     for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
         uint64_t col, row = divide(args.first + e, matrix->cols, &col);
         store_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col),

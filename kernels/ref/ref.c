@@ -67,19 +67,19 @@ static void adam(elem_t *e, float grad, const zfi_scalars_t *a) {
     e->w = fmaf(a->neg_step, e->ratio, e->w);
 }
 
-static void sgd(elem_t *e, float grad, const zfi_scalars_t *a) {
-    float g = fmaf(a->l2, e->w, grad * a->s);
+static void sgd_frame(elem_t *e, float grad, const zfi_scalars_t *a, int is_nesterov) {
+    float g = fmaf(a->l2, e->w, grad * a->s), u = g;
 
-    e->m = fmaf(a->b1, e->m, g);
-    e->w = fmaf(a->neg_step, e->m, e->w);
+    if (a->b1 != 0.0f) {
+        e->m = fmaf(a->b1, e->m, g);
+        u = is_nesterov ? fmaf(a->b1, e->m, g) : e->m;
+    }
+    e->w = fmaf(a->neg_step, u, e->w);
 }
 
-static void sgd_nesterov(elem_t *e, float grad, const zfi_scalars_t *a) {
-    float g = fmaf(a->l2, e->w, grad * a->s);
+static void sgd(elem_t *e, float grad, const zfi_scalars_t *a) { sgd_frame(e, grad, a, 0); }
 
-    e->m = fmaf(a->b1, e->m, g);
-    e->w = fmaf(a->neg_step, fmaf(a->b1, e->m, g), e->w);
-}
+static void sgd_nesterov(elem_t *e, float grad, const zfi_scalars_t *a) { sgd_frame(e, grad, a, 1); }
 
 static void lion(elem_t *e, float grad, const zfi_scalars_t *a) {
     float g = grad * a->s, c = fmaf(a->b1, e->m, a->one_minus_b1 * g);

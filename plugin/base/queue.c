@@ -151,9 +151,11 @@ static int make_room(zfi_queue_t *queue, uint32_t n) {
 
 static void put(zfi_queue_t *queue, const zfi_queue_item_t *item) {
     command_t *command = command_at(queue, end_cell(queue));
-    *command = (command_t){.fn = item->fn, .n_cells = cells_of(item->nbytes)};
+    *command = (command_t){.fn = item->fn, .n_cells = cells_of(item->nbytes + item->more_nbytes)};
     if (item->nbytes)
         memcpy(command->args, item->args, item->nbytes);
+    if (item->more_nbytes)
+        memcpy(command->args + item->nbytes, item->more, item->more_nbytes);
     queue->n_cells += command->n_cells;
     queue->n_pushed++;
 }
@@ -177,9 +179,9 @@ zf_status_t zfi_queue_push_all(zfi_queue_t *queue, uint64_t timeout_ns, const zf
     uint32_t n_cells = 0;
     int has_room;
     for (uint32_t i = 0; i < n; i++) {
-        if (items[i].nbytes > ZFI_QUEUE_ARGS)
+        if (items[i].nbytes + items[i].more_nbytes > ZFI_QUEUE_ARGS)
             return ZF_ERR_INTERNAL;
-        n_cells += cells_of(items[i].nbytes);
+        n_cells += cells_of(items[i].nbytes + items[i].more_nbytes);
     }
     if (n > ZFI_QUEUE_MOST_COMMANDS)
         return ZF_ERR_INTERNAL;
@@ -197,7 +199,7 @@ zf_status_t zfi_queue_push_all(zfi_queue_t *queue, uint64_t timeout_ns, const zf
 
 zf_status_t zfi_queue_push(zfi_queue_t *queue, zfi_queue_fn fn, const void *args, size_t args_nbytes,
                            uint64_t *out_seq) {
-    zfi_queue_item_t item = {fn, args, args_nbytes};
+    zfi_queue_item_t item = {.fn = fn, .args = args, .nbytes = args_nbytes};
     return zfi_queue_push_all(queue, UINT64_MAX, &item, 1, out_seq);
 }
 

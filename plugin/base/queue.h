@@ -29,11 +29,13 @@ enum {
 
 typedef void (*zfi_queue_fn)(void *args);
 
-/* One command to push; args are copied. */
+/* One command to push; its arguments are copied, in two parts that lie one behind the other. */
 typedef struct zfi_queue_item {
     zfi_queue_fn fn;
     const void *args;
     size_t nbytes;
+    const void *more;
+    size_t more_nbytes;
 } zfi_queue_item_t;
 
 typedef struct zfi_queue {

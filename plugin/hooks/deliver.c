@@ -42,7 +42,7 @@ zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
     zf_status_t st;
     if (open_batch(inst)->n == 0)
         return ZF_OK;
-    st = zfi_gradients_ship(inst->run, inst->engine.n_batches);
+    st = zfi_program_ship(inst->run, inst->engine.n_batches);
     if (st)
         return st;
     inst->engine.n_batches++;
@@ -118,7 +118,7 @@ static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_
     batch->n++;
     batch->nbytes += nbytes;
     if (flags & ZFI_GRADIENT_SHIP) {
-        grad->is_shipped = 1;
+        inst->run->incoming.is_shipped[param->id] = 1;
         grad->shipped_nbytes = nbytes;
     }
     if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
@@ -274,10 +274,11 @@ static zf_status_t follow(zfi_protocol_t *grad, const checked_item_t *item, zf_e
 }
 
 /* A shipment that does not count any more. */
-static void lose_shipment(zf_instance_t *inst, zfi_grad_state_t *grad) {
-    if (grad->is_shipped)
-        atomic_fetch_add(&inst->engine.count.lost_overlap_nbytes, grad->shipped_nbytes);
-    grad->is_shipped = 0;
+static void lose_shipment(zf_instance_t *inst, uint32_t id) {
+    zfi_incoming_t *incoming = &inst->run->incoming;
+    if (incoming->is_shipped[id])
+        atomic_fetch_add(&inst->engine.count.lost_overlap_nbytes, incoming->grads[id].shipped_nbytes);
+    incoming->is_shipped[id] = 0;
 }
 
 /* Copies into staging on the host's thread, which may then reuse its memory. */
@@ -384,9 +385,11 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, const zfi_grad_state_t 
 /* Copies the range into staging, on the host's thread or on the device; the last one ships the whole. */
 static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, int is_sync) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
-    int is_first = grad->now.to - grad->now.from == item->n_batches;
+    const zfi_protocol_t *now = &inst->run->incoming.now[item->param->id];
+    int is_first = now->to - now->from == item->n_batches;
     zf_status_t st = ZF_OK;
-    lose_shipment(inst, grad);
+    inst->run->incoming.has_ranges = 1;
+    lose_shipment(inst, item->param->id);
     if (is_first)
         grad->range_batch = grad->staging_batch;
     if (is_sync)
@@ -399,7 +402,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
         else
             st = append_piece(inst, item, &piece, is_first && k == 0);
     }
-    if (st || !grad->now.is_last)
+    if (st || !now->is_last)
         return st;
     zfi_row(inst->run, inst->run->clock.t + 1)->present[item->param->id] = 1;
     return append(inst, item->param, ZFI_GRADIENT_SHIP, zfi_staging(inst->run, item->param->id), NULL);
@@ -410,14 +413,14 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
 static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, int is_host_thread, int wants_fence,
                              int *out_must_wait) {
     const zfi_param_t *param = item->param;
-    zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
+    zfi_protocol_t *now = &inst->run->incoming.now[param->id];
     const void *source = item->view.data;
     int is_strided = !item->view.is_contiguous, is_sync = is_host_thread && !(item->flags & ZF_GRAD_ASYNC_READ);
     int had_sum, ships_directly;
     uint32_t flags;
     zf_status_t st;
-    had_sum = grad->now.has_sum && !(item->flags & ZF_GRAD_REPLACE);
-    st = follow(&grad->now, item, NULL);
+    had_sum = now->has_sum && !(item->flags & ZF_GRAD_REPLACE);
+    st = follow(now, item, NULL);
     if (st)
         return ZF_ERR_INTERNAL; /* checked before */
     if (item->n_batches)
@@ -440,9 +443,9 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
             flags |= ZFI_GRADIENT_SHIP;
         *out_must_wait |= is_sync;
     }
-    if (grad->is_shipped)
+    if (inst->run->incoming.is_shipped[param->id])
         flags |= ZFI_GRADIENT_AGAIN;
-    lose_shipment(inst, grad);
+    lose_shipment(inst, param->id);
     zfi_row(inst->run, inst->run->clock.t + 1)->present[param->id] = 1;
     return append(inst, param, flags, source, item->view.strides);
 }
@@ -463,7 +466,7 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
             continue;
         grad = &inst->run->incoming.grads[item.param->id];
         if (grad->trial_call != inst->n_calls)
-            grad->trial = grad->now;
+            grad->trial = inst->run->incoming.now[item.param->id];
         grad->trial_call = inst->n_calls;
         st = follow(&grad->trial, &item, err);
         needs_sums |= grad->trial.has_sum;
@@ -482,7 +485,7 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
 static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             int is_host_thread, int wants_fence) {
     int must_wait = 0;
-    zf_status_t st = zfi_program_begin(inst->run);
+    zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         checked_item_t item;
         st = check_item(inst, items, i, elem_size, &item, NULL);
@@ -532,8 +535,8 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
 /* ---- at step ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
-    for (uint32_t i = 0; i < inst->run->n_params; i++) {
-        const zfi_protocol_t *grad = &inst->run->incoming.grads[i].now;
+    for (uint32_t i = 0; i < inst->run->n_params && inst->run->incoming.has_ranges; i++) {
+        const zfi_protocol_t *grad = &inst->run->incoming.now[i];
         if (grad->to != 0 && !grad->is_last)
             return zfi_error_scoped(err, ZF_ERR_STATE, ZF_SCOPE_PARAM, 0, "step",
                                     "gradient of \"%s\": matrices %u..%u of %" PRIu64
@@ -544,36 +547,45 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
 }
 
 /* A parameter that had a gradient in every step before and has none now is missing, once. */
-static void note_expected(zfi_run_t *run, zfi_step_row_t *row, uint32_t id) {
-    uint8_t *is_expected = &run->incoming.grads[id].is_expected;
-    if (!run->params[id].has_state)
-        return;
-    if (!row->present[id] && *is_expected == ZFI_EXPECT_ALWAYS && row->n_missing++ == 0)
-        row->first_missing = id;
-    if (!row->present[id])
-        *is_expected = ZFI_EXPECT_NOT;
-    else if (*is_expected == ZFI_EXPECT_UNKNOWN)
-        *is_expected = ZFI_EXPECT_ALWAYS;
+static void note_missing(const zfi_run_t *run, zfi_step_row_t *row) {
+    const uint8_t *is_expected = run->incoming.is_expected;
+    row->n_missing = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        row->n_missing += !row->present[i] & (is_expected[i] == ZFI_EXPECT_ALWAYS);
+    row->first_missing = 0;
+    while (row->n_missing && (row->present[row->first_missing] || is_expected[row->first_missing] != ZFI_EXPECT_ALWAYS))
+        row->first_missing++;
+}
+
+static void note_expected(zfi_run_t *run, const uint8_t *present) {
+    uint8_t *is_expected = run->incoming.is_expected;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        uint8_t now = is_expected[i] == ZFI_EXPECT_UNKNOWN ? ZFI_EXPECT_ALWAYS : is_expected[i];
+        is_expected[i] = present[i] ? now : ZFI_EXPECT_NOT;
+    }
 }
 
 zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
-    zfi_step_row_t *row = zfi_row(inst->run, inst->run->clock.t + 1);
-    zf_status_t st = zfi_program_begin(inst->run);
-    row->n_present = row->n_missing = 0;
-    for (uint32_t i = 0; i < inst->run->n_params && !st; i++) {
-        note_expected(inst->run, row, i);
-        if (!row->present[i])
-            continue;
-        row->n_present++;
-        if (!inst->run->incoming.grads[i].is_shipped)
-            st = append(inst, &inst->run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);
+    zfi_run_t *run = inst->run;
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    uint32_t n_open = 0; /* sums that no delivery has ended */
+    zf_status_t st = ZF_OK;
+    row->n_present = 0;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        row->n_present += row->present[i];
+        n_open += row->present[i] & !run->incoming.is_shipped[i];
     }
+    note_missing(run, row);
+    note_expected(run, row->present);
+    for (uint32_t i = 0; i < run->n_params && n_open && !st; i++)
+        if (row->present[i] && !run->incoming.is_shipped[i])
+            st = append(inst, &run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);
     return st ? st : zfi_deliver_flush(inst);
 }
 
 void zfi_deliver_reset(zf_instance_t *inst) {
-    for (uint32_t i = 0; i < inst->run->n_params; i++) {
-        inst->run->incoming.grads[i].now = (zfi_protocol_t){0};
-        inst->run->incoming.grads[i].is_shipped = 0;
-    }
+    zfi_incoming_t *incoming = &inst->run->incoming;
+    memset(incoming->now, 0, inst->run->n_params * sizeof *incoming->now);
+    memset(incoming->is_shipped, 0, inst->run->n_params);
+    incoming->has_ranges = 0;
 }

@@ -10,6 +10,7 @@
 #include "hooks/hooks.h"
 #include "hooks/stream.h"
 #include "instance/instance.h"
+#include "offload/program.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
                              zf_error_t *err) {
@@ -22,14 +23,14 @@ static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uin
     return ZF_OK;
 }
 
+/* n = 0: of all parameters. */
 static uint64_t newest_write(const zf_instance_t *inst, const uint32_t *ids, uint32_t n) {
-    uint64_t newest = inst->engine.visible_floor;
-    for (uint32_t i = 0; i < (n ? n : inst->run->n_params); i++) {
-        const zfi_grad_state_t *grad = &inst->run->incoming.grads[inst->run->params[n ? ids[i] : i].owner];
-        if (grad->visible_epoch == inst->engine.stream_epoch && grad->visible_seq > newest)
-            newest = grad->visible_seq;
+    uint64_t newest = n ? 0 : inst->run->writes.any;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t write = zfi_program_newest_write(inst->run, inst->run->params[ids[i]].owner);
+        newest = write > newest ? write : newest;
     }
-    return newest;
+    return newest > inst->engine.visible_floor ? newest : inst->engine.visible_floor;
 }
 
 zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *given,

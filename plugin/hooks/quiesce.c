@@ -90,10 +90,8 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     zf_status_t st = zfi_exchange_read_masters(run, id);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
-    if (!st)
-        st = zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    if (!st)
-        st = zfi_sums_restart(run, param->first_matrix, param->n_matrices);
+    zfi_publish_drop(run, param->first_matrix, param->n_matrices);
+    zfi_sums_restart(run, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET); i++)
         reset_matrix(run, param->first_matrix + i);
     return st ? st : zfi_exchange_reload_selected(run, id);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "device/device.h"
+#include "offload/program.h"
 
 zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zfi_stream_t **out,
                                int *out_is_host_thread, zf_error_t *err) {
@@ -44,11 +45,16 @@ zf_status_t zfi_stream_follow(zf_instance_t *inst, zfi_stream_t *stream, const c
     zf_status_t st = note_stream(inst, stream, origin, err);
     if (st)
         return st;
-    st = inst->engine.ops->order(inst->engine.device, inst->engine.stream, stream);
+    st = zfi_send(&inst->engine);
+    if (!st)
+        st = inst->engine.ops->order(inst->engine.device, inst->engine.stream, stream);
     return zfi_hook_failed(inst, st, origin, "the stream could not be made to wait for the former one", err);
 }
 
-void zfi_stream_settle(zf_instance_t *inst) { inst->engine.visible_floor = zfi_mark(&inst->engine); }
+void zfi_stream_settle(zf_instance_t *inst) {
+    zfi_program_forget_writes(inst->run);
+    inst->engine.visible_floor = inst->engine.ops->mark(inst->engine.stream);
+}
 
 zf_status_t zfi_stream_change(zf_instance_t *inst, zfi_stream_t *stream, zf_error_t *err) {
     zf_status_t st = zfi_stream_follow(inst, stream, "stream", err);
@@ -56,6 +62,5 @@ zf_status_t zfi_stream_change(zf_instance_t *inst, zfi_stream_t *stream, zf_erro
         return st;
     zfi_use_stream(&inst->engine, stream);
     zfi_stream_settle(inst); /* the order operation: all earlier writes */
-    inst->engine.stream_epoch++;
     return ZF_OK;
 }

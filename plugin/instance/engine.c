@@ -69,6 +69,15 @@ void zfi_use_stream(zfi_engine_t *engine, zfi_stream_t *stream) {
     watch(engine, stream);
 }
 
+static void open_lists(zfi_engine_t *engine) {
+    zfi_list_init(&engine->to_device, engine->ops, engine->device, &engine->stream);
+    zfi_list_init(&engine->to_down, engine->ops, engine->device, &engine->down_stream);
+    zfi_list_init(&engine->to_up, engine->ops, engine->device, &engine->up_stream);
+    zfi_list_init(&engine->to_enter, engine->ops, engine->device, &engine->enter_stream);
+    zfi_list_join(&engine->to_device, &engine->to_down);
+    zfi_list_join(&engine->to_down, &engine->to_up);
+}
+
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     zfi_device_env_t env = {.kernels = engine->kernels,
                             .timeout_ns = engine->timeout_ns,
@@ -99,6 +108,8 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     if (!st)
         st = zfi_serial_create(&engine->control, "zf-control", err);
     zfi_use_stream(engine, engine->own_stream);
+    if (!st)
+        open_lists(engine);
     return st;
 }
 
@@ -135,10 +146,12 @@ static uint64_t more_time(zfi_engine_t *engine, patience_t *patience) {
 }
 
 zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
-    uint64_t waited = 0, mark = zfi_mark(engine);
     patience_t patience = {host_busy_ns(engine), 0};
-    uint64_t left = has_deadline ? engine->timeout_ns : UINT64_MAX;
-    zf_status_t st;
+    uint64_t waited = 0, left = has_deadline ? engine->timeout_ns : UINT64_MAX, mark;
+    zf_status_t st = zfi_send(engine);
+    if (st)
+        return st;
+    mark = engine->ops->mark(engine->stream);
     do {
         st = engine->ops->synchronise(engine->stream, mark, left, &waited);
         left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;
@@ -212,8 +225,11 @@ void zfi_engine_settle(zfi_engine_t *engine) {
 
 zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns) {
     uint64_t waited = 0, left = engine->timeout_ns;
-    patience_t patience = {host_busy_ns(engine), 0};
+    patience_t patience;
     zf_status_t st;
+    if (zfi_timeline_now(timeline) >= value)
+        return zfi_is_poisoned(engine) ? ZF_ERR_POISONED : ZF_OK;
+    patience = (patience_t){host_busy_ns(engine), 0};
     do {
         st = zfi_timeline_wait(timeline, value, left, &waited);
         left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;

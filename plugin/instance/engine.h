@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "device/list.h"
 #include "instance/timelines.h"
 #include "kernels.h"
 #include "plan/rule.h"
@@ -56,16 +57,17 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
+    /* what is collected for the streams: by hooks, the first three together; by the control thread */
+    zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_arena_t pinned;   /* one page that the device writes: */
     zfi_totals_t *totals; /* what it counts, from create() on */
     /* read and changed by hooks alone */
     zfi_stream_t *stream;       /* device stream of the newest hook */
     pthread_mutex_t watch_lock; /* guards: */
     zfi_stream_t *watched;      /* the same, for other threads; NULL once streams end */
-    uint64_t stream_epoch; /* changes of stream; visible writes of earlier ones are over at visible_floor of this one */
-    uint64_t visible_floor;
-    uint64_t n_batches;   /* of gradients, shipped; the next one is being filled */
-    zfi_counters_t count; /* they rise from create() on */
+    uint64_t visible_floor;     /* mark on it: visible writes that former streams were given are over */
+    uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
+    zfi_counters_t count;       /* they rise from create() on */
 } zfi_engine_t;
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
@@ -114,9 +116,10 @@ static inline void zfi_moments_put(const zfi_config_t *config, const zfi_kernels
 static inline zf_status_t zfi_enqueue(zfi_engine_t *engine, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n) {
     return n ? engine->ops->enqueue(engine->device, stream, ops, n) : ZF_OK;
 }
-static inline uint64_t zfi_mark(zfi_engine_t *engine) { return engine->ops->mark(engine->stream); }
-/* [hook] Waits for everything that is enqueued on the device stream; without a deadline where it is our own finite work
- * on memory that may be freed next. */
+/* [hook] Enqueues what was collected for the device, down and up streams. */
+static inline zf_status_t zfi_send(zfi_engine_t *engine) { return zfi_list_send(&engine->to_device); }
+/* [hook] Sends; then waits for everything that is enqueued on the device stream; without a deadline where it is our own
+ * finite work on memory that may be freed next. */
 zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline);
 
 /* [hook] The device stream is this one from now on. */

@@ -2,6 +2,8 @@
 /* plugin/instance/instance.c - begin and end of every hook (contract in instance.h). */
 #include "instance/instance.h"
 
+#include <assert.h>
+
 #include "base/error.h"
 
 static const char *state_name(int state) {
@@ -42,7 +44,9 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
 
 void zfi_hook_end(zf_instance_t *inst) {
     int cancel_state = inst->cancel_state;
-    atomic_store(&inst->is_busy, 0); /* from here on another thread may begin */
+    assert(zfi_list_is_empty(&inst->engine.to_device) && zfi_list_is_empty(&inst->engine.to_down) &&
+           zfi_list_is_empty(&inst->engine.to_up)); /* what a hook collects it sends */
+    atomic_store(&inst->is_busy, 0);                /* from here on another thread may begin */
     pthread_setcancelstate(cancel_state, NULL);
 }
 

@@ -89,6 +89,11 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
+    run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
+    run->incoming.is_shipped = zfi_arena_take(arena, run->n_params, 1);
+    run->incoming.is_expected = zfi_arena_take(arena, run->n_params, 1);
+    run->writes.run_ahead = zfi_arena_take(arena, run->plan.n_launches, sizeof *run->writes.run_ahead);
+    run->writes.publish = zfi_arena_take(arena, n_cohorts, sizeof *run->writes.publish);
     run->overwritten = zfi_arena_take(arena, run->n_params, sizeof *run->overwritten);
     run->mem.param_base = zfi_arena_take(arena, run->n_params, sizeof *run->mem.param_base);
     run->dev.matrices = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->dev.matrices);

@@ -91,15 +91,11 @@ enum { ZFI_EXPECT_UNKNOWN, ZFI_EXPECT_ALWAYS, ZFI_EXPECT_NOT }; /* every step of
 
 /* Host-side state of a parameter. */
 typedef struct zfi_grad_state {
-    zfi_protocol_t now, trial; /* trial: the same while a call is being checked */
-    uint8_t is_shipped;        /* the newest delivery is on its way down */
-    uint64_t trial_call;       /* number of the call that trial belongs to */
-    uint64_t shipped_nbytes;   /* of the newest shipment: lost if another follows */
-    uint64_t staging_batch;    /* number + 1 of the newest batch that uses its staging; 0 = none */
-    uint64_t range_batch;      /* the same before the first range of this step */
-    uint64_t visible_seq;      /* sequence number, on the stream of visible_epoch, of the newest visible write */
-    uint64_t visible_epoch;
-    uint8_t is_expected; /* ZFI_EXPECT_...: whether steps without a gradient are missing one */
+    zfi_protocol_t trial;    /* `now` as it would be, while a call is being checked */
+    uint64_t trial_call;     /* number of the call that trial belongs to */
+    uint64_t shipped_nbytes; /* of the newest shipment: lost if another follows */
+    uint64_t staging_batch;  /* number + 1 of the newest batch that uses its staging; 0 = none */
+    uint64_t range_batch;    /* the same before the first range of this step */
 } zfi_grad_state_t;
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
@@ -174,6 +170,14 @@ typedef struct zfi_run_memory {
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
 
+/* Marks on the device stream of the newest visible writes; 0: none since it is this stream. */
+typedef struct zfi_writes {
+    uint64_t any;        /* the newest of all */
+    uint64_t entered;    /* entering channels, of any matrix */
+    uint64_t *run_ahead; /* [plan.n_launches] */
+    uint64_t *publish;   /* [plan.n_cohorts] */
+} zfi_writes_t;
+
 /* The host thread's clocks. */
 typedef struct zfi_clock {
     uint64_t t;                    /* submitted steps of this schedule */
@@ -195,9 +199,13 @@ typedef struct zfi_clock {
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
 
-/* Gradients on their way from the host. */
+/* Gradients on their way from the host. What every step goes through has arrays of its own. */
 typedef struct zfi_incoming {
     zfi_grad_state_t *grads; /* [n_params] */
+    zfi_protocol_t *now;     /* [n_params] deliveries of the step being filled */
+    uint8_t *is_shipped;     /* [n_params] the newest delivery is on its way down */
+    uint8_t *is_expected;    /* [n_params] ZFI_EXPECT_...: whether steps without a gradient are missing one */
+    int has_ranges;          /* something was delivered by ranges of matrices in that step */
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
@@ -215,6 +223,7 @@ typedef struct zfi_run {
     zfi_step_row_t *rows;
     uint32_t n_rows;
     zfi_incoming_t incoming;
+    zfi_writes_t writes;  /* the host's thread alone */
     uint8_t *overwritten; /* [n_params] the host changed it unannounced: set by the device, cleared by params_changed */
 
     zfi_host_state_t hs;

@@ -11,7 +11,6 @@
 
 #include <string.h>
 
-#include "offload/ranges.h"
 #include "offload/selected.h"
 #include "offload/tables.h"
 #include "schedule/choose.h"
@@ -20,12 +19,17 @@
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
+static void copy_up(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {
+    zfi_list_copy(&run->engine->to_enter, ZFI_OP_UP, to, from, nbytes);
+    atomic_fetch_add(&run->engine->count.up_enter_nbytes, nbytes);
+}
+
 /* Of every matrix, the first n_enter of an array that is indexed by position. */
-static void add_list(const zfi_run_t *run, zfi_ranges_t *list, uint32_t *to, const uint32_t *from) {
+static void copy_entering(zfi_run_t *run, uint32_t *to, const uint32_t *from) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         uint64_t base = run->plan.matrices[i].index_base;
         if (run->sel.n_enter[i])
-            zfi_ranges_add(list, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
+            copy_up(run, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
     }
 }
 
@@ -33,24 +37,18 @@ static zf_status_t send_lists(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     const zfi_selection_t *sel = &run->sel;
     zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0};
-    zfi_op_t before = zfi_op_wait(&engine->lines.stepped, t, NULL);
-    zfi_op_t after[] = {zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args),
-                        zfi_op_signal(&engine->lines.maps, t)};
-    zf_status_t st = zfi_enqueue(engine, engine->enter_stream, &before, 1);
-    zfi_ranges_t list;
-    zfi_ranges_start(&list, engine, engine->enter_stream, ZFI_OP_UP);
+    zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
     if (sel->last_choice == 0 && zfi_config_is_topk_auto(&engine->config)) { /* k was decided with this choice */
         zfi_tables_follow_k(run);
-        zfi_ranges_add(&list, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
-                       run->plan.n_matrices * sizeof *run->dev.matrices);
+        copy_up(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+                run->plan.n_matrices * sizeof *run->dev.matrices);
     }
-    zfi_ranges_add(&list, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
-    add_list(run, &list, run->dev.enter_position, sel->enter_pos);
-    add_list(run, &list, run->dev.enter_channel, sel->enter_channel);
-    if (!st)
-        st = zfi_ranges_end(&list);
-    atomic_fetch_add(&engine->count.up_enter_nbytes, list.nbytes);
-    return st ? st : zfi_enqueue(engine, engine->enter_stream, after, 2);
+    copy_up(run, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
+    copy_entering(run, run->dev.enter_position, sel->enter_pos);
+    copy_entering(run, run->dev.enter_channel, sel->enter_channel);
+    zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args));
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.maps, t));
+    return zfi_list_send(&engine->to_enter);
 }
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -61,13 +59,12 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     uint32_t n_arrays = zfi_enter_arrays(engine);
     zfi_enter_block_t *to =
         (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
-    zfi_range_t ranges[] = {{to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects},
-                            {to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float)}};
     zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(run), to, n_arrays};
-    zfi_op_t ops[] = {zfi_op_up(ranges, 2), zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args),
-                      zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block)};
-    atomic_fetch_add(&engine->count.up_enter_nbytes, ranges[0].nbytes + ranges[1].nbytes);
-    return zfi_enqueue(engine, engine->enter_stream, ops, 3);
+    copy_up(run, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
+    copy_up(run, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
+    zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args));
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block));
+    return zfi_list_send(&engine->to_enter);
 }
 
 static zf_status_t send_blocks(zfi_run_t *run) {
@@ -95,18 +92,12 @@ static zf_status_t send_blocks(zfi_run_t *run) {
 static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
-    zfi_op_t ops[2];
-    uint32_t n = 0;
-    zfi_ranges_t list;
-    zf_status_t st;
-    zfi_ranges_start(&list, engine, engine->enter_stream, ZFI_OP_UP);
     if (zfi_is_mean(&engine->config)) {
-        add_list(run, &list, run->dev.enter_count, run->sel.enter_n);
-        ops[n++] = zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args);
+        copy_entering(run, run->dev.enter_count, run->sel.enter_n);
+        zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args));
     }
-    ops[n++] = zfi_op_signal(&engine->lines.entered, t);
-    st = zfi_ranges_end(&list);
-    return st ? st : zfi_enqueue(engine, engine->enter_stream, ops, n);
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.entered, t));
+    return zfi_list_send(&engine->to_enter);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,9 @@
 /* Our own finite work, on memory that may be freed next: waited for without a deadline. */
 static zf_status_t run_all(zfi_run_t *run, const zfi_op_t *ops, uint32_t n) {
     zfi_engine_t *engine = run->engine;
-    zf_status_t st = zfi_enqueue(engine, engine->stream, ops, n);
+    zf_status_t st = zfi_send(engine);
+    if (!st)
+        st = zfi_enqueue(engine, engine->stream, ops, n);
     return st ? st : engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
 }
 
@@ -264,10 +266,8 @@ zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
 }
 
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
-    zf_status_t st = zfi_scalars_input(run, t);
-    return st ? st
-              : zfi_exchange_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars,
-                                   sizeof(zfi_step_scalars_t));
+    zfi_scalars_input(run, t);
+    return zfi_exchange_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
 }
 
 zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, const void *grad) {
@@ -277,7 +277,6 @@ zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, c
                          n_elems_of(matrix) * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
     zf_status_t st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
-    if (!st)
-        st = zfi_selected_run_ahead(run, t, number, number + 1);
+    zfi_selected_run_ahead(run, t, number, number + 1);
     return st ? st : run_all(run, NULL, 0);
 }

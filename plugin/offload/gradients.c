@@ -7,19 +7,14 @@
  * is copied. */
 #include "offload/gradients.h"
 
-#include "offload/ranges.h"
-
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
 
-zf_status_t zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
+void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
     zfi_engine_t *engine = run->engine;
-    zfi_op_t ops[2];
-    uint32_t n = 0;
     if (t > 2) /* what the statistics write next was copied down */
-        ops[n++] = zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns);
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
     if (choice_step)
-        ops[n++] = zfi_op_wait(&engine->lines.maps, choice_step, &engine->count.stall_select_ns);
-    return zfi_enqueue(engine, engine->stream, ops, n);
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.maps, choice_step, &engine->count.stall_select_ns));
 }
 
 /* ---- the device stream ------------------------------------------------------------------------------------------- */
@@ -31,19 +26,17 @@ static int needs_collecting(const zfi_batch_t *batch) {
     return 0;
 }
 
-static zf_status_t take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
+static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_gradients_args_t args = {run->dev.data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
                                  !zfi_is_warm_up(&engine->config, batch->step)};
-    zfi_op_t ops[4];
-    uint32_t n = 0;
+    zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
-        ops[n++] = zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns);
+        zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
     if (needs_collecting(batch))
-        ops[n++] = zfi_op_launch(ZFI_KERNEL_COLLECT, &args, sizeof args);
-    ops[n++] = zfi_op_launch(ZFI_KERNEL_STATISTICS, &args, sizeof args);
-    ops[n++] = zfi_op_signal(&engine->lines.shipped, number + 1);
-    return zfi_enqueue(engine, engine->stream, ops, n);
+        zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_COLLECT, &args, sizeof args));
+    zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_STATISTICS, &args, sizeof args));
+    zfi_list_add(device, zfi_op_signal(&engine->lines.shipped, number + 1));
 }
 
 /* ---- the down stream --------------------------------------------------------------------------------------------- */
@@ -55,42 +48,39 @@ static void *slot_of(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_
     return zfi_slot(run, segment->chunk, table, slot) + segment->chunk_offset * elem;
 }
 
-static void copy_gradient(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_gradient_t *gradient,
-                          zfi_ranges_t *list) {
+/* Returns the bytes. */
+static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const zfi_gradient_t *gradient) {
     const zfi_param_t *param = &run->params[gradient->param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
         uint64_t from = run->plan.matrices[segment->matrix].param_offset + segment->matrix_offset;
-        zfi_ranges_add(list, slot_of(run, row, segment, elem), (const unsigned char *)gradient->grad + from * elem,
-                       segment->n_elems * elem);
+        zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(run, row, segment, elem),
+                      (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
     }
+    return param->n_elems * elem;
 }
 
-static zf_status_t copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
+static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
+    zfi_list_t *down = &engine->to_down;
     int stays = zfi_sums_on_device(&engine->config) && !zfi_is_warm_up(&engine->config, batch->step);
-    zfi_op_t before[] = {zfi_op_wait(&engine->lines.shipped, number + 1, NULL),
-                         zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns)};
-    zfi_op_t after = zfi_op_signal(&engine->lines.batches, number + 1);
-    zf_status_t st = zfi_enqueue(engine, engine->down_stream, before, 2);
-    zfi_ranges_t list;
-    zfi_ranges_start(&list, engine, engine->down_stream, ZFI_OP_DOWN);
-    for (uint32_t i = 0; i < batch->n && !stays && !st; i++) {
+    uint64_t nbytes = 0;
+    zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
+    zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));
+    for (uint32_t i = 0; i < batch->n && !stays; i++) {
         const zfi_gradient_t *gradient = &batch->gradients[i];
         if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
-            st = zfi_ranges_end(&list);
+            zfi_list_end_copy(down);
         if (gradient->flags & ZFI_GRADIENT_SHIP)
-            copy_gradient(run, zfi_row(run, batch->step), gradient, &list);
+            nbytes += copy_gradient(run, zfi_row(run, batch->step), gradient);
     }
-    if (!st)
-        st = zfi_ranges_end(&list);
-    atomic_fetch_add(&engine->count.down_grad_nbytes, list.nbytes);
-    return st ? st : zfi_enqueue(engine, engine->down_stream, &after, 1);
+    zfi_list_add(down, zfi_op_signal(&engine->lines.batches, number + 1));
+    atomic_fetch_add(&engine->count.down_grad_nbytes, nbytes);
 }
 
-zf_status_t zfi_gradients_ship(zfi_run_t *run, uint64_t number) {
+void zfi_gradients_ship(zfi_run_t *run, uint64_t number) {
     const zfi_batch_t *batch = &run->incoming.batch_ring[number % ZFI_N_BATCHES];
-    zf_status_t st = take_statistics(run, batch, number);
-    return st ? st : copy_down(run, batch, number);
+    take_statistics(run, batch, number);
+    copy_down(run, batch, number);
 }

@@ -5,6 +5,8 @@
  * (published at once where publish_lag = 0), report. */
 #include "offload/program.h"
 
+#include <string.h>
+
 #include "offload/control.h"
 #include "offload/gradients.h"
 #include "offload/publish.h"
@@ -15,113 +17,131 @@
 #include "schedule/interval.h"
 #include "schedule/window.h"
 
-/* The newest work on the device stream writes visible values of this matrix: param_fetch waits for it. */
-static void note_write(zfi_run_t *run, uint32_t matrix, uint64_t mark) {
-    zfi_grad_state_t *grad = &run->incoming.grads[run->plan.matrices[matrix].param];
-    grad->visible_seq = mark;
-    grad->visible_epoch = run->engine->stream_epoch;
+/* First of a step, before its gradients. */
+static void begin(zfi_run_t *run) {
+    zfi_clock_t *clock = &run->clock;
+    if (!clock->has_begun)
+        zfi_gradients_begin(run, clock->t + 1, clock->waiting_choice);
+    clock->has_begun = 1;
 }
 
-zf_status_t zfi_program_begin(zfi_run_t *run) {
-    zfi_clock_t *clock = &run->clock;
-    if (clock->has_begun)
-        return ZF_OK;
-    clock->has_begun = 1;
-    return zfi_gradients_begin(run, clock->t + 1, clock->waiting_choice);
+zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number) {
+    begin(run);
+    zfi_gradients_ship(run, number);
+    return zfi_send(run->engine);
+}
+
+/* ---- visible writes ---------------------------------------------------------------------------------------------- */
+
+/* What was added last writes visible values: its mark. */
+static void note_write(zfi_run_t *run, uint64_t *out_mark) {
+    zfi_list_mark(&run->engine->to_device, out_mark);
+    zfi_list_mark(&run->engine->to_device, &run->writes.any);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t id) {
+    const zfi_plan_t *plan = &run->plan;
+    const zfi_param_t *param = &run->params[id];
+    const zfi_matrix_t *matrices = &plan->matrices[param->first_matrix];
+    uint64_t newest = run->writes.entered;
+    if (!param->n_matrices)
+        return 0;
+    newest = larger(newest, run->writes.run_ahead[matrices[param->n_matrices - 1].launch]);
+    if (param->n_matrices > plan->n_cohorts) { /* in all of them, most likely */
+        for (uint32_t c = 0; c < plan->n_cohorts; c++)
+            newest = larger(newest, run->writes.publish[c]);
+        return newest;
+    }
+    for (uint32_t i = 0; i < param->n_matrices; i++)
+        newest = larger(newest, run->writes.publish[matrices[i].cohort]);
+    return newest;
+}
+
+void zfi_program_forget_writes(zfi_run_t *run) {
+    run->writes.any = run->writes.entered = 0;
+    memset(run->writes.run_ahead, 0, run->plan.n_launches * sizeof *run->writes.run_ahead);
+    memset(run->writes.publish, 0, run->plan.n_cohorts * sizeof *run->writes.publish);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
 
-static zf_status_t show_entered(zfi_run_t *run) {
-    zf_status_t st;
-    uint64_t mark;
+static void show_entered(zfi_run_t *run) {
     if (!run->clock.waiting_choice)
-        return ZF_OK;
-    st = zfi_selected_show_entered(run, run->clock.waiting_choice);
+        return;
+    zfi_selected_show_entered(run, run->clock.waiting_choice);
     run->clock.waiting_choice = 0;
-    mark = zfi_mark(run->engine);
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        note_write(run, i, mark);
-    return st;
+    note_write(run, &run->writes.entered);
 }
 
-static zf_status_t run_ahead(zfi_run_t *run, uint64_t t) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t first = 0; first < run->plan.n_matrices && !st;) {
-        uint32_t end = zfi_selected_launch_end(run, first);
-        uint64_t mark;
-        st = zfi_selected_run_ahead(run, t, first, end);
-        mark = zfi_mark(run->engine);
-        for (; first < end; first++)
-            note_write(run, first, mark);
+/* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others. */
+static void run_ahead(zfi_run_t *run, uint64_t t) {
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < run->plan.n_launches; i++) {
+        if (i)
+            (void)zfi_send(run->engine);
+        zfi_selected_run_ahead(run, t, first, run->plan.launch_ends[i]);
+        note_write(run, &run->writes.run_ahead[i]);
+        first = run->plan.launch_ends[i];
     }
-    return st;
 }
 
 /* ---- closes ------------------------------------------------------------------------------------------------------ */
 
-zf_status_t zfi_program_publish(zfi_run_t *run, const zfi_close_t *close) {
-    const zfi_cohort_plan_t *cohort = &run->plan.cohorts[close->cohort];
-    zf_status_t st = zfi_publish_merge(run, close);
-    uint64_t mark = zfi_mark(run->engine);
-    for (uint32_t i = 0; i < cohort->n_matrices; i++)
-        note_write(run, run->plan.cohort_matrices[cohort->first_matrix + i], mark);
+void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_publish_merge(run, close);
+    note_write(run, &run->writes.publish[close->cohort]);
     zfi_timeline_signal(&run->engine->lines.publish_due, close->first_publish + close->n_chunks);
-    return st;
 }
 
-static zf_status_t publish_due(zfi_run_t *run) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < run->clock.n_due && !st; i++)
-        st = zfi_program_publish(run, &run->clock.due[i]);
+static void publish_due(zfi_run_t *run) {
+    for (uint32_t i = 0; i < run->clock.n_due; i++)
+        zfi_program_publish(run, &run->clock.due[i]);
     run->clock.n_due = 0;
-    return st;
 }
 
 /* The workers' part of a close, and its transfers. */
-static zf_status_t start_replay(zfi_run_t *run, const zfi_close_t *close) {
-    zf_status_t st = ZF_OK;
+static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0)
-        return ZF_OK;
+        return;
     if (close->sums)
-        st = zfi_sums_copy_down(run, close);
+        zfi_sums_copy_down(run, close);
     zfi_workers_push(run, close);
-    if (!st && !close->is_sums_only)
-        st = zfi_selected_round_moments(run, close);
-    return st || close->is_sums_only ? st : zfi_publish_upload(run, close);
+    if (close->is_sums_only)
+        return;
+    zfi_selected_round_moments(run, close);
+    zfi_publish_upload(run, close);
 }
 
 /* Sums on the device: this step's gradients, and what closes now is made ready to travel. */
-static zf_status_t add_sums(zfi_run_t *run, uint64_t t) {
+static void add_sums(zfi_run_t *run, uint64_t t) {
     const zfi_config_t *config = &run->engine->config;
-    zf_status_t st;
     if (!zfi_sums_on_device(config))
-        return ZF_OK;
-    st = zfi_sums_add(run, t);
-    for (uint32_t c = 0; c < run->plan.n_cohorts && !st && !zfi_is_warm_up(config, t); c++)
+        return;
+    zfi_sums_add(run, t);
+    for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_is_warm_up(config, t); c++)
         if (run->plan.cohorts[c].n_chunks && zfi_row(run, t)->closes[c])
-            st = zfi_sums_round(run, c);
-    return st;
+            zfi_sums_round(run, c);
 }
 
 /* Sums on the host: the cohort's window stays open, its slot of this step is added. */
-static zf_status_t add_slot(zfi_run_t *run, uint32_t cohort, uint64_t t) {
+static void add_slot(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_close_t close;
     if (!zfi_sums_on_host(&run->engine->config))
-        return ZF_OK;
+        return;
     zfi_window_add(run, cohort, t, &close);
-    return start_replay(run, &close);
+    start_replay(run, &close);
 }
 
-static zf_status_t close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
+static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_step_row_t *row = zfi_row(run, t);
     zfi_clock_t *clock = &run->clock;
     zfi_close_t close;
-    zf_status_t st;
     zfi_window_close(run, cohort, t, 0, &close);
-    st = start_replay(run, &close);
-    if (!st && (close.is_warm_up || run->engine->config.publish_lag == 0))
-        st = zfi_program_publish(run, &close);
+    start_replay(run, &close);
+    if (close.is_warm_up || run->engine->config.publish_lag == 0)
+        zfi_program_publish(run, &close);
     else
         clock->due[clock->n_due++] = close;
     if (zfi_window_chooses(&run->engine->config, clock, cohort, t)) {
@@ -130,52 +150,50 @@ static zf_status_t close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
         clock->last_choice[cohort] = t;
         clock->waiting_choice = t;
     }
-    return st;
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(run, t);
-    zf_status_t st = zfi_scalars_make(run, t);
-    if (!st)
-        st = zfi_scalars_record(run, t);
-    if (!st)
-        st = add_sums(run, t);
-    if (!st)
-        st = show_entered(run);
-    if (!st)
-        st = run_ahead(run, t);
-    if (!st)
-        st = publish_due(run);
-    for (uint32_t c = 0; c < run->plan.n_cohorts && !st; c++)
-        st = row->closes[c] ? close_window(run, c, t) : add_slot(run, c, t);
+    zf_status_t st;
+    begin(run);
+    zfi_scalars_make(run, t);
+    zfi_scalars_record(run, t);
+    add_sums(run, t);
+    show_entered(run);
+    run_ahead(run, t);
+    (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
+    publish_due(run);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        if (row->closes[c])
+            close_window(run, c, t);
+        else
+            add_slot(run, c, t);
     row->end_job = run->clock.next_job;
-    if (!st)
-        st = zfi_control_start(run, t);
-    return st ? st : zfi_scalars_report(run, t);
+    zfi_scalars_report(run, t);
+    st = zfi_send(run->engine);
+    return st ? st : zfi_control_start(run, t);
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_program_close_all(zfi_run_t *run) {
     const zfi_config_t *config = &run->engine->config;
-    zf_status_t st = publish_due(run);
-    for (uint32_t c = 0; c < run->plan.n_cohorts && !st; c++) {
+    publish_due(run);
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         zfi_close_t close;
         if (zfi_sums_on_device(config) && run->plan.cohorts[c].n_chunks && !zfi_is_warm_up(config, run->clock.t))
-            st = zfi_sums_round(run, c);
+            zfi_sums_round(run, c);
         zfi_window_close(run, c, run->clock.t, 1, &close);
         if (close.n_chunks == 0)
             continue;
-        if (!st)
-            st = start_replay(run, &close);
-        if (!st)
-            st = zfi_program_publish(run, &close);
+        start_replay(run, &close);
+        zfi_program_publish(run, &close);
     }
     zfi_window_restart(run);
     zfi_interval_restart(&run->plan, &run->sel);
-    return st;
+    return zfi_send(run->engine);
 }
 
 zf_status_t zfi_program_rest(zfi_run_t *run) {

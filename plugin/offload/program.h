@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/program.h - the programs of a step and of what ends windows early: which work is enqueued on which
- * stream, in which order. SCHEDULE.md says what it computes, timelines.h what waits for what. */
+ * stream, in which order. What they do is collected (device/list.h) and sent once or a few times. SCHEDULE.md says what
+ * it computes, timelines.h what waits for what. */
 #ifndef ZFI_PROGRAM_H
 #define ZFI_PROGRAM_H
 
 #include "instance/run.h"
 
-/* [hook] First program of the coming step, if it was not enqueued yet. */
-zf_status_t zfi_program_begin(zfi_run_t *run);
+/* [hook] A batch of gradients of the coming step (gradients.h). */
+zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number);
 
 /* [hook] Step t, whose row is filled and whose gradients are shipped. */
 zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t);
@@ -15,8 +16,14 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t);
 /* [hook] FLUSH: what is due and what is open becomes visible; clocks restart. The run is drained. */
 zf_status_t zfi_program_close_all(zfi_run_t *run);
 
-/* [hook] A close becomes visible: tells the up stream, which may be waiting for room, as well. */
-zf_status_t zfi_program_publish(zfi_run_t *run, const zfi_close_t *close);
+/* [hook] A close becomes visible once the lists are sent: tells the up stream, which may be waiting for room, as well.
+ */
+void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close);
+
+/* [hook] Mark on the device stream of the newest visible write of a parameter; 0: none since it is this stream. */
+uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t param);
+/* [hook] The device stream is another one, which comes after all writes so far. */
+void zfi_program_forget_writes(zfi_run_t *run);
 
 /* [control] Waits until every thread and stream has come to rest, with windows as they are. */
 zf_status_t zfi_program_rest(zfi_run_t *run);

@@ -5,8 +5,6 @@
  * least two buckets, so that one is copied while the other is merged. */
 #include "offload/publish.h"
 
-#include "offload/ranges.h"
-
 typedef struct bucket {
     uint64_t first, end; /* publications */
     uint32_t at, n;      /* chunks of the close */
@@ -20,42 +18,34 @@ static bucket_t bucket_at(const zfi_run_t *run, const zfi_close_t *close, uint32
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
+static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
     zfi_engine_t *engine = run->engine;
+    zfi_list_t *up = &engine->to_up;
     const zfi_plan_t *plan = &run->plan;
-    uint64_t room = plan->ring_chunks;
-    zfi_op_t before[3], after = zfi_op_signal(&engine->lines.up, bucket->end);
-    zfi_ranges_t list;
-    uint32_t n = 0;
-    zf_status_t st;
-    before[n++] = zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL);
+    uint64_t room = plan->ring_chunks, nbytes = 0;
+    zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
     if (bucket->end > room) { /* the ring's places are free once their former values are visible */
-        before[n++] = zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room);
-        before[n++] = zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL);
+        zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
+        zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
     }
-    st = zfi_enqueue(engine, engine->up_stream, before, n);
-    zfi_ranges_start(&list, engine, engine->up_stream, ZFI_OP_UP);
-    for (uint32_t i = 0; i < bucket->n && !st; i++) {
+    for (uint32_t i = 0; i < bucket->n; i++) {
         uint64_t p = bucket->first + i;
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
-        zfi_ranges_add(&list, run->dev.ring + p % plan->ring_chunks * plan->publish_piece_nbytes,
-                       run->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes,
-                       chunk->n_elems * zfi_dtype_nbytes(chunk->dtype));
+        uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + p % plan->ring_chunks * plan->publish_piece_nbytes,
+                      run->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes, n);
+        nbytes += n;
     }
-    if (!st)
-        st = zfi_ranges_end(&list);
-    atomic_fetch_add(&engine->count.up_publish_nbytes, list.nbytes);
-    return st ? st : zfi_enqueue(engine, engine->up_stream, &after, 1);
+    zfi_list_add(up, zfi_op_signal(&engine->lines.up, bucket->end));
+    atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
 }
 
-zf_status_t zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t at = 0; at < close->n_chunks && !st;) {
+void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close) {
+    for (uint32_t at = 0; at < close->n_chunks;) {
         bucket_t bucket = bucket_at(run, close, at);
-        st = upload_bucket(run, close, &bucket);
+        upload_bucket(run, close, &bucket);
         at += bucket.n;
     }
-    return st;
 }
 
 uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
@@ -74,7 +64,7 @@ uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
-static zf_status_t merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
+static void merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
     zfi_engine_t *engine = run->engine;
     zfi_merge_args_t args = {.data = run->dev.data,
                              .staged = run->dev.ring,
@@ -85,36 +75,32 @@ static zf_status_t merge_bucket(zfi_run_t *run, const zfi_close_t *close, const 
                              .n = bucket->n,
                              .takes_all = close->publishes_all,
                              .all_open = close->is_warm_up};
-    zfi_op_t ops[] = {zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns),
-                      zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args),
-                      zfi_op_signal(&engine->lines.merged, bucket->end)};
-    return zfi_enqueue(engine, engine->stream, ops, 3);
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
 }
 
-zf_status_t zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t at = 0; at < close->n_chunks && !st;) {
+void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
+    for (uint32_t at = 0; at < close->n_chunks;) {
         bucket_t bucket = bucket_at(run, close, at);
-        st = merge_bucket(run, close, &bucket);
+        merge_bucket(run, close, &bucket);
         at += bucket.n;
     }
-    return st;
 }
 
 /* ---- dropped ----------------------------------------------------------------------------------------------------- */
 
 /* What is published of matrices [first, first + n) counts from publication `from` on. */
-static zf_status_t set_first(zfi_run_t *run, uint32_t first, uint32_t n, uint64_t from) {
+static void set_first(zfi_run_t *run, uint32_t first, uint32_t n, uint64_t from) {
     uint64_t *host = run->clock.skip_publish_below + first;
-    zfi_range_t range = {zfi_device_table(run->dev.head.merge_from + first), host, n * sizeof *host};
-    zfi_op_t op = zfi_op_up(&range, 1);
     for (uint32_t i = 0; i < n; i++)
         host[i] = from;
-    return zfi_enqueue(run->engine, run->engine->stream, &op, n != 0);
+    zfi_list_end_copy(&run->engine->to_device); /* the one before may be of the same matrices */
+    if (n)
+        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_table(run->dev.head.merge_from + first), host,
+                      n * sizeof *host);
 }
 
-zf_status_t zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) {
-    return set_first(run, first, n, run->clock.next_publish);
-}
+void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) { set_first(run, first, n, run->clock.next_publish); }
 
-zf_status_t zfi_publish_keep_all(zfi_run_t *run) { return set_first(run, 0, run->plan.n_matrices, 0); }
+void zfi_publish_keep_all(zfi_run_t *run) { set_first(run, 0, run->plan.n_matrices, 0); }

@@ -6,12 +6,12 @@
 #include "instance/run.h"
 
 /* [hook] What the step brings goes up; norm over all ranks, clip factor, applied; signals finished. */
-zf_status_t zfi_scalars_make(zfi_run_t *run, uint64_t t);
+void zfi_scalars_make(zfi_run_t *run, uint64_t t);
 /* [control] The step's row goes up again. */
-zf_status_t zfi_scalars_input(zfi_run_t *run, uint64_t t);
+void zfi_scalars_input(zfi_run_t *run, uint64_t t);
 /* [hook] Scalars and importance record of step t go down; signals down. */
-zf_status_t zfi_scalars_record(zfi_run_t *run, uint64_t t);
+void zfi_scalars_record(zfi_run_t *run, uint64_t t);
 /* [hook] Last program of step t: its report; signals stepped. */
-zf_status_t zfi_scalars_report(zfi_run_t *run, uint64_t t);
+void zfi_scalars_report(zfi_run_t *run, uint64_t t);
 
 #endif

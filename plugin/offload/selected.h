@@ -6,15 +6,13 @@
 #include "instance/run.h"
 
 /* [hook] One launch of run-ahead for matrices [first, end) of step t. */
-zf_status_t zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
-/* [hook] Where the launch that begins with matrix `first` ends: launches of about equal work. */
-uint32_t zfi_selected_launch_end(const zfi_run_t *run, uint32_t first);
+void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
 
 /* [hook] Channels chosen at choice_step become visible; signals shown = choice_step + 1. */
-zf_status_t zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step);
+void zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step);
 
 /* [hook] Moments of the selected channels of a closing cohort are rounded as its replay rounds the host's. */
-zf_status_t zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close);
+void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close);
 
 /* The lists of entering channels in device memory. */
 static inline zfi_entering_t zfi_device_entering(const zfi_run_t *run) {

@@ -6,12 +6,12 @@
 #include "instance/run.h"
 
 /* [hook] The gradients of step t join the sums; signals summed. */
-zf_status_t zfi_sums_add(zfi_run_t *run, uint64_t t);
+void zfi_sums_add(zfi_run_t *run, uint64_t t);
 /* [hook] A cohort's sums become what travels, as the next transfer; signals rounded. */
-zf_status_t zfi_sums_round(zfi_run_t *run, uint32_t cohort);
+void zfi_sums_round(zfi_run_t *run, uint32_t cohort);
 /* [hook] Down: both sums of the window into the pieces of the close; signals sums. */
-zf_status_t zfi_sums_copy_down(zfi_run_t *run, const zfi_close_t *close);
+void zfi_sums_copy_down(zfi_run_t *run, const zfi_close_t *close);
 /* [control] The sums of matrices [first, first + n) begin anew. */
-zf_status_t zfi_sums_restart(zfi_run_t *run, uint32_t first, uint32_t n);
+void zfi_sums_restart(zfi_run_t *run, uint32_t first, uint32_t n);
 
 #endif

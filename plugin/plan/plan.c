@@ -10,9 +10,12 @@
 #include "base/error.h"
 
 enum {
-    BUCKETS = 256, /* of a whole model, about: so many launches publish all of it */
+    BUCKETS = 256,          /* of a whole model, about: so many launches publish all of it */
+    LEAST_BUCKET = 1 << 18, /* bytes of one: less is not worth a launch */
     LEAST_RING = 8,
-    SHARE = 1024, /* the part of all elements that neighbours may have together, and a block always */
+    MOST_LAUNCHES = 64,     /* of run-ahead, ... */
+    LAUNCH_ELEMS = 1 << 18, /* ... each of so many selected elements at least */
+    SHARE = 1024,           /* the part of all elements that neighbours may have together, and a block always */
     LARGEST_CHUNK = 1 << 18,
     USUAL_CHUNK = 1 << 16,
     SMALLEST_CHUNK = 1 << 12,
@@ -117,6 +120,23 @@ static void plan_budget(const zfi_config_t *config, const zfi_param_t *params, z
     most = most > least ? most : least;
     plan->n_sel_elems += most;
     plan->n_sel_grad_nbytes += most * nbytes;
+}
+
+/* Launches of run-ahead: of about equal work, so that param_fetch need not wait for all of it. */
+static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
+    double share = zfi_config_is_topk_auto(config) ? config->max_topk_ratio : 1; /* k is not known yet */
+    uint64_t elems = 0, most = plan->n_sel_elems / MOST_LAUNCHES;
+    if (most < LAUNCH_ELEMS)
+        most = LAUNCH_ELEMS;
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        zfi_matrix_t *matrix = &plan->matrices[i];
+        matrix->launch = plan->n_launches;
+        elems += (uint64_t)(share * matrix->k_most) * (matrix->rows * matrix->cols / matrix->n_channels);
+        if (elems < most && i + 1 < plan->n_matrices)
+            continue;
+        plan->launch_ends[plan->n_launches++] = i + 1;
+        elems = 0;
+    }
 }
 
 /* 0: more than fit in the plan's numbers. */
@@ -334,7 +354,8 @@ static zf_status_t allocate_first(zfi_plan_t *plan, uint32_t n_matrices) {
     plan->matrices = calloc(n_matrices, sizeof *plan->matrices);
     plan->lots = calloc(n_matrices, sizeof *plan->lots);
     plan->cohort_matrices = calloc(n_matrices, sizeof *plan->cohort_matrices);
-    return plan->matrices && plan->lots && plan->cohort_matrices ? ZF_OK : ZF_ERR_MEMORY;
+    plan->launch_ends = calloc(n_matrices, sizeof *plan->launch_ends);
+    return plan->matrices && plan->lots && plan->cohort_matrices && plan->launch_ends ? ZF_OK : ZF_ERR_MEMORY;
 }
 
 static zf_status_t allocate_second(zfi_plan_t *plan) {
@@ -353,12 +374,21 @@ static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
     return total;
 }
 
-static void size_publish_pieces(zfi_plan_t *plan) {
+static void size_publications(zfi_plan_t *plan) {
+    uint64_t total = 0, least;
     for (uint32_t i = 0; i < plan->n_chunks; i++) {
         uint32_t nbytes = plan->chunks[i].n_elems * (uint32_t)zfi_dtype_nbytes(plan->chunks[i].dtype);
         if (nbytes > plan->publish_piece_nbytes)
             plan->publish_piece_nbytes = nbytes;
+        total += nbytes;
     }
+    /* every place in the ring has the alignment of any element */
+    plan->publish_piece_nbytes = (plan->publish_piece_nbytes + 3) / 4 * 4;
+    least = (uint64_t)LEAST_BUCKET * plan->n_chunks / total; /* chunks of average size */
+    plan->bucket_chunks = (plan->n_chunks + BUCKETS - 1) / BUCKETS;
+    if (plan->bucket_chunks < least)
+        plan->bucket_chunks = least < plan->n_chunks ? (uint32_t)least : plan->n_chunks;
+    plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
 }
 
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
@@ -370,6 +400,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     cut_matrices(config, params, n_params, most, plan);
     plan_budget(config, params, plan);
+    cut_launches(config, plan);
     tie_lots(plan, params, lot_elems);
     st = cut_tiles(plan);
     if (st)
@@ -381,9 +412,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
-    size_publish_pieces(plan);
-    plan->bucket_chunks = (plan->n_chunks + BUCKETS - 1) / BUCKETS;
-    plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
+    size_publications(plan);
     return zfi_plan_deal(plan, config);
 }
 
@@ -409,6 +438,7 @@ zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint
 void zfi_plan_free(zfi_plan_t *plan) {
     free(plan->matrices);
     free(plan->lots);
+    free(plan->launch_ends);
     free(plan->tiles);
     free(plan->segments);
     free(plan->param_segments);

@@ -53,6 +53,7 @@ typedef struct zfi_matrix {
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     int channels_are_rows;
     int is_choosable;  /* 0 < k < n_channels, or topk_ratio = auto decides k */
+    uint32_t launch;   /* of run-ahead, that it belongs to */
     zfi_place_t place; /* of its element (0, 0) in the visible parameter */
 } zfi_matrix_t;
 
@@ -102,8 +103,10 @@ typedef struct zfi_plan {
     zfi_segment_t *segments;
     uint32_t *param_segments; /* [n_segments] segment numbers grouped by parameter */
     zfi_cohort_plan_t *cohorts;
-    uint32_t *cohort_matrices;               /* [n_matrices] grouped by cohort, rising in each */
-    uint32_t *cohort_chunks;                 /* [n_chunks] the same of chunks */
+    uint32_t *cohort_matrices; /* [n_matrices] grouped by cohort, rising in each */
+    uint32_t *cohort_chunks;   /* [n_chunks] the same of chunks */
+    uint32_t *launch_ends;     /* [n_launches] matrices of run-ahead that are launched together end there */
+    uint32_t n_launches;
     uint32_t chunk_nbytes;                   /* the most that a slot of a chunk can have */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
     uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */

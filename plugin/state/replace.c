@@ -139,7 +139,7 @@ static void begin_again(zfi_run_t *run) {
     run->clock.n_due = 0;
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
     run->clock.next_publish = zfi_timeline_now(&run->engine->lines.publish_due);
-    (void)zfi_publish_keep_all(run);
+    zfi_publish_keep_all(run);
     run->clock.n_applied = run->clock.n_skipped = 0;
     zfi_window_start(run);
     zfi_run_read_masters(run);
@@ -158,11 +158,11 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
 
 /* Publishes that are due go through the device without being seen, so that nothing waits for the next step. */
 static zf_status_t pass_due(zfi_run_t *run) {
-    zf_status_t st = zfi_publish_drop(run, 0, run->plan.n_matrices);
-    for (uint32_t i = 0; i < run->clock.n_due && !st; i++)
-        st = zfi_program_publish(run, &run->clock.due[i]);
+    zfi_publish_drop(run, 0, run->plan.n_matrices);
+    for (uint32_t i = 0; i < run->clock.n_due; i++)
+        zfi_program_publish(run, &run->clock.due[i]);
     run->clock.n_due = 0;
-    return st;
+    return zfi_send(run->engine);
 }
 
 static void nothing(void *args) { (void)args; }
@@ -269,10 +269,9 @@ static zf_status_t fill_device(zfi_run_t *run, float *const *copies, void *grad)
 }
 
 static zf_status_t stage_due(zfi_run_t *run) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < run->clock.n_due && !st; i++)
-        st = zfi_publish_upload(run, &run->clock.due[i]);
-    return st;
+    for (uint32_t i = 0; i < run->clock.n_due; i++)
+        zfi_publish_upload(run, &run->clock.due[i]);
+    return zfi_send(run->engine);
 }
 
 /* The new run goes on from where its clocks are. */

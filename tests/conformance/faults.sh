@@ -7,7 +7,7 @@ conform=$1
 plugin=$2
 dir=$3
 failed=0
-same="--cases 240 --seed 7 --isa plugin --max-failures 4 --deadline 60"
+same="--cases 240 --seed 7 --isa plugin --max-failures 1 --deadline 60"
 
 # shellcheck disable=SC2086 # a list of words
 out=$("$conform" exact --plugin "$plugin" $same 2>&1) || {

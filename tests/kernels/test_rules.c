@@ -71,6 +71,19 @@ START_TEST(sgd) {
 }
 END_TEST
 
+/* Without momentum g' = 3 is the update, w = -2*3 + 4 = -2, and m rests, whatever it holds. */
+START_TEST(sgd_without_momentum) {
+    const elem_t start = {.w = 4.0f, .m = INFINITY};
+    zfi_scalars_t plain = scalars;
+    plain.b1 = 0.0f;
+    for (zfi_rule_t rule = ZFI_RULE_SGD; rule <= ZFI_RULE_SGD_NESTEROV; rule++) {
+        elem_t x = updated(rule, start, 4.0f, &plain, 0, 0.0f);
+
+        ck_assert(x.m == INFINITY && x.w == -2.0f && x.visible == -2.0f);
+    }
+}
+END_TEST
+
 /* g' = 2; c = 0.5*m + 1; w = -2*sign(c) + 0.5*4; m = 0.75*m + 0.25*2. */
 START_TEST(lion) {
     static const struct {
@@ -164,4 +177,4 @@ START_TEST(sums_of_tables) {
 }
 END_TEST
 
-ZT_MAIN("rules", adam, sgd, lion, sums_of_a_window, sums, squares_are_fused, sums_of_tables)
+ZT_MAIN("rules", adam, sgd, sgd_without_momentum, lion, sums_of_a_window, sums, squares_are_fused, sums_of_tables)

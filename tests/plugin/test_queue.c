@@ -158,7 +158,7 @@ START_TEST(full) {
 END_TEST
 
 START_TEST(a_full_queue_gives_up) { /* all of a push or nothing of it */
-    zfi_queue_item_t items[3] = {{count, NULL, 0}, {count, NULL, 0}, {count, NULL, 0}};
+    zfi_queue_item_t items[3] = {{.fn = count}, {.fn = count}, {.fn = count}};
     uint64_t seq = 77, newest, start = zfi_now_ns();
     start_still();
     push_counts(ZFI_QUEUE_CELLS - 3); /* two cells are left */
@@ -231,6 +231,10 @@ static void check_payload(void *raw) {
         n_wrong += payload->bytes[i] != byte_of(payload, i);
 }
 
+static zfi_queue_item_t item_of(const payload_t *payload) {
+    return (zfi_queue_item_t){.fn = check_payload, .args = payload, .nbytes = payload->nbytes};
+}
+
 static void push_payload(size_t nbytes, uint32_t number) {
     payload_t payload = payload_of(nbytes, number);
     ck_assert_int_eq(zfi_queue_push(queue, check_payload, &payload, nbytes, NULL), ZF_OK);
@@ -261,13 +265,18 @@ START_TEST(several_at_once) {
     uint64_t seq = 0;
     for (uint32_t i = 0; i <= ZFI_QUEUE_MOST_COMMANDS; i++) {
         payloads[i] = payload_of(sizes[i % N_SIZES], i);
-        items[i] = (zfi_queue_item_t){check_payload, &payloads[i], payloads[i].nbytes};
+        items[i] = item_of(&payloads[i]);
+        if (i % 2) { /* in two parts */
+            items[i].nbytes = offsetof(payload_t, bytes);
+            items[i].more = payloads[i].bytes;
+            items[i].more_nbytes = payloads[i].nbytes - items[i].nbytes;
+        }
     }
     create();
     ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS + 1, &seq), ZF_ERR_INTERNAL);
-    items[3].nbytes = ZFI_QUEUE_ARGS + 1; /* one of them is too long: none is pushed */
+    items[3].more_nbytes = ZFI_QUEUE_ARGS + 1 - items[3].nbytes; /* one of them is too long: none is pushed */
     ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, 5, &seq), ZF_ERR_INTERNAL);
-    items[3].nbytes = payloads[3].nbytes;
+    items[3].more_nbytes = payloads[3].nbytes - items[3].nbytes;
     ck_assert_uint_eq(zfi_queue_newest(queue), 0);
     ck_assert_int_eq(zfi_queue_push_all(queue, a_minute, items, ZFI_QUEUE_MOST_COMMANDS, &seq), ZF_OK);
     ck_assert_uint_eq(seq, ZFI_QUEUE_MOST_COMMANDS);
@@ -299,7 +308,7 @@ static void *push_groups(void *raw) {
         zfi_queue_item_t items[IN_GROUP];
         for (uint32_t k = 0; k < IN_GROUP; k++) {
             args[k] = (numbered_t){pusher, i + k};
-            items[k] = (zfi_queue_item_t){check_group, &args[k], sizeof args[k]};
+            items[k] = (zfi_queue_item_t){.fn = check_group, .args = &args[k], .nbytes = sizeof args[k]};
         }
         if (zfi_queue_push_all(queue, a_minute, items, IN_GROUP, NULL))
             return raw;
@@ -366,7 +375,7 @@ END_TEST
 START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, five at the start: neither holds six */
     enum { AT = 5, FILL = ZFI_QUEUE_CELLS - AT - 1 - 3 };
     payload_t six = payload_of(of_cells(6), 0);
-    zfi_queue_item_t item = {check_payload, &six, six.nbytes};
+    zfi_queue_item_t item = item_of(&six);
     uint32_t first;
     stand_at(AT);
     push_counts(FILL);
@@ -375,7 +384,7 @@ START_TEST(what_is_left_over_is_not_taken_in_vain) { /* three cells at the end, 
     push_payload(of_cells(3), 0);
     push_payload(of_cells(5), 1);
     ck_assert_uint_eq(cells(&first), ZFI_QUEUE_CELLS);
-    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, &(zfi_queue_item_t){count, NULL, 0}, 1, NULL), ZF_ERR_TIMEOUT);
+    ck_assert_int_eq(zfi_queue_push_all(queue, a_moment, &(zfi_queue_item_t){.fn = count}, 1, NULL), ZF_ERR_TIMEOUT);
     run_still(2, AT + 1 + FILL + 2);
     ck_assert_uint_eq(n_run, AT - 1 + FILL);
 }
@@ -395,9 +404,7 @@ END_TEST
 START_TEST(several_wrap_together) { /* a push that does not fit before the end begins as a whole at the start */
     enum { AT = ZFI_QUEUE_CELLS - 4 };
     payload_t payloads[] = {payload_of(8, 0), payload_of(of_cells(2), 1), payload_of(8, 2)};
-    zfi_queue_item_t items[] = {{check_payload, &payloads[0], payloads[0].nbytes},
-                                {check_payload, &payloads[1], payloads[1].nbytes},
-                                {check_payload, &payloads[2], payloads[2].nbytes}};
+    zfi_queue_item_t items[] = {item_of(&payloads[0]), item_of(&payloads[1]), item_of(&payloads[2])};
     uint64_t seq;
     uint32_t first;
     stand_at(AT);

@@ -73,6 +73,20 @@ class Rules(RulesTest):
             self.check(lambda p, n=nesterov: torch.optim.SGD(p, 0.05, 0.9, nesterov=n, weight_decay=0.01), 100, lr=0.05,
                        betas=(0.9, 0), weight_decay=0.01, rule="sgd_nesterov" if nesterov else "sgd")
 
+    def test_sgd_whose_momentum_is_raised_from_zero(self):
+        """torch starts its buffer with the first gradient that has momentum, and lets it rest while there is none."""
+        for nesterov in (False, True):
+            for mode in MODES:
+                ours, theirs = twins()
+                opt = self.zenflow(ours, lr=0.05, betas=(0, 0), weight_decay=0, config=config(*([mode] if mode else [])),
+                                   rule="sgd_nesterov" if nesterov else "sgd")
+                ref = torch.optim.SGD(theirs.parameters(), 0.05, 0.9, nesterov=nesterov)
+                for momentum in (0.0, 0.9, 0.0, 0.5):
+                    opt.param_groups[0]["betas"] = (momentum, 0)
+                    ref.param_groups[0]["momentum"] = momentum
+                    self.train_both(ours, theirs, opt, ref, 10, plain_step)
+                self.assert_same(ours, theirs)
+
     def test_lion(self):
         """20 steps: a sign that rounding turns moves a weight by 2 lr, which the bound would see."""
         hyper = {"lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 0.1}

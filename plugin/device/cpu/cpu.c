@@ -138,8 +138,11 @@ static uint64_t more_time(const zfi_device_env_t *env, uint64_t timeout_ns, uint
 
 static zf_status_t wait_within(const zfi_device_env_t *env, zfi_timeline_t *timeline, uint64_t value,
                                uint64_t timeout_ns, uint64_t *waited_ns) {
-    uint64_t busy = busy_ns(env), given = 0, left = timeout_ns;
+    uint64_t busy, given = 0, left = timeout_ns;
     zf_status_t st;
+    if (zfi_timeline_now(timeline) >= value)
+        return ZF_OK;
+    busy = busy_ns(env);
     do {
         st = zfi_timeline_wait(timeline, value, left, waited_ns);
         left = st == ZF_ERR_TIMEOUT ? more_time(env, timeout_ns, &busy, &given) : 0;
@@ -186,16 +189,16 @@ static void run_signal(void *raw) {
 
 enum { RANGES_PER_COMMAND = 64 };
 
-typedef struct copy_command {
+typedef struct copy_head {
     zfi_device_t *device;
-    uint32_t n;
-    zfi_range_t ranges[RANGES_PER_COMMAND];
-} copy_command_t;
+    uint64_t n; /* ranges, which follow */
+} copy_head_t;
 
 static void run_copy(void *raw) {
-    const copy_command_t *command = raw;
-    for (uint32_t i = 0; i < command->n && !has_ended(command->device); i++)
-        memcpy(command->ranges[i].to, command->ranges[i].from, command->ranges[i].nbytes);
+    const copy_head_t *head = raw;
+    const zfi_range_t *ranges = (const void *)(head + 1);
+    for (uint64_t i = 0; i < head->n && !has_ended(head->device); i++)
+        memcpy(ranges[i].to, ranges[i].from, ranges[i].nbytes);
 }
 
 typedef struct fill_command {
@@ -252,6 +255,7 @@ typedef struct batch {
         signal_command_t signal;
         fill_command_t fill;
         launch_command_t launch;
+        copy_head_t copy;
     } small[ZFI_QUEUE_MOST_COMMANDS];
 } batch_t;
 
@@ -272,21 +276,22 @@ static zf_status_t push(batch_t *batch) {
 
 /* The next command, of which `small` holds the arguments. */
 static void add(batch_t *batch, zfi_queue_fn fn, size_t nbytes) {
-    batch->items[batch->n] = (zfi_queue_item_t){fn, &batch->small[batch->n], nbytes};
+    batch->items[batch->n] = (zfi_queue_item_t){.fn = fn, .args = &batch->small[batch->n], .nbytes = nbytes};
     batch->n++;
 }
 
-/* As many commands as the ranges need, each pushed with what was collected before. */
+/* As many commands as the ranges need. */
 static zf_status_t add_copy(batch_t *batch, const zfi_op_t *op) {
-    copy_command_t command = {.device = batch->device};
     zf_status_t st = ZF_OK;
-    for (uint32_t first = 0; first < op->n_ranges && !st; first += command.n) {
-        uint32_t left = op->n_ranges - first;
-        command.n = left < RANGES_PER_COMMAND ? left : RANGES_PER_COMMAND;
-        memcpy(command.ranges, op->ranges + first, command.n * sizeof *command.ranges);
-        batch->items[batch->n++] = (zfi_queue_item_t){
-            run_copy, &command, offsetof(copy_command_t, ranges) + command.n * sizeof *command.ranges};
-        st = push(batch);
+    for (uint32_t first = 0; first < op->n_ranges && !st; first += RANGES_PER_COMMAND) {
+        uint32_t left = op->n_ranges - first, n = left < RANGES_PER_COMMAND ? left : RANGES_PER_COMMAND;
+        zfi_queue_item_t *item = &batch->items[batch->n];
+        batch->small[batch->n].copy = (copy_head_t){batch->device, n};
+        add(batch, run_copy, sizeof(copy_head_t));
+        item->more = op->ranges + first;
+        item->more_nbytes = n * sizeof *op->ranges;
+        if (batch->n == ZFI_QUEUE_MOST_COMMANDS)
+            st = push(batch);
     }
     return st;
 }
@@ -340,7 +345,7 @@ static zf_status_t cpu_order(zfi_device_t *device, zfi_stream_t *from, zfi_strea
     batch.device = device;
     batch.queue = zfi_cpu_queue(to);
     batch.n = 1;
-    batch.items[0] = (zfi_queue_item_t){run_order, &command, sizeof command};
+    batch.items[0] = (zfi_queue_item_t){.fn = run_order, .args = &command, .nbytes = sizeof command};
     return push(&batch);
 }
 

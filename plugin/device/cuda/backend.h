@@ -109,6 +109,7 @@ struct zfi_device {
     int has_context, has_memops, n_processors;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
+    CUstream control;      /* for what is waited for at once */
     CUdeviceptr has_ended; /* a word in device memory (kernels/cuda/params.h) */
     unsigned char *words;  /* page-locked */
     CUdeviceptr words_at;
@@ -141,6 +142,7 @@ zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
 /* kernels.c */
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err);
 void zfi_cuda_kernels_free(zfi_device_t *device);
+CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* while *has_ended is set */
 zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
 zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr word);
 

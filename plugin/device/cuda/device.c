@@ -110,19 +110,37 @@ static zf_status_t enter_context(zfi_device_t *device, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still. */
+static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
+    CUresult rc = device->driver->cuMemsetD8Async(at, byte, nbytes, device->control);
+    return rc ? rc : device->driver->cuStreamSynchronize(device->control);
+}
+
+/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may wait
+ * for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
+static CUresult warm_up(zfi_device_t *device) {
+    CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
+    if (!rc)
+        rc = zfi_cuda_kernels_warm_up(device, device->control);
+    if (!rc)
+        rc = device->driver->cuStreamSynchronize(device->control);
+    return rc ? rc : fill(device, device->has_ended, 0, sizeof(uint64_t));
+}
+
 /* [context] */
 static zf_status_t prepare(zfi_device_t *device, zf_error_t *err) {
     CUresult rc = device->driver->cuCtxGetStreamPriorityRange(&device->lowest_priority, &device->highest_priority);
     zf_status_t st = rc ? refuse(device, rc, "reading the priorities of streams", err) : map_words(device, err);
     if (!st)
+        st = zfi_cuda_kernels_load(device, err);
+    if (st)
+        return st;
+    rc = device->driver->cuStreamCreateWithPriority(&device->control, CU_STREAM_NON_BLOCKING, device->lowest_priority);
+    if (!rc)
         rc = device->driver->cuMemAlloc(&device->has_ended, sizeof(uint64_t));
-    if (!st && !rc)
-        rc = device->driver->cuMemsetD8Async(device->has_ended, 0, sizeof(uint64_t), CU_STREAM_LEGACY);
-    if (!st && !rc)
-        rc = device->driver->cuStreamSynchronize(CU_STREAM_LEGACY);
-    if (rc)
-        return refuse(device, rc, "preparing it", err);
-    return st ? st : zfi_cuda_kernels_load(device, err);
+    if (!rc)
+        rc = warm_up(device);
+    return rc ? refuse(device, rc, "preparing it", err) : ZF_OK;
 }
 
 static void cuda_close(zfi_device_t *device);
@@ -163,6 +181,8 @@ static void free_memory(zfi_device_t *device) {
     zfi_cuda_kernels_free(device);
     if (device->has_ended)
         device->driver->cuMemFree(device->has_ended);
+    if (device->control)
+        device->driver->cuStreamDestroy(device->control);
     if (device->is_pinned)
         device->driver->cuMemHostUnregister(device->words);
     zfi_cuda_leave(device);
@@ -203,9 +223,7 @@ static zf_status_t cuda_alloc(zfi_device_t *device, uint64_t nbytes, const char 
     zfi_cuda_enter(device);
     rc = device->driver->cuMemAlloc(&memory, nbytes ? nbytes : 1);
     if (!rc)
-        rc = device->driver->cuMemsetD8Async(memory, 0, nbytes ? nbytes : 1, CU_STREAM_LEGACY);
-    if (!rc)
-        rc = device->driver->cuStreamSynchronize(CU_STREAM_LEGACY);
+        rc = fill(device, memory, 0, nbytes ? nbytes : 1);
     if (rc && memory)
         device->driver->cuMemFree(memory);
     zfi_cuda_leave(device);

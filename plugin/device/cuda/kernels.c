@@ -114,6 +114,22 @@ void zfi_cuda_kernels_free(zfi_device_t *device) {
     free(device->kernels);
 }
 
+CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream) {
+    static const union nothing {
+        zfi_cuda_statistics_t statistics; /* the largest */
+        unsigned char args[ZFI_LAUNCH_ARGS];
+    } nothing;
+    zfi_cuda_gate_t gate = {(const uint64_t *)(uintptr_t)device->has_ended, (uint32_t *)(uintptr_t)device->has_ended};
+    CUdeviceptr has_ended = device->has_ended;
+    CUresult rc = CUDA_SUCCESS;
+    for (int i = 0; i < N_KERNELS && !rc; i++) {
+        const void *args = i == K_zf_gate ? (const void *)&gate : &nothing;
+        void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
+        rc = device->driver->cuLaunchKernel(device->kernels->functions[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    }
+    return rc;
+}
+
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
 static zf_status_t launch(zfi_device_t *device, CUstream stream, int number, const void *args, unsigned n_blocks,

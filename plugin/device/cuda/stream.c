@@ -68,6 +68,8 @@ static zf_status_t issue_wait(zfi_stream_t *stream, item_t *item) {
     if (zfi_timeline_now(line->timeline) >= item->op.value) {
         st = ZF_DISABLED;
     } else {
+        if (stream->is_host) /* it cannot be parked: what it waits for had better be enqueued */
+            zfi_cuda_flush(stream->device);
         st = begin(stream, item);
         if (!st)
             st = zfi_cuda_wait(stream, line, item->op.value, item->op.is_patient);
