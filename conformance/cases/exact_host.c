@@ -77,6 +77,8 @@ static int bind(zx_host_t *h) {
                                      .channels = p->decl.channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
                                      .tied_to = p->tied_to};
     }
+    if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
+        zx_device_sync();
     if (zx_is_call_bad(h, "bind_params",
                        h->zf->bind_params(h->instance, decls, h->c->n_params, sizeof *decls, ids, NULL, &err), &err))
         return -1;
