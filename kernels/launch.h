@@ -27,6 +27,7 @@ typedef struct zfi_data_param {
     uint32_t first_matrix, n_matrices;
     int channels_are_rows;
     int counts_in_norm;
+    uint64_t first_block; /* in block_squares */
 } zfi_data_param_t;
 
 typedef struct zfi_data_matrix {
@@ -99,8 +100,11 @@ struct zfi_data {
     uint8_t *has_dense;                 /* [n_matrices] those sums hold something */
     const void **held;                  /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
     const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
-    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix */
+    zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see block_squares */
     zfi_stats_matrix_t *stats_matrices; /* scratch */
+    double *block_squares; /* scratch of backends that work on many matrices at once, else NULL: sums of squares of every
+                            * ZFI_SUM_BLOCK_ELEMS elements of a parameter */
+    uint32_t *n_differ;    /* ... [n_matrices] visible elements found overwritten */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: set where the host had changed visible values */
 };

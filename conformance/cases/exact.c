@@ -3,6 +3,7 @@
 #include "exact.h"
 
 #include "checks.h"
+#include "exact_device.h"
 #include "json_file.h"
 #include "option_table.h"
 
@@ -67,6 +68,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
     ZC_OPTION("times", ZC_U32, AT(n_times), "N", "every case so often: a failure may hang on timing", .least = 1,
               .most = 999999),
+    ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
+              .choices = "cpu cuda"),
     ZC_OPTION("threads", ZC_U32, AT(threads), "N", "workers of the plugin; default 0: drawn per case, 1 to 4",
               .least = 0, .most = 256),
     ZC_OPTION("isa", ZC_CHOICE_TEXT, AT(isa), "NAME",
@@ -185,6 +188,8 @@ int zx_exact_main(int argc, char **argv) {
     if (o.wants_help)
         return print_help();
     choose_isas(&o);
+    if (o.device)
+        setenv(ZX_DEVICE_ENV, o.device, 1);
     if (o.child)
         return zx_child_main(&o);
     if (zx_run_batches(&o, &totals) != 0)

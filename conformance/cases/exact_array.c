@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exact_case.h"
+#include "exact_device.h"
 #include "zf_loader.h"
 
 enum { GUARD_NBYTES = 64 };
@@ -73,6 +74,7 @@ void zx_array_init(zx_array_t *a, zx_rng_t *rng, const zo_decl_t *decl, zo_dtype
 }
 
 void zx_array_free(zx_array_t *a) {
+    zx_device_release(a);
     free(a->mem);
     a->mem = NULL;
 }

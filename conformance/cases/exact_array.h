@@ -20,7 +20,8 @@ typedef struct zx_array {
     uint64_t n_elems;
     unsigned char *mem;
     uint64_t mem_nbytes, first; /* bytes: all of it, and where element 0 lies */
-    zf_tensor_t tensor;         /* points into this struct: do not copy it */
+    unsigned long long device_mem; /* a GPU's, of which mem is the shadow (exact_device.h); 0: mem is all there is */
+    zf_tensor_t tensor;            /* points into this struct: do not copy it */
 } zx_array_t;
 
 /* Allocates; is_strided: random strides, else contiguous. Ends the program where memory is short. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exact_device.h"
 #include "zf_loader.h"
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
@@ -101,6 +102,8 @@ static void draw_config(zx_case_t *c) {
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
+    if (zx_device_is_gpu() && c->config.rule == ZO_CALLBACK) /* a rule of the host's does not run on a GPU */
+        c->config.rule = ZO_ADAMW;
     zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
     c->config.element = zx_rule_element;
     c->config.element_ctx = &c->rule;
@@ -309,7 +312,9 @@ static void draw_manners(zx_case_t *c, int has_queue) {
 
     if (c->law == 5)
         mode = mode % 2 ? ZX_QUEUE_FETCH : (zx_chance(r, 30) ? ZX_QUEUE : ZX_THREAD_FETCH);
-    if (!has_queue && mode >= ZX_QUEUE)
+    if (zx_device_is_gpu())
+        mode = ZX_QUEUE + mode % 2;
+    else if (!has_queue && mode >= ZX_QUEUE)
         mode -= ZX_QUEUE;
     c->mode = (zx_mode_t)mode;
     c->is_async_read = zx_chance(r, 50);

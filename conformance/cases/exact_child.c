@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exact.h"
+#include "exact_device.h"
 #include "exact_run.h"
 #include "exact_store.h"
 #include "zf_loader.h"
@@ -64,7 +65,7 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
         print_param(&c->params[i]);
     printf("|   repeat: zf-conform exact%s%s --seed %" PRIu64 " --law %d --only %" PRIu64,
            options->plugin ? " --plugin " : "", options->plugin ? options->plugin : "", c->seed, c->law, c->index);
-    printf(" --isa %s", isa ? isa : "plugin");
+    printf(" --isa %s%s", isa ? isa : "plugin", zx_device_is_gpu() ? " --device cuda" : "");
     if (options->threads)
         printf(" --threads %u", options->threads);
     putchar('\n');

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "exact_deliver.h"
+#include "exact_device.h"
 #include "exact_host.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -32,7 +33,9 @@ typedef struct zx_write {
 void zx_launch(zx_host_t *h, void (*fn)(void *arg), void *arg) {
     zf_error_t err = {.struct_size = sizeof err};
 
-    if (!h->queue)
+    if (h->is_on_gpu)
+        zx_device_launch(fn, arg);
+    else if (!h->queue)
         fn(arg);
     else
         zx_is_call_bad(h, "queue_launch", h->cpu->queue_launch(h->queue, fn, arg, &err), &err);
@@ -51,6 +54,8 @@ static zx_buffer_t *take_buffer(zx_host_t *h, uint32_t param) {
     b->param = param;
     zx_array_init(&b->array, &h->buffer_rng, &p->decl, p->decl.grad_dtype, p->is_grad_strided);
     zx_array_poison_gaps(&b->array);
+    if (h->is_on_gpu)
+        zx_device_adopt(&b->array);
     return b;
 }
 
@@ -93,13 +98,19 @@ typedef struct zx_scribble { /* owns what it needs: the buffer may be in use aga
     zf_fence_t fence; /* kind NONE: over */
 } zx_scribble_t;
 
-static void scribble_now(void *arg) {
-    zx_scribble_t *s = arg;
+static void wait_for_fence(const zx_scribble_t *s) {
     zf_error_t err = {.struct_size = sizeof err};
 
     if (s->fence.kind == ZF_FENCE_HOST_COUNTER)
         zx_is_call_bad(s->h, "done fence", zf_loader_fence_wait(s->h->loader, &s->fence, wait_ns, &err), &err);
-    zx_array_scribble(s->array);
+}
+
+static void scribble_now(void *arg) {
+    zx_scribble_t *s = arg;
+
+    wait_for_fence(s);
+    if (!s->h->is_on_gpu)
+        zx_array_scribble(s->array);
     free(s);
 }
 
@@ -111,6 +122,8 @@ static void give_back(zx_buffer_t *b) {
     if (b->has_fence)
         s->fence = b->fence;
     zx_launch(b->h, scribble_now, s);
+    if (b->h->is_on_gpu)
+        zx_device_scribble(&b->array);
     put_buffer(b);
 }
 
@@ -133,6 +146,14 @@ void zx_host_settle(zx_host_t *h, int is_reported) {
 }
 
 /* ---- grads_ready ------------------------------------------------------------------------------------------------- */
+
+static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
+    zx_buffer_t *b = take_buffer(h, d->param);
+
+    zx_array_write(&b->array, d->values);
+    zx_device_push(&b->array);
+    return b;
+}
 
 static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     zx_write_t *write = zx_alloc(sizeof *write);
@@ -202,10 +223,10 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
     uint32_t n_grads = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        int is_async = !h->queue && h->c->is_async_read && zx_chance(&h->c->rng, 80);
+        int is_async = !h->is_async && h->c->is_async_read && zx_chance(&h->c->rng, 80);
 
-        buffers[i] = prepare(h, &items[i]);
-        is_borrowed[i] = h->queue || is_async;
+        buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i]);
+        is_borrowed[i] = h->is_async || is_async;
         grads[n_grads] = (zf_grad_item_t){.struct_size = sizeof *grads,
                                           .id = h->c->params[items[i].param].id,
                                           .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),

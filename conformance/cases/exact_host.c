@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "exact_deliver.h"
+#include "exact_device.h"
 #include "exact_state.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -41,7 +42,7 @@ static int create(zx_host_t *h) {
                              .host = &h->table,
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),
-                             .device_type = ZF_DEVICE_CPU,
+                             .device_type = zx_device_type(),
                              .rule = (uint32_t)h->c->config.rule,
                              .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
 
@@ -64,6 +65,8 @@ static int bind(zx_host_t *h) {
     for (uint32_t i = 0; i < h->c->n_params; i++) {
         const zx_param_t *p = &h->c->params[i];
 
+        if (h->is_on_gpu)
+            zx_device_adopt(p->array);
         decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls,
                                      .flags = p->flags,
                                      .name = p->name,
@@ -74,6 +77,8 @@ static int bind(zx_host_t *h) {
                                      .channels = p->decl.channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
                                      .tied_to = p->tied_to};
     }
+    if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
+        zx_device_sync();
     if (zx_is_call_bad(h, "bind_params",
                        h->zf->bind_params(h->instance, decls, h->c->n_params, sizeof *decls, ids, NULL, &err), &err))
         return -1;
@@ -99,7 +104,11 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     }
     zf_host_stderr("zf-conform", "1", 0, &h->table);
     zf_stream_host_thread(&h->stream);
-    if (c->mode >= ZX_QUEUE) {
+    h->is_async = c->mode >= ZX_QUEUE;
+    h->is_on_gpu = zx_device_is_gpu();
+    if (h->is_on_gpu) {
+        zx_device_stream(&h->stream);
+    } else if (h->is_async) {
         h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
         if (zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err))
             return -1;
@@ -134,16 +143,23 @@ static void set_norm(void *arg) {
     pair[0] = pair[1];
 }
 
-static void scribble_norm(void *arg) {
-    *(double *)arg = -1e30;
+static void scribble_norm(void *arg) { *(double *)arg = -1e30; }
+
+static void scribble_and_free_norm(void *arg) {
+    scribble_norm(arg);
     free(arg);
+}
+
+/* What the device reads lies in memory that it reaches. */
+static double *make_norm(const zx_host_t *h) {
+    return h->is_on_gpu ? zx_device_lend(2 * sizeof(double)) : zx_alloc(2 * sizeof(double));
 }
 
 zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags, const double *host_norm,
                          zf_step_report_t *out) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_group_hyper_t hyper[ZX_MAX_GROUPS];
-    double *norm = host_norm ? zx_alloc(2 * sizeof *norm) : NULL;
+    double *norm = host_norm ? make_norm(h) : NULL;
     zf_step_args_t args = {.struct_size = sizeof args,
                            .flags = flags,
                            .groups = hyper,
@@ -172,7 +188,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
     h->is_quiet = (flags & ZF_STEP_WAIT) != 0;
     memset(hyper, 0xFF, sizeof hyper); /* borrowed for the call only */
     if (norm)
-        zx_launch(h, scribble_norm, norm);
+        zx_launch(h, h->is_on_gpu ? scribble_norm : scribble_and_free_norm, norm);
     zx_is_call_bad(h, "step", st, &err);
     return st;
 }
@@ -222,7 +238,7 @@ void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
     if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, n ? ids : NULL, n, &h->stream, &fence, &err),
                        &err))
         return;
-    if (!h->queue)
+    if (!h->is_async)
         zx_is_call_bad(h, "param_fetch fence", zf_loader_fence_wait(h->loader, &fence, wait_ns, &err), &err);
 }
 
@@ -238,6 +254,9 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
             look->images[i] = zx_array_image(h->c->params[i].array, expected[i]);
             ids[n++] = h->c->params[i].id;
         }
+    for (uint32_t i = 0; i < h->c->n_params && h->is_on_gpu; i++)
+        if (look->images[i])
+            zx_device_pull(h->c->params[i].array);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)
         zx_is_call_bad(h, "param_release", h->zf->param_release(h->instance, ids, n, &h->stream, &err), &err);
@@ -248,8 +267,18 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
 void zx_host_sync(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
 
+    if (h->is_on_gpu)
+        zx_device_sync();
     if (h->queue)
         zx_is_call_bad(h, "queue_sync", h->cpu->queue_sync(h->queue, wait_ns, &err), &err);
+}
+
+void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
+    zx_array_write(array, values);
+    if (!h->is_on_gpu)
+        return;
+    zx_device_push(array);
+    zx_device_sync();
 }
 
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset) {
@@ -257,7 +286,7 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_
     uint32_t id = h->c->params[param].id;
 
     zx_host_sync(h);
-    zx_array_write(h->c->params[param].array, values);
+    zx_host_write(h, h->c->params[param].array, values);
     zx_is_call_bad(h, "params_changed",
                    h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err);
 }
@@ -270,4 +299,4 @@ void zx_host_quiesce(zx_host_t *h, int32_t mode) {
     h->is_quiet = 1;
 }
 
-int zx_host_can_look_unfetched(const zx_host_t *h) { return h->queue || h->is_quiet; }
+int zx_host_can_look_unfetched(const zx_host_t *h) { return h->is_async || h->is_quiet; }

@@ -30,6 +30,8 @@ typedef struct zx_host {
     zf_host_t table;
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* or NULL */
+    int is_async;          /* the host computes on a queue, or on a GPU's stream */
+    int is_on_gpu;
     zf_stream_t stream;
     zx_buffer_t *free_buffers[ZX_MAX_PARAMS];
     zx_buffer_t *late_buffers;  /* done fence not waited for yet, or none asked for */
@@ -67,6 +69,8 @@ void zx_host_settle(zx_host_t *h, int is_reported);
 void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n);
 /* With FETCH: whether what was not fetched may be read all the same. */
 int zx_host_can_look_unfetched(const zx_host_t *h);
+/* Writes an array while nothing uses it. */
+void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values);
 /* Waits until its looks are over, then overwrites a parameter's visible values. With FETCH: fetched, or all is quiet.
  */
 void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
  */
+#include "exact_device.h"
 #include "exact_run.h"
 
 #include "exact_state.h"
@@ -153,6 +154,10 @@ static void check_after_destroy(zx_run_t *run) {
 
         if (c->params[i].flags & ZF_PARAM_TIED)
             continue;
+        if (run->host.is_on_gpu) {
+            zx_device_pull(c->params[i].array);
+            zx_device_sync();
+        }
         image = zx_array_image(c->params[i].array, zo_visible(run->oracle, i));
         if (memcmp(image, c->params[i].array->mem, c->params[i].array->mem_nbytes) != 0) {
             where.element = zx_array_first_difference(c->params[i].array, image, &expected, &found);

@@ -165,7 +165,7 @@ static void spoil_params(zx_run_t *run) {
         values = zx_case_values(run->c, p);
         rng = run->c->rng;
         run->c->rng = kept;
-        zx_array_write(p->array, values);
+        zx_host_write(&run->host, p->array, values);
         free(values);
     }
 }

@@ -26,6 +26,8 @@ void zfi_timeline_init(zfi_timeline_t *timeline, const char *name) {
     atomic_init(&timeline->value, 0);
     atomic_init(&timeline->n_waiters, 0);
     timeline->name = name;
+    atomic_init(&timeline->mirror, NULL);
+    atomic_init(&timeline->n_sets, 0);
     pthread_mutex_init(&timeline->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -46,23 +48,47 @@ static void wake(zfi_timeline_t *timeline) {
     pthread_mutex_unlock(&timeline->lock);
 }
 
-void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
-    uint64_t old = atomic_load(&timeline->value);
+static void raise_word(_Atomic uint64_t *word, uint64_t value) {
+    uint64_t old = atomic_load(word);
     while (old < value)
-        if (atomic_compare_exchange_weak(&timeline->value, &old, value))
+        if (atomic_compare_exchange_weak(word, &old, value))
             break;
+}
+
+static uint64_t mirrored(uint64_t value) { return value < ZFI_MIRROR_POISON ? value : ZFI_MIRROR_POISON; }
+
+static void raise_mirror(zfi_timeline_t *timeline, uint64_t value) {
+    _Atomic uint64_t *word = atomic_load(&timeline->mirror);
+    if (word)
+        raise_word(word, mirrored(value));
+}
+
+void zfi_timeline_set_mirror(zfi_timeline_t *timeline, _Atomic uint64_t *word) {
+    atomic_store(&timeline->mirror, word);
+    if (word)
+        raise_word(word, mirrored(atomic_load(&timeline->value)));
+}
+
+void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
+    raise_word(&timeline->value, value);
+    raise_mirror(timeline, value);
     wake(timeline);
 }
 
 void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value) {
     uint64_t old = atomic_load(&timeline->value);
+    _Atomic uint64_t *word = atomic_load(&timeline->mirror);
     while (old != ZFI_TIMELINE_POISON)
         if (atomic_compare_exchange_weak(&timeline->value, &old, value))
             break;
+    atomic_fetch_add(&timeline->n_sets, 1);
+    if (word)
+        atomic_store(word, mirrored(atomic_load(&timeline->value)));
 }
 
 void zfi_timeline_poison(zfi_timeline_t *timeline) {
     atomic_store(&timeline->value, ZFI_TIMELINE_POISON);
+    raise_mirror(timeline, ZFI_TIMELINE_POISON);
     wake(timeline);
 }
 

@@ -21,9 +21,15 @@ typedef struct zfi_timeline {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const char *name; /* for time-out messages */
+    /* A second word that follows the value, where a device waits for it; NULL: none. At most ZFI_MIRROR_POISON, since
+     * devices compare cyclically. Whoever sets it stores the value there afterwards; signal stores the value first and
+     * then looks for the mirror, so that no value is missed. */
+    _Atomic uint64_t *_Atomic mirror;
+    _Atomic uint32_t n_sets; /* calls of zfi_timeline_set: the value may have fallen */
 } zfi_timeline_t;
 
 #define ZFI_TIMELINE_POISON UINT64_MAX
+#define ZFI_MIRROR_POISON ((uint64_t)1 << 62)
 
 void zfi_timeline_init(zfi_timeline_t *timeline, const char *name);
 void zfi_timeline_free(zfi_timeline_t *timeline);
@@ -31,6 +37,9 @@ void zfi_timeline_free(zfi_timeline_t *timeline);
 static inline uint64_t zfi_timeline_now(const zfi_timeline_t *timeline) {
     return atomic_load_explicit(&timeline->value, memory_order_acquire);
 }
+
+/* [any-thread] A word that follows the value from now on; NULL: no more. The word outlives its use. */
+void zfi_timeline_set_mirror(zfi_timeline_t *timeline, _Atomic uint64_t *word);
 
 /* [writer] value must be greater than the present one; ignored once poisoned. */
 void zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value);

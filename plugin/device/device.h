@@ -33,7 +33,7 @@ typedef struct zfi_stream zfi_stream_t; /* of the plugin or of the host */
 /* A wait lasts no longer than this many deadlines besides its own, however long the host's own work takes. */
 enum { ZFI_HOST_DEADLINES = 8 };
 
-/* What a backend is told about the instance. It outlives the device. */
+/* What a backend is told about the instance. It outlives the device, and so do all timelines. */
 typedef struct zfi_device_env {
     const zfi_kernels_t *kernels; /* the CPU's instruction set */
     uint64_t timeout_ns;          /* of every wait on a stream, from when the stream reaches it; see host_busy_ns */
@@ -41,6 +41,8 @@ typedef struct zfi_device_env {
     void *ctx;
     /* [own threads] A wait on a stream passed its deadline. */
     void (*timed_out)(void *ctx, const zfi_timeline_t *timeline, uint64_t value);
+    /* [any-thread] The device failed for good: what the driver says. */
+    void (*failed)(void *ctx, const char *what);
     /* [any-thread] A stream took no operation for timeout_ns. */
     void (*is_stuck)(void *ctx, const char *stream, uint32_t n_waiting);
     /* [any-thread] host_busy_ns of the stream that the host uses now: deadlines do not count it. NULL: they do. */
@@ -111,6 +113,8 @@ typedef struct zfi_device_ops {
     const char *name;
     int32_t device_type; /* ZF_DEVICE_... */
     int runs_host_code;  /* a host's own update rule can run on it */
+    int is_parallel;     /* kernels work on many matrices at once: they are given block_squares, n_differ, and scalars for
+                          * all matrices (launch.h) */
 
     /* device [control]. open refuses a device_id that is not there. */
     zf_status_t (*open)(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err);
@@ -131,7 +135,8 @@ typedef struct zfi_device_ops {
     zf_status_t (*stream_resolve)(zfi_device_t *device, const zf_stream_t *given, const char *origin,
                                   zfi_stream_t **out, zf_error_t *err);
 
-    /* marks: a number that names everything enqueued on a stream so far; it rises. fence: what a host can wait for; a
+    /* marks: a number that names everything enqueued on a stream so far, on a host's stream at least what the plugin
+     * enqueued; it rises. fence: what a host can wait for; a
      * counter in host memory is the value of a zfi_timeline_t. */
     uint64_t (*mark)(zfi_stream_t *stream);
     zf_status_t (*synchronise)(zfi_stream_t *stream, uint64_t mark, uint64_t timeout_ns, uint64_t *waited_ns);

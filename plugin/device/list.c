@@ -36,10 +36,10 @@ static void enqueue(zfi_list_t *list) {
 zf_status_t zfi_list_send(zfi_list_t *list) {
     zf_status_t st = ZF_OK;
     zfi_list_t *at = list;
-    do {
+    do { /* this one last: what it waits for on the others is enqueued then */
+        at = at->next;
         enqueue(at);
         st = st ? st : at->failed;
-        at = at->next;
     } while (at != list);
     return st;
 }

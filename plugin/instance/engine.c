@@ -41,6 +41,12 @@ static void on_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
     zfi_poison(engine, &error);
 }
 
+static void on_failed(void *ctx, const char *what) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_DEVICE, ZF_SCOPE_INSTANCE, 0, "device", "%s", what);
+    zfi_poison(ctx, &error);
+}
+
 static uint64_t host_busy_ns(void *ctx) {
     zfi_engine_t *engine = ctx;
     uint64_t busy;
@@ -78,6 +84,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
                             .is_poisoned = &engine->poison.is_set,
                             .ctx = engine,
                             .timed_out = on_timeout,
+                            .failed = on_failed,
                             .is_stuck = on_stuck,
                             .host_busy_ns = host_busy_ns};
     int is_pageable;

@@ -216,6 +216,18 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->held = has_dense ? zfi_arena_take(arena, run->n_params, sizeof *head->held) : NULL;
 }
 
+/* Scratch of backends whose kernels work on many matrices at once. */
+static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
+    zfi_data_t *head = &run->dev.head;
+    uint64_t n_blocks = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        n_blocks += zfi_sum_blocks(&run->params[i]);
+    if (!run->engine->ops->is_parallel)
+        return;
+    head->block_squares = zfi_arena_take(arena, n_blocks, sizeof(double));
+    head->n_differ = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->n_differ);
+}
+
 /* What steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -224,7 +236,10 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].k_most > n_scalars)
             n_scalars = plan->matrices[i].k_most;
+    if (run->engine->ops->is_parallel && n_scalars < n_counts(run, plan->n_index))
+        n_scalars = n_counts(run, plan->n_index);
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
+    lay_out_scratch(run, arena);
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
     dev->inputs = zfi_arena_take(arena, run->n_rows, dev->input_nbytes);
     dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);

@@ -111,9 +111,13 @@ zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
 
 static zf_status_t upload_params(zfi_run_t *run) {
     zfi_data_param_t *rows = calloc(run->n_params, sizeof *rows);
+    uint64_t first_block = 0;
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
-    for (uint32_t i = 0; i < run->n_params && rows; i++)
+    for (uint32_t i = 0; i < run->n_params && rows; i++) {
         rows[i] = param_row(&run->params[i]);
+        rows[i].first_block = first_block;
+        first_block += zfi_sum_blocks(&run->params[i]);
+    }
     if (!st)
         st = zfi_exchange_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
     free(rows);

@@ -382,6 +382,8 @@ static void size_publications(zfi_plan_t *plan) {
             plan->publish_piece_nbytes = nbytes;
         total += nbytes;
     }
+    /* every place in the ring has the alignment of any element */
+    plan->publish_piece_nbytes = (plan->publish_piece_nbytes + 3) / 4 * 4;
     least = (uint64_t)LEAST_BUCKET * plan->n_chunks / total; /* chunks of average size */
     plan->bucket_chunks = (plan->n_chunks + BUCKETS - 1) / BUCKETS;
     if (plan->bucket_chunks < least)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_device.h - where a case's tensors live, and the host's own work there: the CPU's memory, or a GPU's.
+ *
+ * Model. On the CPU a tensor lies in the host's memory, and work in stream order is a function on a queue of zf.cpu/1,
+ * or on the host's thread: nothing here is used. On a GPU a tensor has a shadow in the host's memory, which holds what
+ * was last sent up or fetched; the work of the host is copies and fills on one stream, and functions that the driver
+ * calls between them (they use no device). Chosen by the environment, since every case runs in a child:
+ * ZF_CONFORM_DEVICE=cuda. Every failure of the driver ends the process with status 2 and says why. */
+#ifndef ZF_CONFORMANCE_EXACT_DEVICE_H
+#define ZF_CONFORMANCE_EXACT_DEVICE_H
+
+#include <stdint.h>
+
+#include "exact_array.h"
+#include "zf/types.h"
+
+#define ZX_DEVICE_ENV "ZF_CONFORM_DEVICE"
+
+/* Whether tensors live on a GPU; int32_t: ZF_DEVICE_... */
+int zx_device_is_gpu(void);
+int32_t zx_device_type(void);
+
+/* [GPU] The stream that everything below works on, made at the first call. */
+void zx_device_stream(zf_stream_t *out);
+
+/* [GPU] The array's memory moves to the device, once; its contents go up, in stream order. */
+void zx_device_adopt(zx_array_t *a);
+void zx_device_release(zx_array_t *a);
+/* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere. */
+void zx_device_push(zx_array_t *a);
+void zx_device_pull(zx_array_t *a);
+void zx_device_scribble(zx_array_t *a);
+/* [GPU] A function in stream order. */
+void zx_device_launch(void (*fn)(void *arg), void *arg);
+/* [GPU] Page-locked host memory that lives until zx_device_sync. */
+void *zx_device_lend(uint64_t nbytes);
+/* [GPU] Waits for all of it. */
+void zx_device_sync(void);
+
+#endif

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* all.cu - every kernel, compiled once into one module. */
+#include "collect.cu"
+#include "enter.cu"
+#include "selected.cu"
+#include "statistics.cu"
+#include "step.cu"
+#include "sums.cu"
+#include "visible.cu"

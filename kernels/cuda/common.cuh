@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/common.cuh - what the kernels share: exact arithmetic, element types, places, how work is shared out.
+ *
+ * Arithmetic. Every floating-point operation names its rounding (__fmaf_rn, __dadd_rn ...): a plain product next to a sum
+ * might be contracted. Conversions between element types are kernels.h's, by integers where bits could differ.
+ *
+ * Work. A grid has as many blocks as the device runs at once; the backend does not know how much there is to do, since
+ * the tables lie in device memory. Work is a list of units (a slice of a matrix, of a piece); block b takes units b, b +
+ * gridDim.x, ... Neighbouring units touch neighbouring memory, so that what a second look reads is still in the cache. */
+#ifndef ZFI_CUDA_COMMON_CUH
+#define ZFI_CUDA_COMMON_CUH
+
+#include "params.h"
+
+#define DEVICE static __device__ __forceinline__
+#define THREADS ((uint32_t)ZFI_CUDA_THREADS)
+
+/* A kernel's head: its two parameters. RETURN_IF_ENDED comes before anything that args point to is read: the backend
+ * launches every kernel once with empty arguments. */
+#define KERNEL(name, args_t)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS) name(const args_t args, const uint32_t *has_ended)
+/* One whose loads hide behind each other only with so many blocks on a processor. */
+#ifndef STREAMING_BLOCKS
+#define STREAMING_BLOCKS 4
+#endif
+#define STREAMING_KERNEL(name, args_t)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, STREAMING_BLOCKS)                                   \
+        name(const args_t args, const uint32_t *has_ended)
+#define RETURN_IF_ENDED                                                                                                \
+    if (__syncthreads_or((int)*has_ended)) /* one answer for all threads, though the word may change */                \
+    return
+
+DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+DEVICE uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+DEVICE uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+/* Quotient and rest; 64-bit division is many times slower, and rarely needed. */
+DEVICE uint64_t divide(uint64_t a, uint64_t b, uint64_t *rest) {
+    uint64_t q;
+    if ((a | b) >> 32)
+        q = a / b;
+    else
+        q = (uint32_t)a / (uint32_t)b;
+    *rest = a - q * b;
+    return q;
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------- */
+
+/* Slices into which each of n things is cut, so that every block finds some eight units. */
+DEVICE uint32_t slices_of(uint64_t n) {
+    uint64_t slices = n ? 8ull * gridDim.x / n : 1;
+    return (uint32_t)(slices < 1 ? 1 : slices > 4096 ? 4096 : slices);
+}
+
+typedef struct span {
+    uint64_t first, end;
+} span_t;
+
+/* Slice number `slice` of n elements, cut at multiples of `grain`. */
+DEVICE span_t slice_of(uint64_t n, uint32_t slice, uint32_t n_slices, uint32_t grain) {
+    uint64_t grains = ceil_div(n, grain);
+    span_t span;
+    span.first = smaller(n, grains * slice / n_slices * grain);
+    span.end = smaller(n, grains * (slice + 1) / n_slices * grain);
+    return span;
+}
+
+/* ---- element types ----------------------------------------------------------------------------------------------- */
+
+DEVICE float bf16_to_f32(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+DEVICE uint32_t f32_to_bf16(float x) {
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (bits >> 16 | 0x40u) & 0xffffu;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+DEVICE float f16_to_f32(uint32_t bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((uint16_t)bits));
+    return x;
+}
+
+DEVICE uint32_t f32_to_f16(float x) { /* kernels/cpu/f16.c */
+    uint32_t bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu, unit;
+    if (rest > 0x7f800000u)
+        return sign | 0x7e00u | (rest >> 13 & 0x3ffu);
+    if (rest >= 0x47800000u)
+        return sign | 0x7c00u;
+    if (rest >= 0x38800000u) {
+        rest -= (127u - 15u) << 23;
+        return sign | (rest + 0xfffu + (rest >> 13 & 1u)) >> 13;
+    }
+    if (rest >> 23 < 102u)
+        return sign;
+    unit = 126u - (rest >> 23);
+    rest = (rest & 0x7fffffu) | 0x800000u;
+    return sign | (rest + (1u << (unit - 1)) - 1u + (rest >> unit & 1u)) >> unit;
+}
+
+DEVICE uint32_t elem_nbytes(int dtype) { return dtype == ZFI_F32 ? 4u : 2u; }
+
+/* An element's bits, from and to memory of its type. */
+DEVICE uint32_t load_bits(const void *array, int dtype, uint64_t i) {
+    return dtype == ZFI_F32 ? ((const uint32_t *)array)[i] : ((const uint16_t *)array)[i];
+}
+DEVICE void store_bits(void *array, int dtype, uint64_t i, uint32_t bits) {
+    if (dtype == ZFI_F32)
+        ((uint32_t *)array)[i] = bits;
+    else
+        ((uint16_t *)array)[i] = (uint16_t)bits;
+}
+
+DEVICE float widen(int dtype, uint32_t bits) {
+    return dtype == ZFI_F32 ? __uint_as_float(bits) : dtype == ZFI_BF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+DEVICE uint32_t narrow(int dtype, float x) {
+    return dtype == ZFI_F32 ? __float_as_uint(x) : dtype == ZFI_BF16 ? f32_to_bf16(x) : f32_to_f16(x);
+}
+DEVICE float load_float(const void *array, int dtype, uint64_t i) { return widen(dtype, load_bits(array, dtype, i)); }
+
+DEVICE bool is_finite(double x) { return (__double_as_longlong(x) & 0x7ff0000000000000ll) != 0x7ff0000000000000ll; }
+DEVICE bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
+
+/* ---- matrices and places ----------------------------------------------------------------------------------------- */
+
+DEVICE uint64_t rows_selected(const zfi_data_matrix_t *matrix) {
+    return matrix->channels_are_rows ? matrix->k : matrix->rows;
+}
+DEVICE uint64_t cols_selected(const zfi_data_matrix_t *matrix) {
+    return matrix->channels_are_rows ? matrix->cols : matrix->k;
+}
+
+/* The selected channels by position; NULL: all, in order. */
+DEVICE const uint32_t *index_of(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
+    return matrix->has_sums ? data->index + matrix->index_base : NULL;
+}
+
+/* Where element (i, j) of the compact arrays stands in the matrix. */
+DEVICE void find_element(const zfi_data_matrix_t *matrix, const uint32_t *index, uint64_t i, uint64_t j, uint64_t *row,
+                         uint64_t *col) {
+    *row = index && matrix->channels_are_rows ? index[i] : i;
+    *col = index && !matrix->channels_are_rows ? index[j] : j;
+}
+
+/* Elements from the place's start. */
+DEVICE int64_t place_offset(const zfi_place_t *place, uint64_t row, uint64_t col) {
+    return (int64_t)row * place->row_stride + (place->col_offset ? place->col_offset[col] : (int64_t)col);
+}
+
+/* ---- hash -------------------------------------------------------------------------------------------------------- */
+
+DEVICE uint32_t fmix(uint32_t h) {
+    h ^= h >> 16;
+    h *= 0x85ebca6bu;
+    h ^= h >> 13;
+    h *= 0xc2b2ae35u;
+    return h ^ h >> 16;
+}
+
+DEVICE uint32_t random32(uint64_t key, uint64_t index) {
+    uint32_t h = fmix((uint32_t)index * 0x9e3779b9u ^ (uint32_t)key);
+    return fmix(h ^ (uint32_t)(key >> 32) ^ (uint32_t)(index >> 32) * 0x85ebca6bu);
+}
+
+#endif

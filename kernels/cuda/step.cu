@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.cu - a step's norm, its scalars, its report; and the gate that says whether the instance has ended. */
+#include "common.cuh"
+
+/* ---- norm -------------------------------------------------------------------------------------------------------- */
+
+DEVICE double from_lane(double x, int lane) {
+    uint32_t low = (uint32_t)__double_as_longlong(x), high = (uint32_t)(__double_as_longlong(x) >> 32);
+    low = __shfl_sync(0xffffffffu, low, lane);
+    high = __shfl_sync(0xffffffffu, high, lane);
+    return __longlong_as_double((long long)((uint64_t)high << 32 | low));
+}
+
+/* Sums of the blocks of each present parameter in index order, a warp per parameter: 32 sums are loaded at once, then
+ * added one by one. Zeros in place of blocks past the end add nothing to a sum that is not negative. */
+KERNEL(zf_norm_params, zfi_norm_part_args_t) {
+    RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
+    const uint32_t lane = threadIdx.x % 32;
+    for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
+        const uint64_t n = ceil_div(data->params[i].n_elems, ZFI_SUM_BLOCK_ELEMS);
+        const double *blocks = data->block_squares + data->params[i].first_block;
+        double sum = 0.0, next;
+        bool is_bad = false;
+        if (!args.step.present[i])
+            continue;
+        next = lane < n ? blocks[lane] : 0.0;
+        for (uint64_t first = 0; first < n; first += 32) {
+            double mine = next;
+            next = first + 32 + lane < n ? blocks[first + 32 + lane] : 0.0;
+            is_bad = is_bad || !is_finite(mine);
+#pragma unroll
+            for (int l = 0; l < 32; l++)
+                sum = __dadd_rn(sum, from_lane(mine, l));
+        }
+        is_bad = __ballot_sync(0xffffffffu, is_bad) != 0;
+        if (lane == 0) {
+            data->sum_squares[i] = sum;
+            data->has_nonfinite[i] = is_bad;
+        }
+    }
+}
+
+/* One thread: the parameters by id. */
+KERNEL(zf_norm_part, zfi_norm_part_args_t) {
+    RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
+    double sum = 0.0;
+    int64_t nonfinite = ZFI_NO_PARAM;
+    for (uint32_t i = 0; i < data->n_params; i++) {
+        if (!args.step.present[i])
+            continue;
+        if (data->has_nonfinite[i] && nonfinite == ZFI_NO_PARAM)
+            nonfinite = i;
+        if (data->params[i].counts_in_norm)
+            sum = __dadd_rn(sum, data->sum_squares[i]);
+    }
+    args.out->sum_squares = sum;
+    args.out->nonfinite_param = nonfinite;
+}
+
+/* ---- scalars ----------------------------------------------------------------------------------------------------- */
+
+KERNEL(zf_scalars, zfi_scalars_args_t) {
+    RETURN_IF_ENDED;
+    double sum = 0.0, norm, clip_factor = 1.0, s;
+    int64_t nonfinite = ZFI_NO_PARAM;
+    for (uint32_t i = 0; i < args.n_parts; i++) {
+        int64_t bad = args.parts[i].nonfinite_param;
+        sum = __dadd_rn(sum, args.parts[i].sum_squares);
+        if (bad != ZFI_NO_PARAM && (nonfinite == ZFI_NO_PARAM || bad < nonfinite))
+            nonfinite = bad;
+    }
+    norm = args.host_norm ? *args.host_norm : __dmul_rn(args.unscale, __dsqrt_rn(sum));
+    if (args.clip_norm > 0) {
+        double factor = __ddiv_rn(args.clip_norm, __dadd_rn(norm, 1e-6));
+        clip_factor = factor < 1.0 ? factor : 1.0;
+    }
+    s = __dmul_rn(args.unscale, clip_factor);
+    args.out->norm = norm;
+    args.out->clip_factor = clip_factor;
+    args.out->s_exact = s;
+    args.out->s = __double2float_rn(s);
+    args.out->nonfinite_param = nonfinite;
+    args.out->applied = nonfinite == ZFI_NO_PARAM && is_finite(norm) && norm >= 0 && is_finite(__double2float_rn(s));
+}
+
+/* ---- report ------------------------------------------------------------------------------------------------------ */
+
+/* The device is the only writer of totals. */
+KERNEL(zf_report, zfi_report_args_t) {
+    RETURN_IF_ENDED;
+    volatile zfi_totals_t *totals = args.data->totals;
+    if (args.scalars->applied)
+        totals->n_applied = totals->n_applied + 1;
+    else
+        totals->n_skipped = totals->n_skipped + 1;
+    *args.out = *args.scalars;
+    *args.out_n_skipped = totals->n_skipped;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* Behind every wait for the host: a timeline that is this far was poisoned. */
+extern "C" __global__ void zf_gate(const zfi_cuda_gate_t args) {
+    if (*(const volatile uint64_t *)args.word >= 1ull << 61)
+        *args.has_ended = 1;
+}

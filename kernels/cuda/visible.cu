@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* visible.cu - what the model reads: published values merged into it, and plain reads and writes of it. */
+#include "common.cuh"
+
+/* ---- merge ------------------------------------------------------------------------------------------------------- */
+
+/* Elements of one segment, from and to counted in the piece. */
+DEVICE void merge_segment(const zfi_merge_args_t *args, const zfi_data_segment_t *segment, const unsigned char *staged,
+                          span_t span) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
+    const uint8_t *mask = args->takes_all ? NULL : args->data->mask + matrix->channel_base;
+    const int dtype = matrix->place.dtype;
+    if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
+        return; /* every channel is selected */
+    for (uint64_t at = span.first + threadIdx.x; at < span.end; at += THREADS) {
+        uint64_t col, row = divide(segment->matrix_offset + (at - segment->piece_offset), matrix->cols, &col);
+        if (mask && mask[matrix->channels_are_rows ? row : col])
+            continue;
+        store_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col),
+                   load_bits(staged, dtype, at));
+    }
+}
+
+/* The last segment that begins at or before an element of the piece. */
+DEVICE uint32_t find_segment(const zfi_data_segment_t *segments, uint32_t n, uint64_t at) {
+    uint32_t first = 0;
+    while (n > 1) {
+        uint32_t half = n / 2;
+        if (segments[first + half].piece_offset <= at)
+            first += half;
+        n -= half;
+    }
+    return first;
+}
+
+DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *piece, uint64_t number, span_t span) {
+    const zfi_data_segment_t *segments = args->data->segments + piece->first_segment;
+    const unsigned char *staged = args->staged + number % args->n_places * args->place_nbytes;
+    if (span.first >= span.end)
+        return;
+    for (uint32_t i = find_segment(segments, piece->n_segments, span.first); i < piece->n_segments; i++) {
+        span_t part;
+        if (segments[i].piece_offset >= span.end)
+            return;
+        part.first = larger(span.first, segments[i].piece_offset);
+        part.end = smaller(span.end, segments[i].piece_offset + segments[i].n_elems);
+        if (number >= args->data->merge_from[segments[i].matrix])
+            merge_segment(args, &segments[i], staged, part);
+    }
+}
+
+KERNEL(zf_merge, zfi_merge_args_t) {
+    RETURN_IF_ENDED;
+    const zfi_data_t *data = args.data;
+    const uint32_t n_slices = slices_of(args.n);
+    for (uint64_t unit = blockIdx.x; unit < (uint64_t)args.n * n_slices; unit += gridDim.x) {
+        uint64_t slice, i = divide(unit, n_slices, &slice);
+        const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args.first + i]];
+        merge_span(&args, piece, args.first_number + i, slice_of(piece->n_elems, (uint32_t)slice, n_slices, THREADS));
+    }
+}
+
+/* ---- plain reads and writes -------------------------------------------------------------------------------------- */
+
+KERNEL(zf_read_place, zfi_place_args_t) {
+    RETURN_IF_ENDED;
+    const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
+    const int dtype = matrix->place.dtype;
+    for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
+        uint64_t col, row = divide(args.first + e, matrix->cols, &col);
+        store_bits(args.bits, dtype, e,
+                   load_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col)));
+    }
+}
+
+KERNEL(zf_write_place, zfi_place_args_t) {
+    RETURN_IF_ENDED;
+    const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
+    const int dtype = matrix->place.dtype;
+    for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
+        uint64_t col, row = divide(args.first + e, matrix->cols, &col);
+        store_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col),
+                   load_bits(args.bits, dtype, e));
+    }
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/cuda/backend.h - the CUDA backend as its files know it.
+ *
+ * Words. Whatever passes between the device and the host's threads is a 64-bit word in page-locked memory, written by
+ * one side alone: the host's word of a line (a timeline seen from here) follows the timeline, and streams wait for it
+ * (cuStreamWaitValue64, cyclic GEQ); the device's word is what streams signal (cuStreamWriteValue64), and the monitor
+ * thread turns that into zfi_timeline_signal, which wakes the host's threads and raises the host's word. A stream's progress,
+ * how much of what was enqueued has run, is such a timeline as well.
+ *
+ * Order between two streams of CUDA is invisible in words, so it is made by events: every signal records one, and a wait
+ * for a value whose signal was enqueued before becomes cuStreamWaitEvent. A stream of the plugin never carries a wait
+ * for what was not enqueued yet, or for what the host alone decides: the driver may run two streams on one hardware
+ * queue, and what would end the wait might lie behind it. Such operations are parked here, in order, until they can be
+ * issued. A stream of the host cannot be held back: there the wait is one for the host's word.
+ *
+ * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream of
+ * the plugin parks every wait that is not an event, and one of the host waits in a host function.
+ *
+ * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor reads
+ * words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`. */
+#ifndef ZFI_CUDA_BACKEND_H
+#define ZFI_CUDA_BACKEND_H
+
+#include <pthread.h>
+
+#include "device/cuda/cuda.h"
+#include "device/cuda/driver.h"
+
+enum {
+    ZFI_CUDA_LINES = 112,       /* timelines: the instance's, and one of each stream */
+    ZFI_CUDA_STREAMS = 72,      /* the plugin's and the host's */
+    ZFI_CUDA_SIGNALS = 32,      /* of one line that can still be waited for by events */
+    ZFI_CUDA_WAITS = 256,       /* whose time is measured at once */
+    ZFI_CUDA_PARK_NBYTES = 1 << 20,
+    ZFI_CUDA_WORD_NBYTES = 64,  /* distance of words */
+    ZFI_CUDA_WORDS = 2 * ZFI_CUDA_LINES,
+    ZFI_CUDA_HOST_WAITS = 256   /* without memory operations: waits of a stream of the host */
+};
+
+typedef _Atomic uint64_t zfi_word_t;
+
+typedef struct zfi_cuda_signal {
+    uint64_t value;
+    CUevent event;
+    const zfi_stream_t *stream;
+} zfi_cuda_signal_t;
+
+/* A timeline seen from the device. */
+typedef struct zfi_cuda_line {
+    zfi_timeline_t *timeline;
+    uint32_t n_sets; /* of the timeline, when this was last looked at */
+    zfi_word_t *host_word, *device_word;
+    CUdeviceptr host_at, device_at; /* the same words as the device knows them */
+    uint64_t seen;                  /* [poll_lock] of device_word */
+    _Atomic uint64_t enqueued;      /* newest signal */
+    int has_events;                 /* its signals can be waited for by other streams */
+    uint32_t n_signals;             /* the newest ZFI_CUDA_SIGNALS of them are in the ring */
+    uint32_t n_asked;               /* without memory operations: signals whose events have passed */
+    zfi_cuda_signal_t signals[ZFI_CUDA_SIGNALS];
+    uint64_t lost; /* value of the newest signal that is no longer in the ring */
+} zfi_cuda_line_t;
+
+/* Operations that cannot be issued yet, in a ring of bytes. */
+typedef struct zfi_cuda_park {
+    unsigned char *ring; /* [ZFI_CUDA_PARK_NBYTES]; NULL: a stream of the host */
+    uint64_t head, tail; /* bytes taken out and put in, ever */
+} zfi_cuda_park_t;
+
+/* Progress is a timeline that the stream signals. Its numbers are odd while operations of the plugin run, even between
+ * calls of enqueue: a stream of the host that has work of ours ahead and stands at an even number runs its own. */
+struct zfi_stream {
+    zfi_device_t *device;
+    CUstream handle;
+    uint64_t host_handle, host_id; /* of the host's descriptor */
+    int is_host;
+    zfi_timeline_t executed;
+    zfi_cuda_line_t *progress;
+    _Atomic uint64_t planned; /* written under lock: newest number that was given away, parked operations included */
+    CUevent order;
+    zfi_cuda_park_t park;
+    uint64_t idle_since_ns;   /* monitor: the host's own work runs since; 0: it does not */
+    _Atomic uint64_t busy_ns; /* monitor */
+};
+
+/* A wait whose time is measured. */
+typedef struct zfi_cuda_wait {
+    zfi_stream_t *stream; /* NULL: a free place */
+    uint64_t begin, end;  /* progress numbers: it is waited for from begin on, until end */
+    zfi_timeline_t *timeline;
+    uint64_t value;
+    _Atomic uint64_t *stall_ns;
+    int is_patient;
+    uint64_t reached_ns, busy_ns; /* monitor */
+} zfi_cuda_wait_t;
+
+/* What a host function waits for. */
+typedef struct zfi_cuda_host_wait {
+    zfi_timeline_t *timeline;
+    uint64_t value;
+} zfi_cuda_host_wait_t;
+
+typedef struct zfi_cuda_kernels zfi_cuda_kernels_t;
+
+struct zfi_device {
+    zfi_device_env_t env;
+    const zfi_cuda_driver_t *driver;
+    CUdevice id;
+    CUcontext context;
+    int has_context, has_memops, n_processors;
+    int lowest_priority, highest_priority, n_created;
+    zfi_cuda_kernels_t *kernels;
+    CUstream control;      /* for what is waited for at once */
+    CUdeviceptr has_ended; /* a word in device memory (kernels/cuda/params.h) */
+    unsigned char *words;  /* page-locked */
+    CUdeviceptr words_at;
+    uint32_t n_words;
+    int is_pinned;
+    _Atomic int has_failed, has_pageable;
+    pthread_mutex_t lock, poll_lock;
+    _Atomic uint32_t n_lines, n_streams;
+    zfi_cuda_line_t lines[ZFI_CUDA_LINES];
+    zfi_stream_t *streams[ZFI_CUDA_STREAMS]; /* NULL: ended */
+    zfi_cuda_wait_t waits[ZFI_CUDA_WAITS];   /* [lock] */
+    zfi_cuda_host_wait_t host_waits[ZFI_CUDA_HOST_WAITS];
+    uint32_t n_host_waits;
+    pthread_t monitor;
+    int has_monitor;
+    _Atomic int is_ending;
+    zfi_timeline_t news; /* rises with every call that enqueues: wakes the monitor */
+    _Atomic uint64_t n_news;
+};
+
+static inline int zfi_cuda_is_poisoned(const zfi_device_t *device) { return atomic_load(device->env.is_poisoned) != 0; }
+
+/* device.c. The first failure of the driver is for good: ZF_ERR_DEVICE, and the instance ends. */
+zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what);
+void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped */
+void zfi_cuda_leave(zfi_device_t *device);
+/* A free pair of addresses of one word, zero. */
+zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
+
+/* kernels.c */
+zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err);
+void zfi_cuda_kernels_free(zfi_device_t *device);
+CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* while *has_ended is set */
+zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
+zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr word);
+
+/* line.c [lock, context]. The line of a timeline, made at first use; NULL: it could not be made. */
+zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events);
+void zfi_cuda_lines_close(zfi_device_t *device);
+/* The stream signals a value. */
+zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value);
+/* The stream waits. ZF_IN_PROGRESS: the wait must be parked; ZF_DISABLED: there is nothing to wait for. */
+zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient);
+
+/* stream.c. flush [lock, context]: issues what is parked and can be issued; whether anything was. */
+int zfi_cuda_flush(zfi_device_t *device);
+zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err);
+void zfi_cuda_stream_destroy(zfi_stream_t *stream);
+zf_status_t zfi_cuda_stream_resolve(zfi_device_t *device, const zf_stream_t *given, const char *origin,
+                                    zfi_stream_t **out, zf_error_t *err);
+uint64_t zfi_cuda_mark(zfi_stream_t *stream);
+zf_status_t zfi_cuda_synchronise(zfi_stream_t *stream, uint64_t mark, uint64_t timeout_ns, uint64_t *waited_ns);
+void zfi_cuda_fence(zfi_stream_t *stream, uint64_t mark, zf_fence_t *out);
+uint64_t zfi_cuda_host_busy_ns(zfi_stream_t *stream);
+zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to);
+zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n);
+/* Frees the streams that are left: the host's. */
+void zfi_cuda_streams_close(zfi_device_t *device);
+
+/* monitor.c */
+zf_status_t zfi_cuda_monitor_start(zfi_device_t *device, zf_error_t *err);
+void zfi_cuda_monitor_stop(zfi_device_t *device);
+void zfi_cuda_monitor_wake(zfi_device_t *device);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/cuda/device.c - the CUDA backend: the device, its memory, and the table (model in backend.h).
+ *
+ * The host's primary context is retained while a device is open, and pushed and popped around every use. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "device/cuda/backend.h"
+
+/* ---- errors, context, words -------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what) {
+    char reason[192], text[256];
+    if (rc == CUDA_SUCCESS)
+        return ZF_OK;
+    if (!atomic_exchange(&device->has_failed, 1)) {
+        snprintf(text, sizeof text, "CUDA device: %s failed: %s", what,
+                 zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
+        device->env.failed(device->env.ctx, text);
+    }
+    return ZF_ERR_DEVICE;
+}
+
+void zfi_cuda_enter(zfi_device_t *device) { (void)device->driver->cuCtxPushCurrent(device->context); }
+
+void zfi_cuda_leave(zfi_device_t *device) {
+    CUcontext context;
+    (void)device->driver->cuCtxPopCurrent(&context);
+}
+
+zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at) {
+    uint64_t offset = (uint64_t)device->n_words++ * ZFI_CUDA_WORD_NBYTES;
+    *out_at = device->words_at + offset;
+    return (zfi_word_t *)(void *)(device->words + offset);
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t refuse(const zfi_device_t *device, CUresult rc, const char *what, zf_error_t *err) {
+    char reason[192];
+    return zfi_error(err, ZF_ERR_DEVICE, "create", "CUDA device %d: %s failed: %s", (int)device->id, what,
+                     zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
+}
+
+static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error_t *err) {
+    int n = 0;
+    CUresult rc = device->driver->cuDeviceGetCount(&n);
+    device->id = device_id;
+    if (rc)
+        return refuse(device, rc, "counting devices", err);
+    if (device_id < 0 || device_id >= n)
+        return zfi_error(err, ZF_ERR_DEVICE, "create", "device id %d: the CUDA driver shows %d device%s", device_id, n,
+                         n == 1 ? "" : "s");
+    rc = device->driver->cuDeviceGet(&device->id, device_id);
+    return rc ? refuse(device, rc, "opening it", err) : ZF_OK;
+}
+
+/* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
+static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
+    const char *forced = getenv("ZF_CUDA_MEMOPS");
+    int same_address = 0;
+    const struct attribute {
+        CUdevice_attribute which;
+        int *to;
+    } wanted[] = {
+        {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &device->has_memops},
+        {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &same_address},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &device->n_processors},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        CUresult rc = device->driver->cuDeviceGetAttribute(wanted[i].to, wanted[i].which, device->id);
+        if (rc)
+            return refuse(device, rc, "reading its attributes", err);
+    }
+    if (forced && strcmp(forced, "0") == 0)
+        device->has_memops = 0;
+    if (!same_address)
+        return zfi_error(err, ZF_ERR_DEVICE, "create",
+                         "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "
+                         "plugin need the host's",
+                         (int)device->id);
+    return ZF_OK;
+}
+
+static zf_status_t map_words(zfi_device_t *device, zf_error_t *err) {
+    size_t nbytes = (size_t)ZFI_CUDA_WORDS * ZFI_CUDA_WORD_NBYTES;
+    void *memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUresult rc;
+    if (memory == MAP_FAILED)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for the CUDA backend's words");
+    device->words = memory;
+    rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (rc)
+        return refuse(device, rc, "page-locking memory", err);
+    device->is_pinned = 1;
+    rc = device->driver->cuMemHostGetDevicePointer(&device->words_at, memory, 0);
+    return rc ? refuse(device, rc, "mapping page-locked memory", err) : ZF_OK;
+}
+
+static zf_status_t enter_context(zfi_device_t *device, zf_error_t *err) {
+    CUresult rc = device->driver->cuDevicePrimaryCtxRetain(&device->context, device->id);
+    if (rc)
+        return refuse(device, rc, "retaining its context", err);
+    device->has_context = 1;
+    zfi_cuda_enter(device);
+    return ZF_OK;
+}
+
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still. */
+static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
+    CUresult rc = device->driver->cuMemsetD8Async(at, byte, nbytes, device->control);
+    return rc ? rc : device->driver->cuStreamSynchronize(device->control);
+}
+
+/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may wait
+ * for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
+static CUresult warm_up(zfi_device_t *device) {
+    CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
+    if (!rc)
+        rc = zfi_cuda_kernels_warm_up(device, device->control);
+    if (!rc)
+        rc = device->driver->cuStreamSynchronize(device->control);
+    return rc ? rc : fill(device, device->has_ended, 0, sizeof(uint64_t));
+}
+
+/* [context] */
+static zf_status_t prepare(zfi_device_t *device, zf_error_t *err) {
+    CUresult rc = device->driver->cuCtxGetStreamPriorityRange(&device->lowest_priority, &device->highest_priority);
+    zf_status_t st = rc ? refuse(device, rc, "reading the priorities of streams", err) : map_words(device, err);
+    if (!st)
+        st = zfi_cuda_kernels_load(device, err);
+    if (st)
+        return st;
+    rc = device->driver->cuStreamCreateWithPriority(&device->control, CU_STREAM_NON_BLOCKING, device->lowest_priority);
+    if (!rc)
+        rc = device->driver->cuMemAlloc(&device->has_ended, sizeof(uint64_t));
+    if (!rc)
+        rc = warm_up(device);
+    return rc ? refuse(device, rc, "preparing it", err) : ZF_OK;
+}
+
+static void cuda_close(zfi_device_t *device);
+
+static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err) {
+    zfi_device_t *device = calloc(1, sizeof *device);
+    zf_status_t st;
+    if (!device)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a device handle");
+    device->env = *env;
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->poll_lock, NULL);
+    zfi_timeline_init(&device->news, "cuda news");
+    st = zfi_cuda_driver(&device->driver, err);
+    if (!st)
+        st = find_device(device, device_id, err);
+    if (!st)
+        st = read_attributes(device, err);
+    if (!st)
+        st = enter_context(device, err);
+    if (!st) {
+        st = prepare(device, err);
+        zfi_cuda_leave(device);
+    }
+    if (!st)
+        st = zfi_cuda_monitor_start(device, err);
+    if (st) {
+        cuda_close(device);
+        return st;
+    }
+    *out = device;
+    return ZF_OK;
+}
+
+static void free_memory(zfi_device_t *device) {
+    zfi_cuda_enter(device);
+    zfi_cuda_lines_close(device);
+    zfi_cuda_kernels_free(device);
+    if (device->has_ended)
+        device->driver->cuMemFree(device->has_ended);
+    if (device->control)
+        device->driver->cuStreamDestroy(device->control);
+    if (device->is_pinned)
+        device->driver->cuMemHostUnregister(device->words);
+    zfi_cuda_leave(device);
+    device->driver->cuDevicePrimaryCtxRelease(device->id);
+}
+
+static void cuda_close(zfi_device_t *device) {
+    if (!device)
+        return;
+    zfi_cuda_streams_close(device);
+    zfi_cuda_monitor_stop(device);
+    if (device->has_context)
+        free_memory(device);
+    if (device->words)
+        munmap(device->words, (size_t)ZFI_CUDA_WORDS * ZFI_CUDA_WORD_NBYTES);
+    zfi_timeline_free(&device->news);
+    pthread_mutex_destroy(&device->poll_lock);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}
+
+static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
+    size_t free_nbytes = 0, total_nbytes = 0;
+    CUcontext context;
+    (void)device->driver->cuCtxPushCurrent(device->context);
+    (void)device->driver->cuMemGetInfo(&free_nbytes, &total_nbytes);
+    (void)device->driver->cuCtxPopCurrent(&context);
+    *out = (zfi_device_info_t){.free_nbytes = free_nbytes, .total_nbytes = total_nbytes};
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t cuda_alloc(zfi_device_t *device, uint64_t nbytes, const char *what, void **out, zf_error_t *err) {
+    CUdeviceptr memory = 0;
+    zfi_device_info_t info;
+    CUresult rc;
+    char reason[192];
+    zfi_cuda_enter(device);
+    rc = device->driver->cuMemAlloc(&memory, nbytes ? nbytes : 1);
+    if (!rc)
+        rc = fill(device, memory, 0, nbytes ? nbytes : 1);
+    if (rc && memory)
+        device->driver->cuMemFree(memory);
+    zfi_cuda_leave(device);
+    *out = (void *)(uintptr_t)memory;
+    if (!rc)
+        return ZF_OK;
+    cuda_info(device, &info);
+    return zfi_error(err, rc == CUDA_ERROR_OUT_OF_MEMORY ? ZF_ERR_MEMORY : ZF_ERR_DEVICE, "bind_params",
+                     "device memory for %s: need %" PRIu64 " MiB, have %" PRIu64 " of %" PRIu64 " MiB: %s", what,
+                     nbytes >> 20, info.free_nbytes >> 20, info.total_nbytes >> 20,
+                     zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
+}
+
+static void cuda_free(zfi_device_t *device, void *memory, uint64_t nbytes) {
+    (void)nbytes;
+    if (!memory)
+        return;
+    zfi_cuda_enter(device);
+    (void)device->driver->cuMemFree((CUdeviceptr)(uintptr_t)memory);
+    zfi_cuda_leave(device);
+}
+
+static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable,
+                            zf_error_t *err) {
+    CUresult rc;
+    (void)err;
+    zfi_cuda_enter(device);
+    rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    zfi_cuda_leave(device);
+    *out_is_pageable = rc != CUDA_SUCCESS;
+    if (rc)
+        atomic_store(&device->has_pageable, 1);
+    return ZF_OK;
+}
+
+static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
+    (void)nbytes;
+    zfi_cuda_enter(device);
+    (void)device->driver->cuMemHostUnregister(memory); /* what could not be registered is refused, and that is all */
+    zfi_cuda_leave(device);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+const zfi_device_ops_t zfi_device_cuda = {
+    .name = "cuda",
+    .device_type = ZF_DEVICE_CUDA,
+    .is_parallel = 1,
+    .open = cuda_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .stream_create = zfi_cuda_stream_create,
+    .stream_destroy = zfi_cuda_stream_destroy,
+    .stream_resolve = zfi_cuda_stream_resolve,
+    .mark = zfi_cuda_mark,
+    .synchronise = zfi_cuda_synchronise,
+    .fence = zfi_cuda_fence,
+    .host_busy_ns = zfi_cuda_host_busy_ns,
+    .order = zfi_cuda_order,
+    .enqueue = zfi_cuda_enqueue,
+};

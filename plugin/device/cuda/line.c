@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/device/cuda/line.c - timelines as the device sees them (model in backend.h). */
+#include <string.h>
+
+#include "device/cuda/backend.h"
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t create_events(zfi_device_t *device, zfi_cuda_line_t *line) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < ZFI_CUDA_SIGNALS && !st; i++)
+        st = zfi_cuda_check(device, device->driver->cuEventCreate(&line->signals[i].event, CU_EVENT_DISABLE_TIMING),
+                            "creating an event");
+    return st;
+}
+
+static zfi_cuda_line_t *add_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events) {
+    uint32_t n = atomic_load(&device->n_lines);
+    zfi_cuda_line_t *line = &device->lines[n];
+    if (n == ZFI_CUDA_LINES) {
+        device->env.failed(device->env.ctx, "more timelines than the CUDA backend keeps");
+        return NULL;
+    }
+    line->timeline = timeline;
+    line->n_sets = atomic_load(&timeline->n_sets);
+    line->has_events = has_events;
+    line->host_word = zfi_cuda_word(device, &line->host_at);
+    line->device_word = zfi_cuda_word(device, &line->device_at);
+    if ((has_events || !device->has_memops) && create_events(device, line))
+        return NULL;
+    if (has_events)
+        zfi_timeline_set_mirror(timeline, line->host_word);
+    atomic_store(&device->n_lines, n + 1);
+    return line;
+}
+
+/* A load has set the timeline back: nothing is under way, and former signals mean nothing. */
+static void restart(zfi_device_t *device, zfi_cuda_line_t *line) {
+    line->n_sets = atomic_load(&line->timeline->n_sets);
+    line->n_signals = line->n_asked = 0;
+    line->lost = 0;
+    pthread_mutex_lock(&device->poll_lock);
+    atomic_store(line->device_word, 0);
+    atomic_store(&line->enqueued, 0);
+    line->seen = 0;
+    pthread_mutex_unlock(&device->poll_lock);
+}
+
+zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events) {
+    uint32_t n = atomic_load(&device->n_lines);
+    for (uint32_t i = 0; i < n; i++)
+        if (device->lines[i].timeline == timeline) {
+            if (device->lines[i].n_sets != atomic_load(&timeline->n_sets))
+                restart(device, &device->lines[i]);
+            return &device->lines[i];
+        }
+    return add_line(device, timeline, has_events);
+}
+
+void zfi_cuda_lines_close(zfi_device_t *device) {
+    uint32_t n = atomic_load(&device->n_lines);
+    for (uint32_t i = 0; i < n; i++) {
+        if (device->lines[i].has_events)
+            zfi_timeline_set_mirror(device->lines[i].timeline, NULL);
+        for (uint32_t k = 0; k < ZFI_CUDA_SIGNALS; k++)
+            if (device->lines[i].signals[k].event)
+                device->driver->cuEventDestroy(device->lines[i].signals[k].event);
+    }
+}
+
+/* ---- signal ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
+    zfi_cuda_signal_t *signal = &line->signals[line->n_signals % ZFI_CUDA_SIGNALS];
+    if (line->n_signals - line->n_asked == ZFI_CUDA_SIGNALS)
+        line->n_asked++; /* the next one will tell as much */
+    if (line->n_signals >= ZFI_CUDA_SIGNALS)
+        line->lost = signal->value;
+    signal->value = value;
+    signal->stream = stream;
+    line->n_signals++;
+    return zfi_cuda_check(stream->device, stream->device->driver->cuEventRecord(signal->event, stream->handle),
+                          "recording an event");
+}
+
+zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
+    zfi_device_t *device = stream->device;
+    zf_status_t st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
+    atomic_store(&line->enqueued, value);
+    if (!st && device->has_memops)
+        st = zfi_cuda_check(device,
+                            device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value,
+                                                                 CU_STREAM_WRITE_VALUE_DEFAULT),
+                            "writing a word in stream order");
+    return st;
+}
+
+/* ---- wait -------------------------------------------------------------------------------------------------------- */
+
+/* The first signal that is enough; NULL: it is not enqueued, or no longer in the ring. A later one will not do: it may lie
+ * behind work that waits for the caller's. */
+static const zfi_cuda_signal_t *find_signal(const zfi_cuda_line_t *line, uint64_t value) {
+    uint32_t n = line->n_signals < ZFI_CUDA_SIGNALS ? line->n_signals : ZFI_CUDA_SIGNALS;
+    if (line->n_signals > ZFI_CUDA_SIGNALS && value <= line->lost)
+        return NULL;
+    for (uint32_t i = line->n_signals - n; i != line->n_signals; i++)
+        if (line->signals[i % ZFI_CUDA_SIGNALS].value >= value)
+            return &line->signals[i % ZFI_CUDA_SIGNALS];
+    return NULL;
+}
+
+static void wait_in_host_function(void *raw) {
+    const zfi_cuda_host_wait_t *wait = raw;
+    zfi_timeline_wait(wait->timeline, wait->value, UINT64_MAX, NULL);
+}
+
+static zf_status_t wait_for_host(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
+    zfi_device_t *device = stream->device;
+    zfi_cuda_host_wait_t *wait = &device->host_waits[device->n_host_waits % ZFI_CUDA_HOST_WAITS];
+    zf_status_t st;
+    if (device->has_memops) {
+        st = zfi_cuda_check(device,
+                            device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value,
+                                                                CU_STREAM_WAIT_VALUE_GEQ),
+                            "waiting for a word in stream order");
+    } else {
+        *wait = (zfi_cuda_host_wait_t){line->timeline, value};
+        device->n_host_waits++;
+        st = zfi_cuda_check(device, device->driver->cuLaunchHostFunc(stream->handle, wait_in_host_function, wait),
+                            "launching a host function");
+    }
+    return st ? st : zfi_cuda_gate(device, stream->handle, line->host_at);
+}
+
+zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient) {
+    zfi_device_t *device = stream->device;
+    const zfi_cuda_signal_t *signal;
+    if (zfi_timeline_now(line->timeline) >= value)
+        return ZF_DISABLED;
+    if (!stream->is_host && atomic_load(&device->has_pageable))
+        return ZF_IN_PROGRESS; /* a copy would keep the calling thread until the wait is over */
+    signal = find_signal(line, value);
+    if (signal && signal->stream == stream)
+        return ZF_DISABLED;
+    if (signal)
+        return zfi_cuda_check(device, device->driver->cuStreamWaitEvent(stream->handle, signal->event, 0),
+                              "waiting for an event");
+    if (stream->is_host)
+        return wait_for_host(stream, line, value);
+    if (is_patient || !device->has_memops || line->n_signals)
+        return ZF_IN_PROGRESS;
+    return wait_for_host(stream, line, value);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/driver/kernels.cu - kernels for the tests of the double itself: good ones, and one for every fault that
+ * the emulator looks for. */
+#include <stdint.h>
+
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name
+
+typedef struct scalars {
+    float s, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, negative_step, decay;
+} scalars_t;
+
+/* AdamW with bf16 gradients; grid-stride. */
+KERNEL(adamw)(float *w, float *m, float *v, const uint16_t *g, scalars_t k, uint64_t n) {
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        float scaled = __fmul_rn(__uint_as_float((uint32_t)g[i] << 16), k.s);
+        m[i] = __fmaf_rn(k.beta1, m[i], __fmul_rn(k.one_minus_beta1, scaled));
+        v[i] = __fmaf_rn(k.beta2, v[i], __fmul_rn(__fmul_rn(k.one_minus_beta2, scaled), scaled));
+        float d = __fmaf_rn(__fsqrt_rn(v[i]), k.root_correction, k.eps);
+        w[i] = __fmaf_rn(k.negative_step, __fdiv_rn(m[i], d), __fmul_rn(w[i], k.decay));
+    }
+}
+
+/* The sum of a block's 256 words, through shared memory; `barriers` 0 leaves one out. */
+template <bool has_barrier> static __device__ __forceinline__ void sum_block(const uint32_t *in, uint32_t *out) {
+    __shared__ uint32_t sums[256];
+    uint32_t t = threadIdx.x;
+    sums[t] = in[blockIdx.x * 256 + t];
+    for (uint32_t step = 128; step > 0; step /= 2) {
+        if (has_barrier || step != 64)
+            __syncthreads();
+        if (t < step)
+            sums[t] += sums[t + step];
+    }
+    if (t == 0)
+        out[blockIdx.x] = sums[0];
+}
+KERNEL(sum)(const uint32_t *in, uint32_t *out) { sum_block<true>(in, out); }
+KERNEL(sum_without_a_barrier)(const uint32_t *in, uint32_t *out) { sum_block<false>(in, out); }
+
+KERNEL(add_one)(uint32_t *words, uint32_t n) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        words[i] += 1;
+}
+KERNEL(one_too_far)(uint32_t *words, uint32_t n) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n)
+        words[i] += 1;
+}
+KERNEL(misaligned)(unsigned char *bytes, uint32_t) { *(uint32_t *)(bytes + 2) = 1; }
+
+KERNEL(unwritten_shared)(uint32_t *words, uint32_t) {
+    __shared__ uint32_t here[256];
+    if (threadIdx.x != 3)
+        here[threadIdx.x] = 1;
+    __syncthreads();
+    words[threadIdx.x] = here[threadIdx.x];
+}
+KERNEL(unwritten_register)(uint32_t *words, uint32_t) {
+    uint32_t sum;
+    asm("{.reg .b32 never; add.u32 %0, never, %1;}" : "=r"(sum) : "r"(threadIdx.x));
+    words[threadIdx.x] = sum;
+}
+KERNEL(barrier_for_some)(uint32_t *words, uint32_t n) {
+    if (threadIdx.x < n)
+        __syncthreads();
+    words[threadIdx.x] = 1;
+}
+KERNEL(shuffle_for_some)(uint32_t *words, uint32_t n) {
+    uint32_t x = threadIdx.x;
+    if (x < n)
+        x = __shfl_down_sync(0xffffffff, x, 1);
+    words[threadIdx.x] = x;
+}
+/* Inside a warp a meeting of the warp is enough, a barrier of the block is not needed. */
+KERNEL(warp_exchange)(uint32_t *words, uint32_t) {
+    __shared__ uint32_t here[256];
+    here[threadIdx.x] = words[threadIdx.x];
+    __syncwarp();
+    words[threadIdx.x] = here[threadIdx.x ^ 1];
+}
+KERNEL(warp_exchange_unsynced)(uint32_t *words, uint32_t) {
+    __shared__ uint32_t here[256];
+    here[threadIdx.x] = words[threadIdx.x];
+    words[threadIdx.x] = ((volatile uint32_t *)here)[threadIdx.x ^ 1];
+}
+/* The result depends on which block comes last. */
+KERNEL(last_block_wins)(uint32_t *words, uint32_t) {
+    if (threadIdx.x == 0)
+        *(volatile uint32_t *)words = blockIdx.x;
+}
+/* Traffic: every 32-byte sector once, or a sector per word. */
+KERNEL(dense)(uint32_t *words, uint32_t n) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        words[i] = i;
+}
+KERNEL(sparse)(uint32_t *words, uint32_t n) {
+    uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+    if (i < n)
+        words[i] = i;
+}
+/* Every lane's word is in another bank; every lane's word is in the same. */
+KERNEL(banks)(uint32_t *words, uint32_t stride) {
+    __shared__ uint32_t here[1024];
+    here[threadIdx.x * stride] = threadIdx.x;
+    __syncthreads();
+    words[threadIdx.x] = here[threadIdx.x * stride];
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/emulator/internal.h - one launch, as the emulator's own files see it. */
+#ifndef EMU_INTERNAL_H
+#define EMU_INTERNAL_H
+
+#include "emu.h"
+
+enum { EMU_WARP_SIZE = 32, EMU_MAX_THREADS = 1024, EMU_N_RECENT = 8 };
+
+typedef struct emu_shadow emu_shadow_t;   /* shared.c */
+typedef struct emu_traffic emu_traffic_t; /* traffic.c */
+
+struct emu_launch {
+    const emu_kernel_t *kernel;
+    const emu_config_t *config;
+    const unsigned char *params;
+    uint32_t n_threads, shared_nbytes;
+    unsigned char *shared;
+    emu_shadow_t *shadow;
+    emu_traffic_t *traffic; /* NULL: not wanted */
+    emu_range_t recent[EMU_N_RECENT];
+    uint32_t next_recent;
+    uint32_t block_epoch;                                     /* barriers that the block has passed */
+    uint32_t warp_epoch[EMU_MAX_THREADS / EMU_WARP_SIZE + 1]; /* meetings of all lanes of the warp */
+    int has_failed;
+    uint64_t random;
+    unsigned char nowhere[64]; /* what a bad address reads and writes */
+};
+
+/* A finding about thread x, once per kernel and PTX line. */
+void emu_complain(emu_thread_t *x, const char *what, uint64_t a, int line);
+
+/* shared.c: races and reads of what was never written. */
+emu_shadow_t *emu_shadow_new(uint32_t nbytes);
+void emu_shadow_free(emu_shadow_t *shadow);
+void emu_shadow_new_block(emu_shadow_t *shadow);
+void emu_shadow_access(emu_thread_t *x, uint32_t at, uint32_t nbytes, emu_kind_t kind, int line);
+
+/* traffic.c */
+emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, int line);
+void emu_traffic_end_block(emu_traffic_t *t);
+void emu_traffic_finish(emu_traffic_t *t);
+
+/* tsan.c: global accesses as the thread sanitizer sees them, where there is one. */
+void emu_tsan_access(const unsigned char *p, uint32_t nbytes, emu_kind_t kind);
+
+#endif

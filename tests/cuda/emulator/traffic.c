@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/emulator/traffic.c - sectors and banks per warp's request; see traffic.h. */
+#include "traffic.h"
+
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { MAX_SECTORS = 64, N_BANKS = 32, MAX_WORDS = 16, TABLE_SIZE = 1 << 14, MAX_KERNELS = 128 };
+
+typedef struct request {
+    uint64_t key; /* warp, line, how often the lane has been there; 0: free */
+    uint64_t sectors[MAX_SECTORS];
+    uint32_t words[N_BANKS][MAX_WORDS];
+    uint32_t n_sectors, asked;
+    uint8_t n_words[N_BANKS];
+    uint8_t is_shared;
+} request_t;
+
+struct emu_traffic {
+    const emu_kernel_t *kernel;
+    emu_totals_t totals;
+    request_t *table;
+    uint32_t n_used, *used;
+    uint32_t n_visits, *visits; /* [threads][lines of the kernel, by hash] */
+};
+
+enum { N_LINES = 512 };
+
+static struct {
+    const char *kernel;
+    emu_totals_t totals;
+} results[MAX_KERNELS];
+static uint32_t n_results;
+static int is_wanted;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void emu_traffic_count(int wanted) { is_wanted = wanted; }
+
+static void *zeros(size_t n, size_t each) {
+    void *p = calloc(n, each);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel) {
+    if (!is_wanted)
+        return NULL;
+    emu_traffic_t *t = zeros(1, sizeof *t);
+    t->kernel = kernel;
+    t->table = zeros(TABLE_SIZE, sizeof *t->table);
+    t->used = zeros(TABLE_SIZE, sizeof *t->used);
+    t->visits = zeros((size_t)EMU_MAX_THREADS * N_LINES, sizeof *t->visits);
+    return t;
+}
+
+/* Counts what was asked for so far and forgets it: lanes that are this far apart were no request together. */
+static void flush(emu_traffic_t *t) {
+    for (uint32_t i = 0; i < t->n_used; i++) {
+        request_t *q = &t->table[t->used[i]];
+        uint32_t passes = 0;
+        for (uint32_t b = 0; b < N_BANKS; b++)
+            passes = q->n_words[b] > passes ? q->n_words[b] : passes;
+        if (q->is_shared) {
+            t->totals.n_shared++;
+            t->totals.n_passes += passes;
+        } else {
+            t->totals.n_requests++;
+            t->totals.n_sectors += q->n_sectors;
+            t->totals.asked += q->asked;
+            t->totals.moved += 32ull * q->n_sectors;
+        }
+        memset(q, 0, sizeof *q);
+    }
+    t->n_used = 0;
+}
+
+static request_t *request_of(emu_traffic_t *t, uint64_t key) {
+    uint32_t h = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 50);
+    while (t->table[h].key != 0 && t->table[h].key != key)
+        h = (h + 1) % TABLE_SIZE;
+    if (t->table[h].key == 0) {
+        t->table[h].key = key;
+        t->used[t->n_used++] = h;
+    }
+    return &t->table[h];
+}
+
+static void add_sectors(request_t *q, uint64_t a, uint32_t nbytes) {
+    for (uint64_t s = a / 32; s <= (a + nbytes - 1) / 32; s++) {
+        uint32_t i = 0;
+        while (i < q->n_sectors && q->sectors[i] != s)
+            i++;
+        if (i == q->n_sectors && i < MAX_SECTORS)
+            q->sectors[q->n_sectors++] = s;
+    }
+}
+
+static void add_words(request_t *q, uint64_t a, uint32_t nbytes) {
+    for (uint64_t w = a / 4; w < (a + nbytes + 3) / 4; w++) {
+        uint32_t bank = (uint32_t)(w % N_BANKS), i = 0;
+        while (i < q->n_words[bank] && q->words[bank][i] != (uint32_t)w)
+            i++;
+        if (i == q->n_words[bank] && i < MAX_WORDS)
+            q->words[bank][q->n_words[bank]++] = (uint32_t)w;
+    }
+}
+
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, int line) {
+    uint32_t visit = ++t->visits[(size_t)x->index * N_LINES + (uint32_t)line % N_LINES];
+    uint64_t key = (uint64_t)line << 40 | (uint64_t)(x->warp + 1) << 32 | visit;
+    if (t->n_used > TABLE_SIZE / 2 && t->table[0].key != key)
+        flush(t);
+    request_t *q = request_of(t, key);
+    q->is_shared = (uint8_t)is_shared;
+    q->asked += nbytes;
+    if (is_shared)
+        add_words(q, a, nbytes);
+    else
+        add_sectors(q, a, nbytes);
+}
+
+void emu_traffic_end_block(emu_traffic_t *t) {
+    if (t == NULL)
+        return;
+    flush(t);
+    memset(t->visits, 0, (size_t)EMU_MAX_THREADS * N_LINES * sizeof *t->visits);
+}
+
+static void add_totals(emu_totals_t *to, const emu_totals_t *from) {
+    to->asked += from->asked;
+    to->moved += from->moved;
+    to->n_requests += from->n_requests;
+    to->n_sectors += from->n_sectors;
+    to->n_shared += from->n_shared;
+    to->n_passes += from->n_passes;
+}
+
+void emu_traffic_finish(emu_traffic_t *t) {
+    if (t == NULL)
+        return;
+    pthread_mutex_lock(&lock);
+    uint32_t i = 0;
+    while (i < n_results && strcmp(results[i].kernel, t->kernel->name) != 0)
+        i++;
+    if (i < MAX_KERNELS) {
+        n_results = i == n_results ? i + 1 : n_results;
+        results[i].kernel = t->kernel->name;
+        add_totals(&results[i].totals, &t->totals);
+    }
+    pthread_mutex_unlock(&lock);
+    free(t->visits);
+    free(t->used);
+    free(t->table);
+    free(t);
+}
+
+emu_totals_t emu_traffic_of(const char *name) {
+    emu_totals_t out = {0};
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < n_results; i++)
+        if (strcmp(results[i].kernel, name) == 0)
+            out = results[i].totals;
+    pthread_mutex_unlock(&lock);
+    return out;
+}
+
+void emu_traffic_print(FILE *out) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < n_results; i++) {
+        const emu_totals_t *t = &results[i].totals;
+        fprintf(out, "traffic %s %llu %llu %llu %llu %llu %llu\n", results[i].kernel, (unsigned long long)t->n_requests,
+                (unsigned long long)t->n_sectors, (unsigned long long)t->asked, (unsigned long long)t->moved,
+                (unsigned long long)t->n_shared, (unsigned long long)t->n_passes);
+    }
+    pthread_mutex_unlock(&lock);
+}

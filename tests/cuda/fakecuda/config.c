@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/config.c - the environment variables; each is described in tests/cuda/README.md. */
+#include "fake.h"
+
+#include <stdlib.h>
+
+fc_config_t fc_config;
+
+static const struct {
+    const char *name;
+    uint64_t *value;
+    uint64_t unset;
+} table[] = {
+    {"FAKECUDA_SEED", &fc_config.seed, 1},
+    {"FAKECUDA_DELAY_US", &fc_config.delay_us, 100},
+    {"FAKECUDA_QUEUES", &fc_config.n_queues, 0},
+    {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
+    {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},
+    {"FAKECUDA_PIN_BYTES", &fc_config.pin_nbytes, UINT64_MAX},
+    {"FAKECUDA_MEMOPS", &fc_config.has_memops, 1},
+    {"FAKECUDA_HOST_POINTER", &fc_config.has_host_pointer, 1},
+    {"FAKECUDA_COMPUTE", &fc_config.compute, 990},
+    {"FAKECUDA_MULTIPROCESSORS", &fc_config.n_multiprocessors, 2},
+    {"FAKECUDA_FATAL", &fc_config.is_fatal, 0},
+    {"FAKECUDA_TRAFFIC", &fc_config.traffic, 0},
+    {"FAKECUDA_COUNTS", &fc_config.counts, 0},
+    {"FAKECUDA_DRIVER_VERSION", &fc_config.driver_version, 13000},
+};
+
+void fc_config_read(void) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const char *text = getenv(table[i].name);
+        *table[i].value = text && *text ? strtoull(text, NULL, 0) : table[i].unset;
+    }
+    fc_config.fail = getenv("FAKECUDA_FAIL");
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/context.c - devices, primary contexts, the stack of contexts of each thread. */
+#include "fake.h"
+#include "traffic.h"
+
+#include <unistd.h>
+
+enum { MAX_DEPTH = 32 };
+
+static fc_context_t contexts[FC_MAX_DEVICES];
+static int initialised_pid;
+static __thread fc_context_t *stack[MAX_DEPTH];
+static __thread int depth;
+fc_lock_t fc_global_lock;
+
+/* A forked child has no driver. */
+int fc_is_initialised(void) { return initialised_pid != 0 && initialised_pid == (int)getpid(); }
+
+fc_context_t *fc_current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
+fc_context_t *fc_context_of(int device) { return &contexts[device]; }
+
+void fc_fail_context(fc_context_t *c, CUresult error) {
+    int none = 0;
+    __atomic_compare_exchange_n(&c->sticky, &none, (int)error, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+void fc_count_object(int64_t *count, int by) { __atomic_add_fetch(count, by, __ATOMIC_RELAXED); }
+
+FC_API cuInit(unsigned int flags) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_NOTHING);
+    if (st)
+        return st;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    fc_lock(&fc_global_lock);
+    if (!fc_is_initialised()) {
+        fc_config_read();
+        emu_traffic_count(fc_config.traffic != 0);
+        if (fc_config.n_devices == 0 || fc_config.n_devices > FC_MAX_DEVICES)
+            st = CUDA_ERROR_NO_DEVICE;
+        else if (!fc_memory_start())
+            st = CUDA_ERROR_OUT_OF_MEMORY;
+        for (int d = 0; st == CUDA_SUCCESS && d < FC_MAX_DEVICES; d++)
+            contexts[d] = (fc_context_t){.device = d};
+        initialised_pid = st == CUDA_SUCCESS ? (int)getpid() : 0;
+    }
+    fc_unlock(&fc_global_lock);
+    return st;
+}
+
+FC_API cuDriverGetVersion(int *version) {
+    if (version == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    fc_config_read();
+    *version = (int)fc_config.driver_version;
+    return CUDA_SUCCESS;
+}
+
+/* ---- devices
+ * --------------------------------------------------------------------------------------------------------- */
+
+static int is_device(CUdevice d) { return d >= 0 && d < (int)fc_config.n_devices; }
+
+FC_API cuDeviceGetCount(int *count) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    *count = (int)fc_config.n_devices;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuDeviceGet(CUdevice *device, int ordinal) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuDeviceGetName(char *name, int len, CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    snprintf(name, (size_t)len, "Test double %d", dev);
+    return CUDA_SUCCESS;
+}
+
+FC_API cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    memset(uuid, dev + 1, sizeof *uuid);
+    return CUDA_SUCCESS;
+}
+
+FC_API cuDeviceTotalMem(size_t *bytes, CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *bytes = fc_config.device_nbytes;
+    return CUDA_SUCCESS;
+}
+
+static int attribute(CUdevice_attribute attrib) {
+    switch ((int)attrib) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        return (int)fc_config.compute / 10;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        return (int)fc_config.compute % 10;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return (int)fc_config.n_multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+        return fc_config.has_memops != 0;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+        return fc_config.has_host_pointer != 0;
+    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+        return 1;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+        return 1024;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+        return 2048;
+    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
+        return 0x7fffffff;
+    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+        return 32;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
+        return 48 << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        return 163 << 10;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+FC_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *pi = attribute(attrib);
+    return CUDA_SUCCESS;
+}
+
+/* ---- contexts
+ * -------------------------------------------------------------------------------------------------------- */
+
+FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    fc_context_t *c = &contexts[dev];
+    fc_lock(&fc_global_lock);
+    c->n_retained++;
+    fc_unlock(&fc_global_lock);
+    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), 1);
+    if (c->legacy == NULL)
+        st = fc_stream_new(c, CU_STREAM_DEFAULT, 0, &c->legacy);
+    *pctx = c;
+    return st;
+}
+
+static void report_leaks(const fc_context_t *c) {
+    if (c->sticky) /* nothing could be freed any more */
+        return;
+    if (c->n_memory || c->n_pinned || c->n_streams || c->n_events || c->n_modules)
+        fc_finding("leaks of device %d: %lld memory, %lld page-locked, %lld streams, %lld events, %lld modules",
+                   c->device, (long long)c->n_memory, (long long)c->n_pinned, (long long)c->n_streams,
+                   (long long)c->n_events, (long long)c->n_modules);
+}
+
+/* With the last release the context is destroyed; what still lives then was forgotten. */
+FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev) || contexts[dev].n_retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    fc_context_t *c = &contexts[dev];
+    fc_lock(&fc_global_lock);
+    int is_last = --c->n_retained == 0;
+    fc_unlock(&fc_global_lock);
+    fc_count_plugin_object(fc_is_plugin(__builtin_return_address(0)), -1);
+    if (is_last) {
+        report_leaks(c);
+        fc_destroy_streams_of(c);
+        *c = (fc_context_t){.device = dev};
+    }
+    return CUDA_SUCCESS;
+}
+
+FC_API cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (!is_device(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = contexts[dev].n_retained > 0;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxPushCurrent(CUcontext ctx) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (ctx == NULL || depth == MAX_DEPTH || ctx->n_retained == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    stack[depth++] = ctx;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxPopCurrent(CUcontext *pctx) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    depth--;
+    if (pctx)
+        *pctx = stack[depth];
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxGetCurrent(CUcontext *pctx) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    *pctx = fc_current();
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxSetCurrent(CUcontext ctx) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_INIT);
+    if (st)
+        return st;
+    if (depth > 0)
+        depth--;
+    if (ctx)
+        stack[depth++] = ctx;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxGetDevice(CUdevice *device) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    *device = fc_current()->device;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuCtxSynchronize(void) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    return st ? st : fc_synchronise_context(fc_current());
+}
+
+FC_API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    if (least)
+        *least = 0;
+    if (greatest)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}

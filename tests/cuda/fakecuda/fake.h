@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/fake.h - the test double of the CUDA driver, as its own files see it. What it models: README.md.
+ *
+ * Threads. A stream's work runs on the thread of a queue, one per stream unless FAKECUDA_QUEUES says otherwise.
+ * Everything here is compiled without a sanitizer and synchronises with futexes, which the thread sanitizer does not
+ * see. The only orders that it is told of are those that CUDA promises, by fc_release and fc_acquire: from an enqueue
+ * to the work, from a marker (an event, a synchronisation) to who waits for it, between a stream's memory operation and
+ * the host's word. */
+#ifndef FC_FAKE_H
+#define FC_FAKE_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "emu.h"
+
+#define FC_API __attribute__((visibility("default"))) CUresult CUDAAPI
+
+enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
+
+/* ---- config.c: what the environment says
+ * ----------------------------------------------------------------------------- */
+
+typedef struct fc_config {
+    uint64_t seed;             /* of delays, queues, orders of threads */
+    uint64_t delay_us;         /* longest pause before an operation; 0: none */
+    uint64_t n_queues;         /* 0: one per stream */
+    uint64_t n_devices;        /* 0: cuInit finds none */
+    uint64_t device_nbytes;    /* of memory per device */
+    uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
+    uint64_t has_memops;       /* CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS */
+    uint64_t has_host_pointer; /* registered memory has the same address on the device */
+    uint64_t compute; /* 80: compute capability 8.0. Default: one that no cubin is for, so that PTX is loaded */
+    uint64_t n_multiprocessors;
+    uint64_t is_fatal; /* a finding ends the process */
+    uint64_t traffic;  /* count sectors, print them at the end */
+    uint64_t counts;   /* print how often each function was called */
+    uint64_t driver_version;
+    const char *fail; /* NAME:N[:CODE] */
+} fc_config_t;
+extern fc_config_t fc_config;
+void fc_config_read(void);
+
+/* ---- sync.c: what the thread sanitizer does not see
+ * -------------------------------------------------------------------- */
+
+typedef struct fc_lock {
+    uint32_t word;
+} fc_lock_t;
+void fc_lock(fc_lock_t *lock);
+void fc_unlock(fc_lock_t *lock);
+/* Sleeps while *word == value, at most 50 ms: callers look again. */
+void fc_sleep_on(uint32_t *word, uint32_t value);
+void fc_wake(uint32_t *word);
+void fc_pause_us(uint64_t us);
+uint64_t fc_now_ns(void);
+/* Edges for the thread sanitizer; nothing without one. */
+void fc_release(const void *at);
+void fc_acquire(const void *at);
+
+/* ---- calls.c: entry of every function, counted failures, findings
+ * -------------------------------------------------------- */
+
+typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_need_t;
+
+/* First thing in every API function; not CUDA_SUCCESS: return it. */
+CUresult fc_enter(const char *function, fc_need_t need);
+/* Calls of functions whose name starts with `prefix`. */
+__attribute__((visibility("default"))) uint64_t fakecuda_n_calls(const char *prefix);
+/* Copies that made the calling thread wait because their memory was not page-locked. */
+__attribute__((visibility("default"))) uint64_t fakecuda_n_pageable(void);
+void fc_count_pageable(void);
+__attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
+void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern __thread int fc_in_host_function;
+
+/* ---- context.c
+ * --------------------------------------------------------------------------------------------------------- */
+
+typedef struct CUctx_st {
+    int device, n_retained;
+    uint64_t used_nbytes;
+    int sticky; /* CUresult that every later call returns */
+    CUstream legacy;
+    /* Live objects, for the count of leaks. */
+    int64_t n_memory, n_pinned, n_streams, n_events, n_modules;
+} fc_context_t;
+
+fc_context_t *fc_current(void); /* NULL: the thread has none */
+fc_context_t *fc_context_of(int device);
+void fc_fail_context(fc_context_t *c, CUresult error); /* from now on */
+int fc_is_initialised(void);
+extern fc_lock_t fc_global_lock; /* lists of streams, counts of objects */
+void fc_count_object(int64_t *count, int by);
+/* Whether the code at `caller` is in libzfplugin: what it made has to be gone at the end, while the program around it
+ * may leave its own behind. */
+int fc_is_plugin(const void *caller);
+void fc_count_plugin_object(int is_plugin, int by);
+
+/* ---- memory.c
+ * ------------------------------------------------------------------------------------------------------------ */
+
+typedef enum fc_memory {
+    FC_DEVICE_MEMORY,
+    FC_HOST_ALLOC,
+    FC_HOST_REGISTERED,
+    FC_HOST_ALIAS,
+    FC_MODULE_DATA
+} fc_memory_t;
+
+typedef struct fc_zone {
+    uint64_t lo, hi;
+    unsigned char *bytes;
+    fc_memory_t kind;
+    int device;    /* FC_ALL_DEVICES: of the host */
+    uint64_t host; /* alias: the registered address */
+    int is_plugin; /* made by libzfplugin */
+} fc_zone_t;
+
+int fc_memory_start(void); /* 0: no address space */
+int fc_zone_of(uint64_t a, fc_zone_t *out);
+/* As kernels of a device find memory. */
+int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out);
+int fc_is_in_window(uint64_t a);
+void fc_add_zone(const fc_zone_t *zone);
+void fc_remove_zone(uint64_t lo);
+/* Bytes behind [a, a + n) for a copy: device memory, page-locked or any host memory. NULL: not a place to copy from or
+ * to.
+ */
+unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
+
+/* ---- stream.c
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* A place in a stream. Whoever waits for it is ordered behind all that was enqueued there before. */
+typedef struct fc_marker {
+    uint32_t is_reached, n_refs;
+    uint64_t reached_ns;
+    fc_context_t *context;
+} fc_marker_t;
+
+typedef struct fc_op fc_op_t;
+typedef struct fc_queue fc_queue_t;
+
+struct fc_op {
+    void (*run)(fc_op_t *op);
+    fc_op_t *next;
+    CUstream stream;
+    fc_marker_t *marker; /* to reach, or to wait for */
+    CUevent event;       /* recorded here */
+    uint64_t to, from, nbytes;
+    uint32_t pattern, pattern_nbytes;
+    CUfunction function;
+    uint32_t grid[3], block[3], dynamic_nbytes;
+    unsigned char *params;
+    CUhostFn host_function;
+    CUstreamCallback callback;
+    void *user;
+    uint64_t value;
+    uint32_t flags;
+};
+
+struct CUstream_st {
+    uint64_t magic;
+    fc_context_t *context;
+    fc_queue_t *queue;
+    unsigned flags;
+    int priority;
+    uint64_t id;
+    CUstreamCaptureStatus capture;
+    CUstreamCaptureMode capture_mode;
+    uint64_t n_enqueued;
+    int is_plugin;
+    CUstream next; /* all streams of the process */
+};
+
+/* The stream behind a handle, the legacy one for NULL and CU_STREAM_LEGACY; NULL: no such stream. */
+CUstream fc_stream_of(CUstream given);
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out);
+/* Copies *op to the end of the stream, with the order that the legacy stream brings along. */
+CUresult fc_enqueue(CUstream stream, const fc_op_t *op);
+fc_marker_t *fc_mark(CUstream stream); /* a new place at the stream's end; with one reference */
+void fc_marker_wait(fc_marker_t *m);   /* of a host thread */
+void fc_marker_drop(fc_marker_t *m);
+fc_marker_t *fc_marker_keep(fc_marker_t *m);
+fc_marker_t *fc_marker_new(fc_context_t *c);
+void fc_enqueue_reach(CUstream stream, fc_marker_t *m);
+void fc_enqueue_wait(CUstream stream, fc_marker_t *m);
+CUresult fc_synchronise(CUstream stream);
+CUresult fc_synchronise_context(fc_context_t *c);
+void fc_destroy_streams_of(fc_context_t *c);
+uint64_t fc_random(void); /* [any-thread] */
+int fc_is_capturing_globally(void);
+
+/* ---- module.c, memop.c
+ * ---------------------------------------------------------------------------------------------------- */
+
+void fc_note_stream_write(uint64_t a); /* a stream wrote this word */
+int fc_is_stream_written(uint64_t a);
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/memory.c - device memory that the host cannot touch, and host memory that the device can.
+ *
+ * Model. A device address lies in a window of this process that no access is allowed to: a host that dereferences it
+ * faults. The bytes themselves lie elsewhere (a zone knows where). Addresses are not given out twice, so that what was
+ * freed stays wrong to use. Registered host memory keeps its address on the device, or gets another one from the window
+ * (FAKECUDA_HOST_POINTER=0), as the driver may do. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ALIGNMENT = 512, PAGE = 4096 };
+static const uint64_t window_nbytes = 1ull << 38;
+
+static uint64_t window, next_free;
+static uint64_t pinned_nbytes;
+static fc_zone_t *zones; /* by address */
+static uint32_t n_zones, zones_size;
+static fc_lock_t lock;
+
+int fc_memory_start(void) {
+    void *p = mmap(NULL, window_nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    window = next_free = (uint64_t)(uintptr_t)p;
+    n_zones = 0;
+    pinned_nbytes = 0;
+    return p != MAP_FAILED;
+}
+
+int fc_is_in_window(uint64_t a) { return a - window < window_nbytes; }
+
+/* A fresh range of the window with a gap behind it. */
+static uint64_t window_range(uint64_t nbytes) {
+    uint64_t size = (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + PAGE;
+    return __atomic_fetch_add(&next_free, size, __ATOMIC_RELAXED);
+}
+
+/* ---- zones
+ * ------------------------------------------------------------------------------------------------------------- */
+
+/* Index of the first zone that ends behind a; with the lock. */
+static uint32_t place_of(uint64_t a) {
+    uint32_t low = 0, high = n_zones;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (zones[middle].hi <= a)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int fc_zone_of(uint64_t a, fc_zone_t *out) {
+    fc_lock(&lock);
+    uint32_t i = place_of(a);
+    int is_there = i < n_zones && zones[i].lo <= a;
+    if (is_there)
+        *out = zones[i];
+    fc_unlock(&lock);
+    return is_there;
+}
+
+/* 0: it would overlap with another. */
+static int try_add_zone(const fc_zone_t *zone) {
+    fc_lock(&lock);
+    uint32_t i = place_of(zone->lo);
+    int is_free = i == n_zones || zones[i].lo >= zone->hi;
+    if (is_free) {
+        if (n_zones == zones_size) {
+            zones_size = zones_size ? 2 * zones_size : 64;
+            zones = realloc(zones, zones_size * sizeof *zones);
+            if (zones == NULL)
+                abort();
+        }
+        memmove(zones + i + 1, zones + i, (n_zones - i) * sizeof *zones);
+        zones[i] = *zone;
+        n_zones++;
+    }
+    fc_unlock(&lock);
+    return is_free;
+}
+
+void fc_add_zone(const fc_zone_t *zone) {
+    if (!try_add_zone(zone))
+        fc_finding("two zones at %#llx", (unsigned long long)zone->lo);
+}
+
+void fc_remove_zone(uint64_t lo) {
+    fc_lock(&lock);
+    uint32_t i = place_of(lo);
+    if (i < n_zones && zones[i].lo == lo)
+        memmove(zones + i, zones + i + 1, (--n_zones - i) * sizeof *zones);
+    fc_unlock(&lock);
+}
+
+int fc_find_for_kernel(int device, uint64_t a, emu_range_t *out) {
+    fc_zone_t z;
+    if (!fc_zone_of(a, &z) || (z.device != FC_ALL_DEVICES && z.device != device))
+        return 0;
+    if (z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer)
+        return 0;
+    *out = (emu_range_t){z.lo, z.hi, z.bytes};
+    return 1;
+}
+
+unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable) {
+    fc_zone_t z;
+    *out_is_pageable = 0;
+    if (fc_zone_of(a, &z)) {
+        if (a + n <= z.hi)
+            return z.bytes + (a - z.lo);
+        if (z.kind != FC_HOST_REGISTERED) /* a range that is registered only in part is like one that is not */
+            return NULL;
+    } else if (fc_is_in_window(a) || a < PAGE)
+        return NULL;
+    *out_is_pageable = 1;
+    return (unsigned char *)(uintptr_t)a;
+}
+
+/* ---- device memory
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* A new device array is not zero. */
+static void fill_with_garbage(unsigned char *p, uint64_t nbytes) { memset(p, (int)(fc_random() % 255 + 1), nbytes); }
+
+static CUresult device_alloc(fc_context_t *c, uint64_t nbytes, const void *caller, CUdeviceptr *out) {
+    if (c->used_nbytes + nbytes > fc_config.device_nbytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    void *bytes = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fill_with_garbage(bytes, nbytes);
+    uint64_t at = window_range(nbytes);
+    int is_plugin = fc_is_plugin(caller);
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, bytes, FC_DEVICE_MEMORY, c->device, 0, is_plugin});
+    fc_count_plugin_object(is_plugin, 1);
+    __atomic_add_fetch(&c->used_nbytes, nbytes, __ATOMIC_RELAXED);
+    fc_count_object(&c->n_memory, 1);
+    *out = at;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    if (nbytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return fc_is_capturing_globally() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                      : device_alloc(fc_current(), nbytes, __builtin_return_address(0), out);
+}
+
+static void device_free(const fc_zone_t *z) {
+    fc_context_t *c = fc_context_of(z->device);
+    fc_remove_zone(z->lo);
+    munmap(z->bytes, z->hi - z->lo);
+    __atomic_sub_fetch(&c->used_nbytes, z->hi - z->lo, __ATOMIC_RELAXED);
+    fc_count_object(&c->n_memory, -1);
+    fc_count_plugin_object(z->is_plugin, -1);
+}
+
+/* Like the driver's it waits for everything that is enqueued. */
+FC_API cuMemFree(CUdeviceptr at) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    fc_zone_t z;
+    if (st || at == 0)
+        return st;
+    if (!fc_zone_of(at, &z) || z.kind != FC_DEVICE_MEMORY || z.lo != at)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (fc_is_capturing_globally())
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    st = fc_synchronise_context(fc_context_of(z.device));
+    device_free(&z);
+    return st;
+}
+
+static void run_free(fc_op_t *op) {
+    fc_zone_t z;
+    if (fc_zone_of(op->to, &z) && z.kind == FC_DEVICE_MEMORY && z.lo == op->to)
+        device_free(&z);
+    else
+        fc_finding("cuMemFreeAsync of %#llx, which is no device memory", (unsigned long long)op->to);
+}
+
+FC_API cuMemAllocAsync(CUdeviceptr *out, size_t nbytes, CUstream s) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    return nbytes && fc_stream_of(s) ? device_alloc(fc_current(), nbytes, __builtin_return_address(0), out)
+                                     : CUDA_ERROR_INVALID_VALUE;
+}
+
+FC_API cuMemFreeAsync(CUdeviceptr at, CUstream given) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    CUstream s = fc_stream_of(given);
+    return s ? fc_enqueue(s, &(fc_op_t){.run = run_free, .to = at}) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+FC_API cuMemGetInfo(size_t *free_nbytes, size_t *total) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    *total = fc_config.device_nbytes;
+    *free_nbytes = fc_config.device_nbytes - __atomic_load_n(&fc_current()->used_nbytes, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+/* ---- page-locked host memory
+ * -------------------------------------------------------------------------------------------------- */
+
+static int take_pinned(uint64_t nbytes) {
+    if (__atomic_add_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED) <= fc_config.pin_nbytes)
+        return 1;
+    __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
+    return 0;
+}
+
+FC_API cuMemHostAlloc(void **out, size_t nbytes, unsigned int flags) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    if (nbytes == 0 || flags > 7)
+        return CUDA_ERROR_INVALID_VALUE;
+    void *p = take_pinned(nbytes) ? mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                  : MAP_FAILED;
+    if (p == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fill_with_garbage(p, nbytes);
+    uint64_t at = (uint64_t)(uintptr_t)p;
+    fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALLOC, FC_ALL_DEVICES, at, 0});
+    fc_count_object(&fc_current()->n_pinned, 1);
+    *out = p;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuMemAllocHost(void **out, size_t nbytes) { return cuMemHostAlloc(out, nbytes, 0); }
+
+FC_API cuMemFreeHost(void *p) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    fc_zone_t z;
+    if (st)
+        return st;
+    if (!fc_zone_of((uint64_t)(uintptr_t)p, &z) || z.kind != FC_HOST_ALLOC || z.bytes != p)
+        return CUDA_ERROR_INVALID_VALUE;
+    st = fc_synchronise_context(fc_current());
+    fc_remove_zone(z.lo);
+    munmap(p, z.hi - z.lo);
+    __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
+    fc_count_object(&fc_current()->n_pinned, -1);
+    return st;
+}
+
+/* Registering memory that is not mapped is an error of the caller's. */
+static int is_mapped(uint64_t a, uint64_t nbytes) {
+    unsigned char one;
+    for (uint64_t page = a / PAGE * PAGE; page < a + nbytes; page += PAGE)
+        if (mincore((void *)(uintptr_t)page, 1, &one) != 0)
+            return 0;
+    return 1;
+}
+
+FC_API cuMemHostRegister(void *p, size_t nbytes, unsigned int flags) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    uint64_t a = (uint64_t)(uintptr_t)p;
+    if (st)
+        return st;
+    if (nbytes == 0 || flags > 15 || fc_is_in_window(a) || !is_mapped(a, nbytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!take_pinned(nbytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    int is_plugin = fc_is_plugin(__builtin_return_address(0));
+    fc_zone_t zone = {a, a + nbytes, p, FC_HOST_REGISTERED, FC_ALL_DEVICES, a, is_plugin};
+    if (!try_add_zone(&zone)) {
+        __atomic_sub_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED);
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    if (!fc_config.has_host_pointer) {
+        uint64_t at = window_range(nbytes);
+        fc_add_zone(&(fc_zone_t){at, at + nbytes, p, FC_HOST_ALIAS, FC_ALL_DEVICES, a, 0});
+    }
+    fc_count_plugin_object(is_plugin, 1);
+    fc_count_object(&fc_current()->n_pinned, 1);
+    return CUDA_SUCCESS;
+}
+
+/* The device address of registered memory that starts at `host`; 0: there is none. */
+static uint64_t alias_of(uint64_t host) {
+    uint64_t at = 0;
+    fc_lock(&lock);
+    for (uint32_t i = 0; i < n_zones; i++)
+        if (zones[i].kind == FC_HOST_ALIAS && zones[i].host == host)
+            at = zones[i].lo;
+    fc_unlock(&lock);
+    return at;
+}
+
+FC_API cuMemHostUnregister(void *p) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    uint64_t a = (uint64_t)(uintptr_t)p, alias = 0;
+    fc_zone_t z;
+    if (st)
+        return st;
+    if (!fc_zone_of(a, &z) || z.kind != FC_HOST_REGISTERED || z.lo != a)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if ((alias = alias_of(a)) != 0)
+        fc_remove_zone(alias);
+    fc_remove_zone(a);
+    fc_count_plugin_object(z.is_plugin, -1);
+    __atomic_sub_fetch(&pinned_nbytes, z.hi - z.lo, __ATOMIC_RELAXED);
+    fc_count_object(&fc_current()->n_pinned, -1);
+    return CUDA_SUCCESS;
+}
+
+FC_API cuMemHostGetDevicePointer(CUdeviceptr *out, void *p, unsigned int flags) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    uint64_t a = (uint64_t)(uintptr_t)p;
+    fc_zone_t z;
+    if (st)
+        return st;
+    if (flags != 0 || !fc_zone_of(a, &z) || (z.kind != FC_HOST_ALLOC && z.kind != FC_HOST_REGISTERED))
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = z.kind == FC_HOST_REGISTERED && !fc_config.has_host_pointer ? alias_of(z.lo) + (a - z.lo) : a;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, uint64_t a) {
+    fc_zone_t z;
+    int is_known = fc_zone_of(a, &z);
+    if (!is_known)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = z.kind == FC_DEVICE_MEMORY ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = fc_context_of(z.device == FC_ALL_DEVICES ? 0 : z.device);
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = z.device == FC_ALL_DEVICES ? 0 : z.device;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = a;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = z.lo;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)data = z.hi - z.lo;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(int *)data = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+FC_API cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    return st ? st : pointer_attribute(data, attribute, ptr);
+}
+
+/* Of an address that is not CUDA's the attributes are zeros. */
+FC_API cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    for (unsigned i = 0; st == CUDA_SUCCESS && i < n; i++)
+        if (pointer_attribute(data[i], attributes[i], ptr) == CUDA_ERROR_INVALID_VALUE)
+            memset(data[i], 0, attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ? sizeof(void *) : sizeof(int));
+    return st;
+}

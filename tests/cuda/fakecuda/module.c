@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/module.c - modules and launches: PTX that is loaded is looked up among the translated kernels.
+ *
+ * An image is PTX text, or a fat binary that holds it uncompressed; a cubin alone cannot run here. The text has to be,
+ * byte for byte, what ptx2c translated into this library: a module built from other sources is refused. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <stdlib.h>
+
+enum { MAX_PARAMS_NBYTES = 4096 };
+static const uint64_t magic = 0x66616b656d6f64ull;
+
+struct CUfunc_st {
+    struct CUmod_st *module;
+    const emu_kernel_t *kernel;
+    int max_dynamic_nbytes;
+};
+
+struct CUmod_st {
+    uint64_t magic;
+    fc_context_t *context;
+    const emu_module_t *found;
+    int is_plugin;
+    struct CUfunc_st functions[];
+};
+
+/* ---- images
+ * --------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const char *text, size_t n) {
+    uint64_t h = 0xcbf29ce484222325ull;
+    n = strnlen(text, n);
+    while (n > 0 && strchr(" \t\r\n\f\v", text[n - 1]))
+        n--;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3ull;
+    return h;
+}
+
+typedef struct fat_header {
+    uint32_t magic;
+    uint16_t version, header_nbytes;
+    uint64_t nbytes;
+} fat_header_t;
+
+typedef struct fat_entry {
+    uint16_t kind, version; /* kind 1: PTX */
+    uint32_t header_nbytes;
+    uint64_t nbytes;
+} fat_entry_t;
+
+static const emu_module_t *find_in_fat(const unsigned char *p) {
+    fat_header_t header;
+    memcpy(&header, p, sizeof header);
+    const unsigned char *at = p + header.header_nbytes, *end = at + header.nbytes;
+    while (at + sizeof(fat_entry_t) <= end) {
+        fat_entry_t entry;
+        memcpy(&entry, at, sizeof entry);
+        const emu_module_t *found =
+            entry.kind == 1 ? emu_find_module(hash_of((const char *)at + entry.header_nbytes, entry.nbytes)) : NULL;
+        if (found)
+            return found;
+        at += entry.header_nbytes + entry.nbytes;
+    }
+    return NULL;
+}
+
+static CUresult find_image(const void *image, const emu_module_t **out) {
+    uint32_t first;
+    memcpy(&first, image, sizeof first);
+    *out = NULL;
+    if (first == 0x466243b1) { /* the wrapper that nvcc puts around a fat binary */
+        memcpy(&image, (const char *)image + 8, sizeof image);
+        memcpy(&first, image, sizeof first);
+    }
+    if (first == 0xba55ed50)
+        *out = find_in_fat(image);
+    else if (memcmp(image, "\177ELF", 4) == 0)
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    else
+        *out = emu_find_module(hash_of(image, SIZE_MAX / 2));
+    if (*out == NULL)
+        fprintf(stderr, "fakecuda: a module is loaded whose PTX was not translated into this libcuda.so.1\n");
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+}
+
+static CUresult load(CUmodule *out, const void *image, const void *caller) {
+    const emu_module_t *found = NULL;
+    CUresult st = find_image(image, &found);
+    if (st)
+        return st;
+    CUmodule m = calloc(1, sizeof *m + found->n_kernels * sizeof m->functions[0]);
+    if (m == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    m->magic = magic;
+    m->context = fc_current();
+    m->found = found;
+    for (uint32_t i = 0; i < found->n_kernels; i++)
+        m->functions[i] = (struct CUfunc_st){m, &found->kernels[i], 48 << 10};
+    for (const emu_variable_t *v = found->variables; v->name; v++) {
+        uint64_t at = (uint64_t)(uintptr_t)v->bytes;
+        fc_zone_t zone;
+        if (!fc_zone_of(at, &zone))
+            fc_add_zone(&(fc_zone_t){at, at + v->nbytes, v->bytes, FC_MODULE_DATA, FC_ALL_DEVICES, 0, 0});
+    }
+    fc_count_object(&m->context->n_modules, 1);
+    m->is_plugin = fc_is_plugin(caller);
+    fc_count_plugin_object(m->is_plugin, 1);
+    *out = m;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuModuleLoadData(CUmodule *out, const void *image) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    return st ? st : load(out, image, __builtin_return_address(0));
+}
+
+FC_API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int n, CUjit_option *options, void **values) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    (void)n, (void)options, (void)values;
+    return st ? st : load(out, image, __builtin_return_address(0));
+}
+
+FC_API cuModuleLoadFatBinary(CUmodule *out, const void *image) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    return st ? st : load(out, image, __builtin_return_address(0));
+}
+
+static CUresult enter_module(const char *function, CUmodule m) {
+    CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    return m && m->magic == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+FC_API cuModuleUnload(CUmodule m) {
+    CUresult st = enter_module(__func__, m);
+    if (st)
+        return st;
+    st = fc_synchronise_context(m->context);
+    fc_count_object(&m->context->n_modules, -1);
+    fc_count_plugin_object(m->is_plugin, -1);
+    m->magic = 0;
+    free(m);
+    return st;
+}
+
+FC_API cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name) {
+    CUresult st = enter_module(__func__, m);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < m->found->n_kernels; i++)
+        if (strcmp(m->found->kernels[i].name, name) == 0) {
+            *out = &m->functions[i];
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+FC_API cuModuleGetGlobal(CUdeviceptr *out, size_t *nbytes, CUmodule m, const char *name) {
+    CUresult st = enter_module(__func__, m);
+    if (st)
+        return st;
+    for (const emu_variable_t *v = m->found->variables; v->name; v++)
+        if (strcmp(v->name, name) == 0) {
+            if (out)
+                *out = (uint64_t)(uintptr_t)v->bytes;
+            if (nbytes)
+                *nbytes = v->nbytes;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+FC_API cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction f) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    switch ((int)attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *out = (int)f->kernel->max_threads;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+        *out = (int)f->kernel->shared_nbytes;
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        *out = f->max_dynamic_nbytes;
+        return CUDA_SUCCESS;
+    default: /* registers and the like: the double has none */
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
+}
+
+FC_API cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int value) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st == CUDA_SUCCESS && attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        f->max_dynamic_nbytes = value;
+    return st;
+}
+
+FC_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int block_size, size_t dynamic_nbytes) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    (void)f, (void)dynamic_nbytes;
+    if (st)
+        return st;
+    *out = block_size > 0 ? 2048 / block_size : 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---- launches
+ * --------------------------------------------------------------------------------------------------------------- */
+
+static int find_on_device(int device, uint64_t a, emu_range_t *out) { return fc_find_for_kernel(device, a, out); }
+static int find_on_0(uint64_t a, emu_range_t *out) { return find_on_device(0, a, out); }
+static int find_on_1(uint64_t a, emu_range_t *out) { return find_on_device(1, a, out); }
+static int find_on_2(uint64_t a, emu_range_t *out) { return find_on_device(2, a, out); }
+static int find_on_3(uint64_t a, emu_range_t *out) { return find_on_device(3, a, out); }
+
+static void run_kernel(fc_op_t *op) {
+    static int (*const finds[FC_MAX_DEVICES])(uint64_t, emu_range_t *) = {find_on_0, find_on_1, find_on_2, find_on_3};
+    emu_config_t config = {.grid = {op->grid[0], op->grid[1], op->grid[2]},
+                           .block = {op->block[0], op->block[1], op->block[2]},
+                           .dynamic_nbytes = op->dynamic_nbytes,
+                           .seed = fc_config.seed ? fc_random() | 1 : 0,
+                           .find = finds[op->stream->context->device]};
+    if (emu_run(op->function->kernel, &config, op->params))
+        fc_fail_context(op->stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static int is_launchable(const struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3],
+                         unsigned dynamic_nbytes) {
+    uint64_t n_threads = (uint64_t)block[0] * block[1] * block[2];
+    return grid[0] && grid[1] && grid[2] && grid[0] <= 0x7fffffff && grid[1] <= 65535 && grid[2] <= 65535 &&
+           n_threads && n_threads <= f->kernel->max_threads && block[2] <= 64 &&
+           (int)(dynamic_nbytes + f->kernel->shared_nbytes) <= f->max_dynamic_nbytes;
+}
+
+static unsigned char *copy_params(const emu_kernel_t *k, void **params) {
+    unsigned char *p = calloc(1, k->params_nbytes + 1);
+    if (p == NULL)
+        abort();
+    for (uint32_t i = 0; i < k->n_params; i++)
+        memcpy(p + k->param_offset[i], params[i], k->param_nbytes[i]);
+    return p;
+}
+
+FC_API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned dynamic_nbytes, CUstream given, void **params, void **extra) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    CUstream s = fc_stream_of(given);
+    const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+    if (s == NULL || f == NULL || f->module->magic != magic || f->module->context != s->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (extra || (params == NULL && f->kernel->n_params) || !is_launchable(f, grid, block, dynamic_nbytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    fc_op_t op = {.run = run_kernel,
+                  .function = f,
+                  .dynamic_nbytes = dynamic_nbytes,
+                  .grid = {gx, gy, gz},
+                  .block = {bx, by, bz}};
+    op.params = copy_params(f->kernel, params);
+    st = fc_enqueue(s, &op);
+    if (st)
+        free(op.params);
+    return st;
+}

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakecuda/stream.c - streams, the queues that run them, and the places in them that others wait for.
+ *
+ * Model. A queue is a thread that takes operations from one list in the order in which they were enqueued. By default
+ * each stream has its own. With FAKECUDA_QUEUES = n streams share n queues, as they may share the hardware's: then an
+ * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
+ * sanitizer takes that for an order, so races are looked for with a queue per stream.) */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { MAX_QUEUES = 16 };
+static const uint64_t magic = 0x66616b65737472ull;
+
+struct fc_queue {
+    pthread_t thread;
+    fc_lock_t lock;
+    fc_op_t *head, *tail;
+    uint32_t n_enqueued; /* what the thread sleeps on */
+    uint32_t n_streams;
+    int is_closing;
+    uint64_t random;
+};
+
+static CUstream all_streams;
+static fc_queue_t *shared_queues[MAX_QUEUES];
+static uint64_t n_created, n_drawn;
+
+static void *need(size_t nbytes) {
+    void *p = calloc(1, nbytes);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+static uint64_t mix(uint64_t z) {
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+uint64_t fc_random(void) {
+    return mix(fc_config.seed * 0x9e3779b97f4a7c15ull + __atomic_add_fetch(&n_drawn, 1, __ATOMIC_RELAXED));
+}
+
+/* ---- markers
+ * ----------------------------------------------------------------------------------------------------------- */
+
+fc_marker_t *fc_marker_new(fc_context_t *c) {
+    fc_marker_t *m = need(sizeof *m);
+    m->n_refs = 1;
+    m->context = c;
+    return m;
+}
+
+fc_marker_t *fc_marker_keep(fc_marker_t *m) {
+    __atomic_add_fetch(&m->n_refs, 1, __ATOMIC_RELAXED);
+    return m;
+}
+
+void fc_marker_drop(fc_marker_t *m) {
+    if (m && __atomic_sub_fetch(&m->n_refs, 1, __ATOMIC_ACQ_REL) == 0)
+        free(m);
+}
+
+void fc_marker_wait(fc_marker_t *m) {
+    while (!__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE))
+        fc_sleep_on(&m->is_reached, 0);
+    fc_acquire(m);
+}
+
+static void reach(fc_marker_t *m) {
+    m->reached_ns = fc_now_ns();
+    fc_release(m);
+    __atomic_store_n(&m->is_reached, 1, __ATOMIC_RELEASE);
+    fc_wake(&m->is_reached);
+}
+
+static void run_reach(fc_op_t *op) { reach(op->marker); }
+static void run_wait(fc_op_t *op) { fc_marker_wait(op->marker); }
+
+/* ---- queues
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static void pause_sometimes(fc_queue_t *q) {
+    if (fc_config.delay_us == 0)
+        return;
+    uint64_t r = mix(q->random++);
+    if (r % 4 == 0)
+        fc_pause_us((r >> 8) % fc_config.delay_us);
+}
+
+static fc_op_t *take(fc_queue_t *q) {
+    for (;;) {
+        uint32_t seen = __atomic_load_n(&q->n_enqueued, __ATOMIC_ACQUIRE);
+        fc_lock(&q->lock);
+        fc_op_t *op = q->head;
+        if (op) {
+            q->head = op->next;
+            q->tail = q->head ? q->tail : NULL;
+        }
+        int is_over = op == NULL && q->is_closing;
+        fc_unlock(&q->lock);
+        if (op || is_over)
+            return op;
+        fc_sleep_on(&q->n_enqueued, seen);
+    }
+}
+
+/* After a sticky error work is dropped, but whoever waits goes on. */
+static void run(fc_queue_t *q, fc_op_t *op) {
+    fc_acquire(op);
+    pause_sometimes(q);
+    int is_order = op->run == run_reach || op->run == run_wait;
+    if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
+        op->run(op);
+    fc_marker_drop(op->marker);
+    free(op->params);
+    free(op);
+}
+
+static void *queue_main(void *raw) {
+    fc_queue_t *q = raw;
+    fesetenv(FE_DFL_ENV); /* the creator's rounding is not the device's */
+    for (fc_op_t *op = take(q); op; op = take(q))
+        run(q, op);
+    return NULL;
+}
+
+static fc_queue_t *queue_new(uint64_t number) {
+    fc_queue_t *q = need(sizeof *q);
+    q->random = fc_config.seed * 1000003 + number;
+    if (pthread_create(&q->thread, NULL, queue_main, q) != 0) {
+        free(q);
+        return NULL;
+    }
+    return q;
+}
+
+static fc_queue_t *queue_for_stream(void) {
+    uint64_t n = fc_config.n_queues < MAX_QUEUES ? fc_config.n_queues : MAX_QUEUES, number = n_created++;
+    if (n == 0)
+        return queue_new(number);
+    fc_queue_t **q = &shared_queues[fc_random() % n];
+    if (*q == NULL)
+        *q = queue_new(number);
+    return *q;
+}
+
+static void queue_end(fc_queue_t *q) {
+    fc_lock(&q->lock);
+    q->is_closing = 1;
+    fc_unlock(&q->lock);
+    __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
+    fc_wake(&q->n_enqueued);
+    pthread_join(q->thread, NULL);
+    for (uint32_t i = 0; i < MAX_QUEUES; i++)
+        if (shared_queues[i] == q)
+            shared_queues[i] = NULL;
+    free(q);
+}
+
+static void append(CUstream s, const fc_op_t *given) {
+    fc_op_t *op = need(sizeof *op);
+    fc_queue_t *q = s->queue;
+    *op = *given;
+    op->stream = s;
+    op->next = NULL;
+    fc_release(op);
+    fc_lock(&q->lock);
+    if (q->tail)
+        q->tail->next = op;
+    else
+        q->head = op;
+    q->tail = op;
+    fc_unlock(&q->lock);
+    __atomic_add_fetch(&s->n_enqueued, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&q->n_enqueued, 1, __ATOMIC_RELEASE);
+    fc_wake(&q->n_enqueued);
+}
+
+/* ---- order
+ * ------------------------------------------------------------------------------------------------------------- */
+
+void fc_enqueue_reach(CUstream s, fc_marker_t *m) {
+    append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m)});
+}
+
+void fc_enqueue_wait(CUstream s, fc_marker_t *m) {
+    append(s, &(fc_op_t){.run = run_wait, .marker = fc_marker_keep(m)});
+}
+
+fc_marker_t *fc_mark(CUstream s) {
+    fc_marker_t *m = fc_marker_new(s->context);
+    fc_enqueue_reach(s, m);
+    return m;
+}
+
+static void order(CUstream from, CUstream to) {
+    if (__atomic_load_n(&from->n_enqueued, __ATOMIC_RELAXED) == 0)
+        return;
+    fc_marker_t *m = fc_mark(from);
+    fc_enqueue_wait(to, m);
+    fc_marker_drop(m);
+}
+
+/* The legacy stream waits for all blocking streams of its context, and they for it. */
+static void order_with_legacy(CUstream s) {
+    CUstream legacy = s->context->legacy;
+    if (s->flags & CU_STREAM_NON_BLOCKING)
+        return;
+    if (s != legacy) {
+        order(legacy, s);
+        return;
+    }
+    fc_lock(&fc_global_lock);
+    for (CUstream other = all_streams; other; other = other->next)
+        if (other != s && other->context == s->context && !(other->flags & CU_STREAM_NON_BLOCKING))
+            order(other, s);
+    fc_unlock(&fc_global_lock);
+}
+
+CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
+    if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+        s->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    order_with_legacy(s);
+    append(s, op);
+    return CUDA_SUCCESS;
+}
+
+CUresult fc_synchronise(CUstream s) {
+    if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (s == s->context->legacy)
+        order_with_legacy(s);
+    fc_marker_t *m = fc_mark(s);
+    fc_marker_wait(m);
+    fc_marker_drop(m);
+    return (CUresult)__atomic_load_n(&s->context->sticky, __ATOMIC_RELAXED);
+}
+
+CUresult fc_synchronise_context(fc_context_t *c) {
+    enum { MOST = 256 };
+    fc_marker_t *markers[MOST];
+    uint32_t n = 0;
+    fc_lock(&fc_global_lock);
+    for (CUstream s = all_streams; s && n < MOST; s = s->next)
+        if (s->context == c)
+            markers[n++] = fc_mark(s);
+    fc_unlock(&fc_global_lock);
+    for (uint32_t i = 0; i < n; i++) {
+        fc_marker_wait(markers[i]);
+        fc_marker_drop(markers[i]);
+    }
+    return (CUresult)__atomic_load_n(&c->sticky, __ATOMIC_RELAXED);
+}
+
+int fc_is_capturing_globally(void) {
+    int is_capturing = 0;
+    fc_lock(&fc_global_lock);
+    for (CUstream s = all_streams; s; s = s->next)
+        is_capturing |= s->capture != CU_STREAM_CAPTURE_STATUS_NONE && s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    fc_unlock(&fc_global_lock);
+    return is_capturing;
+}
+
+/* ---- handles
+ * ----------------------------------------------------------------------------------------------------------- */
+
+CUstream fc_stream_of(CUstream given) {
+    if (given == NULL || given == CU_STREAM_LEGACY)
+        return fc_current()->legacy;
+    CUstream found = NULL;
+    fc_lock(&fc_global_lock);
+    for (CUstream s = all_streams; s && !found; s = s->next)
+        found = s == given && s->magic == magic ? s : NULL;
+    fc_unlock(&fc_global_lock);
+    return found;
+}
+
+CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out) {
+    CUstream s = need(sizeof *s);
+    fc_lock(&fc_global_lock);
+    s->queue = queue_for_stream();
+    if (s->queue) {
+        *s = (struct CUstream_st){.magic = magic,
+                                  .context = c,
+                                  .queue = s->queue,
+                                  .flags = flags,
+                                  .priority = priority,
+                                  .id = n_created,
+                                  .next = all_streams};
+        s->queue->n_streams++;
+        all_streams = s;
+    }
+    fc_unlock(&fc_global_lock);
+    if (s->queue == NULL) {
+        free(s);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = s;
+    return CUDA_SUCCESS;
+}
+
+static void unlink_stream(CUstream s) {
+    fc_lock(&fc_global_lock);
+    CUstream *at = &all_streams;
+    while (*at && *at != s)
+        at = &(*at)->next;
+    if (*at)
+        *at = s->next;
+    fc_unlock(&fc_global_lock);
+}
+
+/* CUDA lets the work end by itself; here the caller waits for it, without being ordered behind it. */
+static void stream_end(CUstream s) {
+    fc_marker_t *m = fc_mark(s);
+    while (!__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE))
+        fc_sleep_on(&m->is_reached, 0);
+    fc_marker_drop(m);
+    unlink_stream(s);
+    fc_lock(&fc_global_lock);
+    int is_last = --s->queue->n_streams == 0;
+    fc_unlock(&fc_global_lock);
+    if (is_last)
+        queue_end(s->queue);
+    s->magic = 0;
+    free(s);
+}
+
+void fc_destroy_streams_of(fc_context_t *c) {
+    for (;;) {
+        fc_lock(&fc_global_lock);
+        CUstream s = all_streams;
+        while (s && s->context != c)
+            s = s->next;
+        fc_unlock(&fc_global_lock);
+        if (s == NULL)
+            return;
+        stream_end(s);
+    }
+}
+
+/* ---- the driver's functions
+ * -------------------------------------------------------------------------------------------- */
+
+/* Entry of a function of a stream: *s becomes the stream behind the handle. */
+static CUresult enter_stream(const char *function, CUstream *s) {
+    CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    *s = fc_stream_of(*s);
+    return *s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+    CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
+    if (st)
+        return st;
+    if (out == NULL || flags > CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    st = fc_stream_new(fc_current(), flags, priority, out);
+    if (st)
+        return st;
+    (*out)->is_plugin = fc_is_plugin(__builtin_return_address(0));
+    fc_count_plugin_object((*out)->is_plugin, 1);
+    fc_count_object(&fc_current()->n_streams, 1);
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamCreate(CUstream *out, unsigned int flags) { return cuStreamCreateWithPriority(out, flags, 0); }
+
+FC_API cuStreamDestroy(CUstream s) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    if (s == s->context->legacy)
+        return CUDA_ERROR_INVALID_HANDLE;
+    fc_count_object(&s->context->n_streams, -1);
+    fc_count_plugin_object(s->is_plugin, -1);
+    stream_end(s);
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamSynchronize(CUstream s) {
+    CUresult st = enter_stream(__func__, &s);
+    return st ? st : fc_synchronise(s);
+}
+
+FC_API cuStreamQuery(CUstream s) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    fc_marker_t *m = fc_mark(s);
+    for (int i = 0; i < 20 && !__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE); i++)
+        fc_pause_us(5);
+    int is_reached = (int)__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE);
+    if (is_reached)
+        fc_acquire(m);
+    fc_marker_drop(m);
+    return is_reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    *flags = s->flags;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamGetPriority(CUstream s, int *priority) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    *priority = s->priority;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    *id = s->id;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamGetCtx(CUstream s, CUcontext *out) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    *out = s->context;
+    return CUDA_SUCCESS;
+}
+
+/* ---- capture: only its status and what it forbids
+ * ------------------------------------------------------------------------ */
+
+FC_API cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    if (s == s->context->legacy || s->capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    s->capture_mode = mode;
+    s->capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+FC_API cuStreamEndCapture(CUstream s, CUgraph *graph) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    if (s->capture == CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    st = s->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    s->capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    *graph = NULL;
+    return st;
+}
+
+FC_API cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    *status = s->capture;
+    return CUDA_SUCCESS;
+}
+
+/* ---- host functions
+ * ------------------------------------------------------------------------------------------------------ */
+
+static void run_host_function(fc_op_t *op) {
+    fc_in_host_function = 1;
+    if (op->host_function)
+        op->host_function(op->user);
+    else
+        op->callback(op->stream, CUDA_SUCCESS, op->user);
+    fc_in_host_function = 0;
+}
+
+FC_API cuLaunchHostFunc(CUstream s, CUhostFn fn, void *user) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    return fn ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .host_function = fn, .user = user})
+              : CUDA_ERROR_INVALID_VALUE;
+}
+
+FC_API cuStreamAddCallback(CUstream s, CUstreamCallback callback, void *user, unsigned int flags) {
+    CUresult st = enter_stream(__func__, &s);
+    if (st)
+        return st;
+    return callback && flags == 0
+               ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .callback = callback, .user = user})
+               : CUDA_ERROR_INVALID_VALUE;
+}

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""test_ptx2c.py FILE.ptx... - what the translator refuses, and that every form it knows stands in the PTX files given, which
+the tests of opcodes and of the double run."""
+import sys
+import unittest
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import forms
+import ptx
+import ptx2c
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+
+def kernel(*body, declarations=""):
+    lines = "".join(f"\t{line}\n" for line in body)
+    return (HEAD + declarations + ".visible .entry k(\n\t.param .u64 k_param_0,\n\t.param .align 8 .b8 k_param_1[20]\n)\n{\n"
+            "\t.reg .pred %p<4>;\n\t.reg .b16 %rs<4>;\n\t.reg .f32 %f<8>;\n\t.reg .b32 %r<8>;\n\t.reg .f64 %fd<4>;\n"
+            "\t.reg .b64 %rd<8>;\n\n" + lines + "\tret;\n}\n")
+
+
+def translated(*body, **more):
+    return ptx2c.translate("k", kernel(*body, **more), Counter())
+
+
+class Refused(unittest.TestCase):
+    def check(self, why, *body):
+        with self.assertRaisesRegex(ptx.PtxError, why):
+            translated(*body)
+
+    def test_what_has_no_one_result(self):
+        for line, why in {
+            "add.f32 %f1, %f1, %f1;": "contracted",
+            "mul.f64 %fd1, %fd1, %fd1;": "contracted",
+            "add.rn.ftz.f32 %f1, %f1, %f1;": "denormals",
+            "fma.rn.ftz.f32 %f1, %f1, %f1, %f1;": "denormals",
+            "sqrt.approx.f32 %f1, %f1;": "not correctly rounded",
+            "div.full.f32 %f1, %f1, %f1;": "not correctly rounded",
+            "rcp.approx.ftz.f64 %fd1, %fd1;": "denormals|not correctly",
+            "add.rz.f32 %f1, %f1, %f1;": "rounds otherwise",
+            "fma.rm.f64 %fd1, %fd1, %fd1, %fd1;": "rounds otherwise",
+            "atom.global.add.f32 %f1, [%rd1], %f1;": "order is not defined",
+            "red.global.add.f64 [%rd1], %fd1;": "order is not defined",
+            "ld.local.u32 %r1, [%rd1];": "local memory",
+            "call.uni (%r1), f, (%r2);": "inlined",
+        }.items():
+            with self.subTest(line):
+                self.check(why, line)
+
+    def test_unknown(self):
+        self.check("not known", "ex2.rn.f32 %f1, %f1;")
+        self.check("not known", "add.sat.u32 %r1, %r1, %r1;")
+        self.check("not declared", "mov.u32 %r1, %q7;")
+        self.check("not declared", "mov.u32 %r1, %clock;")
+        self.check("operand not understood", "mov.u32 %r1, nowhere;")
+        self.check("only barrier 0", "bar.sync 1;")
+        self.check("with a guard", "setp.eq.s32 %p1, 0, 0;", "@%p1 bar.sync 0;")
+        self.check("no label", "bra nowhere;")
+        self.check("directive", ".local .align 4 .b8 depot[16];")
+
+    def test_functions(self):
+        with self.assertRaisesRegex(ptx.PtxError, "not a kernel"):
+            ptx.read_module(HEAD + ".func f()\n{\n\tret;\n}\n")
+
+
+class Reading(unittest.TestCase):
+    def test_params_and_shared(self):
+        module = ptx.read_module(kernel("mov.u32 %r1, big;", "mov.u32 %r1, own;", declarations=".extern .shared .align 16 .b8 big[];\n"
+                                        ).replace("\t.reg .pred", "\t.shared .align 4 .b8 own[40];\n\t.reg .pred"))
+        k = module.kernels[0]
+        self.assertEqual([(p.offset, p.nbytes) for p in k.params], [(0, 8), (8, 20)])
+        self.assertEqual({v.name: (v.offset, v.nbytes) for v in k.shared}, {"own": (0, 40), "big": (48, 0)})
+
+    def test_constants(self):
+        module = ptx.read_module(HEAD + ".const .align 4 .u32 t[3] = {1, 2};\n" + kernel()[len(HEAD):])
+        self.assertEqual(module.constants[0].data, bytes([1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]))
+
+    def test_scopes_labels_and_guards(self):
+        out = translated("setp.eq.s32 %p1, 1, 1;", "$L__BB0_1: { .reg .b32 inner; mov.u32 inner, 3; mov.u32 %r1, inner; }",
+                         "@!%p1 bra $L__BB0_1;")
+        self.assertIn("L__L__BB0_1:;", out)
+        self.assertIn("if (!(r->p1 != 0)) { goto L__L__BB0_1; }", out)
+
+    def test_line_numbers(self):
+        with self.assertRaisesRegex(ptx.PtxError, "PTX line 19:"):
+            translated("mov.u32 %r1, 0; // ex2 {", "/* two\n lines */", "ex2.rn.f32 %f1, %f1;")
+
+
+class Unwritten(unittest.TestCase):
+    """A register that may be read before it is written is watched until its value matters; others are not."""
+
+    STORE = "st.global.u32 [%rd1], %r2;"
+
+    def check(self, is_watched, *body):
+        out = translated("mov.u64 %rd1, 0;", *body)
+        self.assertEqual("emu_unwritten" in out, is_watched, out)
+
+    def test_straight(self):
+        self.check(False, "mov.u32 %r1, 0;", "add.s32 %r2, %r1, %r1;", self.STORE)
+        self.check(True, "add.s32 %r2, %r1, %r1;", self.STORE)
+        self.check(False, "add.s32 %r2, %r1, %r1;")  # nobody uses it
+
+    def test_one_branch(self):
+        body = ["setp.eq.s32 %p1, 1, 2;", "@%p1 bra skip;", "mov.u32 %r1, 0;", "skip:", "add.s32 %r2, %r1, 1;", self.STORE]
+        self.check(True, *body)
+        self.check(False, "mov.u32 %r1, 7;", *body)
+
+    def test_guarded(self):
+        self.check(True, "setp.eq.s32 %p1, 1, 2;", "@%p1 mov.u32 %r1, 0;", "add.s32 %r2, %r1, 1;", self.STORE)
+        self.check(True, "@%p1 bra skip;", "skip:")
+
+
+class Coverage(unittest.TestCase):
+    files = []
+
+    def test_every_form_is_run(self):
+        used = Counter()
+        for path in self.files:
+            ptx2c.translate("x", Path(path).read_text(encoding="utf-8"), used)
+        idle = [p.pattern for p, _ in forms.FORMS if not any(p.fullmatch(opcode) for opcode in used)]
+        self.assertEqual(idle, [])
+
+
+if __name__ == "__main__":
+    Coverage.files, sys.argv[1:] = sys.argv[1:], []
+    unittest.main(verbosity=1)
