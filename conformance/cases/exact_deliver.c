@@ -202,7 +202,8 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
                    h->zf->grads_ready(h->instance, grads, n, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
                    &err);
     for (uint32_t i = 0; i < n; i++)
-        after_call(h, buffers[i], h->is_async || (grads[i].flags & ZF_GRAD_ASYNC_READ), has_done ? &fence : NULL, is_late);
+        after_call(h, buffers[i], h->is_async || (grads[i].flags & ZF_GRAD_ASYNC_READ), has_done ? &fence : NULL,
+                   is_late);
     free(grads);
     free(buffers);
 }

@@ -110,14 +110,15 @@ static zf_status_t enter_context(zfi_device_t *device, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still. */
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still.
+ */
 static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
     CUresult rc = device->driver->cuMemsetD8Async(at, byte, nbytes, device->control);
     return rc ? rc : device->driver->cuStreamSynchronize(device->control);
 }
 
-/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may wait
- * for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
+/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may
+ * wait for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
 static CUresult warm_up(zfi_device_t *device) {
     CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
     if (!rc)

@@ -127,11 +127,11 @@ static zf_status_t issue(zfi_stream_t *stream, item_t *item) {
     case ZFI_OP_UP:
         return issue_copies(stream, op);
     case ZFI_OP_FILL:
-        return zfi_cuda_check(device,
-                              op->nbytes ? device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0,
-                                                                           op->nbytes, stream->handle)
-                                         : CUDA_SUCCESS,
-                              "a fill");
+        return zfi_cuda_check(
+            device,
+            op->nbytes ? device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0, op->nbytes, stream->handle)
+                       : CUDA_SUCCESS,
+            "a fill");
     case ZFI_OP_LAUNCH:
         return zfi_cuda_launch(device, stream->handle, op->kernel, op->args);
     default:
@@ -412,8 +412,10 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
         return zfi_error(err, ZF_ERR_CAPTURE, origin,
                          "the stream is being captured into a CUDA graph: call the plugin's hooks outside of captures");
     if (rc)
-        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "handle 0x%" PRIx64 " is not a stream of this process's driver "
-                         "(CUDA error %d)", given->handle, (int)rc);
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin,
+                         "handle 0x%" PRIx64 " is not a stream of this process's driver "
+                         "(CUDA error %d)",
+                         given->handle, (int)rc);
     return ZF_OK;
 }
 

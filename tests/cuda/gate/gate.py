@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] - what can be said of kernels without running them.
+
+ptxas assembles the PTX for each architecture of ARCHS; for each kernel
+  registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
+  spills      none, and no stack frame
+  SASS        no fused multiply-add of a width that the kernel's PTX has none of, beside division and square root, which
+              ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm: PyPI nvidia-cuda-cuobjdump,
+              nvidia-cuda-nvdisasm; without them this part is left out, and said)
+TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
+memory, of those that a multiprocessor takes. --traffic: lines "traffic KERNEL ..." that the double prints (README.md), for
+the column of coalescing: bytes asked for by bytes moved; without it the table's own column is kept.
+
+Exit status: 0 passes, 1 does not, 77 no ptxas.
+"""
+import argparse
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# architecture: threads, registers and bytes of shared memory of a multiprocessor
+ARCHS = {"sm_80": (2048, 65536, 164 << 10), "sm_90a": (2048, 65536, 228 << 10), "sm_100": (2048, 65536, 228 << 10),
+         "sm_120": (1536, 65536, 100 << 10)}
+HEAD = "kernel arch registers spilled_bytes shared_bytes threads occupancy coalescing"
+FUSED = {"f32": (r"\bFFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f32\b|\b(div|sqrt|rcp)\.rn\.f64\b|\b(div|rem)\.[us](32|64)\b"),
+         "f64": (r"\bDFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f64\b")}
+
+
+def kernels_of(ptx):
+    """name -> (text, threads per block)."""
+    found = {}
+    for m in re.finditer(r"\.entry\s+(\w+)(.*?)\n\}", ptx, re.S):
+        threads = re.search(r"\.maxntid\s+(\d+)", m[2])
+        found[m[1]] = (m[2], int(threads[1]) if threads else 1024)
+    return found
+
+
+def assemble(ptxas, ptx, arch, cubin):
+    out = subprocess.run([ptxas, f"-arch={arch}", "-O3", "-v", "-o", cubin, ptx], capture_output=True, text=True)
+    if out.returncode != 0:
+        return None
+    rows = {}
+    for part in re.split(r"Compiling entry function '", out.stderr)[1:]:
+        name = part.split("'")[0]
+        spills = sum(map(int, re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", part)))
+        shared = re.search(r"(\d+) bytes smem", part)
+        rows[name] = (int(re.search(r"Used (\d+) registers", part)[1]), spills, int(shared[1]) if shared else 0)
+    return rows
+
+
+def occupancy(arch, registers, shared, threads):
+    most_threads, most_registers, most_shared = ARCHS[arch]
+    warps = math.ceil(threads / 32)
+    per_warp = math.ceil(registers * 32 / 256) * 256
+    blocks = min(most_threads // threads, most_registers // (per_warp * warps), 32)
+    if shared:
+        blocks = min(blocks, most_shared // (shared + 1024))
+    return f"{blocks * threads / most_threads:.2f}"
+
+
+def find_cuobjdump():
+    """cuobjdump, where its nvdisasm stands beside it or on the PATH."""
+    for path in [shutil.which("cuobjdump"), *map(str, Path(sys.prefix).glob("lib/python*/site-packages/nvidia/*/bin/cuobjdump"))]:
+        if path and (Path(path).with_name("nvdisasm").exists() or shutil.which("nvdisasm")):
+            return path
+    return None
+
+
+def contractions(cuobjdump, cubin, kernels):
+    """Kernels whose machine code fuses what their PTX does not."""
+    env = dict(os.environ, PATH=f"{Path(cuobjdump).parent}:{os.environ['PATH']}")  # it starts nvdisasm
+    sass = subprocess.run([cuobjdump, "-sass", cubin], capture_output=True, text=True, check=True, env=env).stdout
+    for part in re.split(r"Function : ", sass)[1:]:
+        name = part.split()[0]
+        for width, (fused, allowed) in FUSED.items():
+            if re.search(fused, part) and not re.search(allowed, kernels[name][0]):
+                yield f"{name}: fused multiply-add of {width} that is not in the PTX"
+
+
+def read_table(path):
+    rows = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []:
+        words = line.split()
+        if len(words) == 8 and not line.startswith("#") and words[0] != "kernel":
+            rows[words[0], words[1]] = words
+    return rows
+
+
+def read_traffic(path):
+    totals = {}
+    for m in re.finditer(r"^traffic (\w+) \d+ \d+ (\d+) (\d+)", Path(path).read_text(encoding="utf-8"), re.M):
+        asked, moved = totals.get(m[1], (0, 0))
+        totals[m[1]] = (asked + int(m[2]), moved + int(m[3]))
+    return {name: f"{asked / moved:.2f}" for name, (asked, moved) in totals.items() if moved}
+
+
+def judge(row, known):
+    """What is wrong with a row of the table."""
+    name, arch, registers, spills = row[:4]
+    if spills != "0":
+        yield f"{name} {arch}: {spills} bytes of stack and spills"
+    if known is None:
+        yield f"{name} {arch}: not in the table"
+    elif int(registers) > int(known[2]):
+        yield f"{name} {arch}: {registers} registers, the table has {known[2]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ptx")
+    parser.add_argument("table")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--traffic")
+    parser.add_argument("--ptxas", default=shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas")
+    args = parser.parse_args()
+    if not Path(args.ptxas).exists():
+        print("ptxas was not found: the static gate is left out")
+        return 77
+    kernels, known = kernels_of(Path(args.ptx).read_text(encoding="utf-8")), read_table(args.table)
+    coalescing = read_traffic(args.traffic) if args.traffic else {}
+    cuobjdump, rows, wrong = find_cuobjdump(), [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for arch in ARCHS:
+            cubin = f"{folder}/{arch}.cubin"
+            assembled = assemble(args.ptxas, args.ptx, arch, cubin)
+            if assembled is None:
+                print(f"{arch}: this ptxas does not know it, left out")
+                continue
+            for name, (registers, spills, shared) in sorted(assembled.items()):
+                threads, old = kernels[name][1], known.get((name, arch))
+                row = [name, arch, str(registers), str(spills), str(shared), str(threads),
+                       occupancy(arch, registers, shared, threads), coalescing.get(name, old[7] if old else "-")]
+                rows.append(row)
+                wrong += judge(row, row if args.write else old)
+            wrong += contractions(cuobjdump, cubin, kernels) if cuobjdump else []
+    if args.write:
+        text = ["# Written by gate.py --write from the PTX of kernels/cuda; see gate.py for the columns.", HEAD]
+        Path(args.table).write_text("\n".join(text + [" ".join(r) for r in rows]) + "\n", encoding="utf-8")
+    for line in wrong:
+        print(line)
+    print(f"{len(kernels)} kernels, {len(rows)} rows, {len(wrong)} wrong"
+          + ("" if cuobjdump else "; cuobjdump was not found: machine code was not searched for contractions"))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
