@@ -16,6 +16,9 @@
  * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream
  * of the plugin parks every wait that is not an event, and one of the host waits in a host function.
  *
+ * Where the process asks for one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), no stream carries a wait for a word at
+ * all: the plugin's streams park it, and a hook that would put one into a stream of the host waits itself.
+ *
  * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor
  * reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`.
  */
@@ -108,6 +111,7 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
+    int has_one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: every stream waits behind every other */
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
     CUstream control;      /* for what is waited for at once */

@@ -61,7 +61,7 @@ static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error
 
 /* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
 static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
-    const char *forced = getenv("ZF_CUDA_MEMOPS");
+    const char *forced = getenv("ZF_CUDA_MEMOPS"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     int same_address = 0;
     const struct attribute {
         CUdevice_attribute which;
@@ -78,6 +78,7 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     }
     if (forced && strcmp(forced, "0") == 0)
         device->has_memops = 0;
+    device->has_one_queue = connections && atoi(connections) == 1;
     if (!same_address)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "
