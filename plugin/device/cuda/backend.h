@@ -120,7 +120,7 @@ struct zfi_device {
     CUdeviceptr words_at;
     uint32_t n_words;
     int is_pinned;
-    _Atomic int has_failed, has_pageable;
+    _Atomic int has_failed;
     pthread_mutex_t lock, poll_lock;
     _Atomic uint32_t n_lines, n_streams;
     zfi_cuda_line_t lines[ZFI_CUDA_LINES];

@@ -248,17 +248,20 @@ static void cuda_free(zfi_device_t *device, void *memory, uint64_t nbytes) {
     zfi_cuda_leave(device);
 }
 
+/* Kernels read and write parts of this memory (kernels/launch.h says which), so there is no doing without. */
 static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable,
                             zf_error_t *err) {
+    char reason[192];
     CUresult rc;
-    (void)err;
     zfi_cuda_enter(device);
     rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     zfi_cuda_leave(device);
-    *out_is_pageable = rc != CUDA_SUCCESS;
-    if (rc)
-        atomic_store(&device->has_pageable, 1);
-    return ZF_OK;
+    *out_is_pageable = 0;
+    if (!rc)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
+                     "%" PRIu64 " MiB of host memory cannot be page-locked for CUDA device %d: %s", nbytes >> 20,
+                     (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
 }
 
 static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {

@@ -136,8 +136,6 @@ zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
     const zfi_cuda_signal_t *signal;
     if (zfi_timeline_now(line->timeline) >= value)
         return ZF_DISABLED;
-    if (!stream->is_host && atomic_load(&device->has_pageable))
-        return ZF_IN_PROGRESS; /* a copy would keep the calling thread until the wait is over */
     signal = find_signal(line, value);
     if (signal && signal->stream == stream)
         return ZF_DISABLED;
