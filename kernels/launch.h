@@ -102,8 +102,8 @@ struct zfi_data {
     const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
     zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see block_squares */
     zfi_stats_matrix_t *stats_matrices; /* scratch */
-    double *block_squares; /* scratch of backends that work on many matrices at once, else NULL: sums of squares of every
-                            * ZFI_SUM_BLOCK_ELEMS elements of a parameter */
+    double *block_squares; /* scratch of backends that work on many matrices at once, else NULL: sums of squares of
+                            * every ZFI_SUM_BLOCK_ELEMS elements of a parameter */
     uint32_t *n_differ;    /* ... [n_matrices] visible elements found overwritten */
     zfi_totals_t *totals;
     uint8_t *overwritten; /* [n_params] page-locked host memory: set where the host had changed visible values */

@@ -286,9 +286,8 @@ static void run(bench_t *b, FILE *json, int is_first) {
     pass_ms = median_ms(b, pass);
     norm_ms = median_ms(b, finish_norm);
     copy_ms = median_ms(b, copy);
-    written = b->o.k > 0 ? (uint64_t)b->n_matrices * b->n_selected *
-                               (b->by_rows ? b->o.cols : b->rows_per_matrix) * elem
-                         : 0;
+    written =
+        b->o.k > 0 ? (uint64_t)b->n_matrices * b->n_selected * (b->by_rows ? b->o.cols : b->rows_per_matrix) * elem : 0;
     rate = (double)(nbytes + written) / pass_ms * 1e-6;
     limit = 2.0 * (double)nbytes / copy_ms * 1e-6;
     printf("%-5s %-8s %9llu x %-6llu %5.2f %10.3f %9.1f %9.1f %7.3f %9.3f %10llu\n", dtypes[b->dtype],
@@ -296,12 +295,13 @@ static void run(bench_t *b, FILE *json, int is_first) {
            pass_ms, rate, limit, rate / limit, norm_ms, (unsigned long long)different);
     fflush(stdout);
     if (json)
-        fprintf(json,
-                "%s\n  {\"dtype\": \"%s\", \"channels\": \"%s\", \"rows\": %llu, \"cols\": %llu, \"k\": %g, \"pass_ms\": "
-                "%.4f, \"pass_gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f, \"norm_ms\": %.4f, \"different\": %llu}",
-                is_first ? "" : ",", dtypes[b->dtype], b->by_rows ? "rows" : "columns", (unsigned long long)b->o.rows,
-                (unsigned long long)b->o.cols, b->o.k, pass_ms, rate, limit, rate / limit, norm_ms,
-                (unsigned long long)different);
+        fprintf(
+            json,
+            "%s\n  {\"dtype\": \"%s\", \"channels\": \"%s\", \"rows\": %llu, \"cols\": %llu, \"k\": %g, \"pass_ms\": "
+            "%.4f, \"pass_gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f, \"norm_ms\": %.4f, \"different\": %llu}",
+            is_first ? "" : ",", dtypes[b->dtype], b->by_rows ? "rows" : "columns", (unsigned long long)b->o.rows,
+            (unsigned long long)b->o.cols, b->o.k, pass_ms, rate, limit, rate / limit, norm_ms,
+            (unsigned long long)different);
     cu.cuMemFree_(b->grad);
     cu.cuMemFree_(copy_target);
     free(b->gradient);
@@ -342,11 +342,13 @@ static void measure_link(const bench_t *b) {
                 continue;
             if (way & 1) {
                 check(cu.cuEventElapsedTime_(&ms, e[0], e[1]), "event");
-                printf("link: host to device%s %.1f GB/s\n", way == 3 ? ", both at once" : "", 4e-6 * (double)nbytes / ms);
+                printf("link: host to device%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
+                       4e-6 * (double)nbytes / ms);
             }
             if (way & 2) {
                 check(cu.cuEventElapsedTime_(&ms, e[2], e[3]), "event");
-                printf("link: device to host%s %.1f GB/s\n", way == 3 ? ", both at once" : "", 4e-6 * (double)nbytes / ms);
+                printf("link: device to host%s %.1f GB/s\n", way == 3 ? ", both at once" : "",
+                       4e-6 * (double)nbytes / ms);
             }
         }
 }

@@ -17,12 +17,12 @@ typedef struct zx_options {
     const char *plugin; /* path, or NULL: as zf_loader finds it */
     uint64_t seed;
     uint32_t n_cases;
-    uint32_t law;     /* 0 = all */
-    uint32_t only;    /* one case, or ZX_ALL_CASES */
-    uint32_t n_times; /* each case is run */
-    uint32_t threads; /* 0 = drawn per case */
+    uint32_t law;       /* 0 = all */
+    uint32_t only;      /* one case, or ZX_ALL_CASES */
+    uint32_t n_times;   /* each case is run */
+    uint32_t threads;   /* 0 = drawn per case */
     const char *device; /* NULL: as the environment says */
-    const char *isa;  /* what was asked for; isas follows from it */
+    const char *isa;    /* what was asked for; isas follows from it */
     const char *isas[ZX_MAX_ISAS];
     uint32_t n_isas;
     uint32_t n_jobs;

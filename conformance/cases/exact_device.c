@@ -45,18 +45,10 @@ static void find_all(void *library) {
         void *at;
     } functions[] = {
 #define FIND(name) {"cu" #name, &cuda.name}
-        FIND(Init),
-        FIND(DeviceGet),
-        FIND(DevicePrimaryCtxRetain),
-        FIND(CtxSetCurrent),
-        FIND(MemAlloc_v2),
-        FIND(MemFree_v2),
-        FIND(MemHostAlloc),
-        FIND(MemcpyHtoDAsync_v2),
-        FIND(MemcpyDtoHAsync_v2),
-        FIND(MemsetD8Async),
-        FIND(StreamCreate),
-        FIND(StreamSynchronize),
+        FIND(Init),           FIND(DeviceGet),          FIND(DevicePrimaryCtxRetain),
+        FIND(CtxSetCurrent),  FIND(MemAlloc_v2),        FIND(MemFree_v2),
+        FIND(MemHostAlloc),   FIND(MemcpyHtoDAsync_v2), FIND(MemcpyDtoHAsync_v2),
+        FIND(MemsetD8Async),  FIND(StreamCreate),       FIND(StreamSynchronize),
         FIND(LaunchHostFunc),
 #undef FIND
     };

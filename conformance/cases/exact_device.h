@@ -26,7 +26,8 @@ void zx_device_stream(zf_stream_t *out);
 /* [GPU] The array's memory moves to the device, once; its contents go up, in stream order. */
 void zx_device_adopt(zx_array_t *a);
 void zx_device_release(zx_array_t *a);
-/* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere. */
+/* [GPU] In stream order: the shadow as it is now goes up; the device's contents come into the shadow; NaN everywhere.
+ */
 void zx_device_push(zx_array_t *a);
 void zx_device_pull(zx_array_t *a);
 void zx_device_scribble(zx_array_t *a);

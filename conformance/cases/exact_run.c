@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
  */
-#include "exact_device.h"
 #include "exact_run.h"
+#include "exact_device.h"
 
 #include "exact_state.h"
 

@@ -21,7 +21,7 @@
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS) name(const args_t args, const uint32_t *has_ended)
 /* One whose loads hide behind each other only with so many blocks on a processor. */
 #ifndef STREAMING_BLOCKS
-#define STREAMING_BLOCKS 4
+#define STREAMING_BLOCKS 3
 #endif
 #define STREAMING_KERNEL(name, args_t)                                                                                 \
     extern "C" __global__ void __launch_bounds__(ZFI_CUDA_THREADS, STREAMING_BLOCKS)                                   \

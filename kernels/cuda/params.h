@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/params.h - what the CUDA kernels are launched with, where that is not the argument of ../launch.h itself.
+/* kernels/cuda/params.h - what the CUDA kernels are launched with, where that is not the argument of ../launch.h
+ * itself.
  *
  * A kernel of launch.h becomes one or more CUDA kernels. Each takes two parameters by value: its arguments, and the
  * address of a word in device memory that is not zero once the instance has ended by an error: then a kernel does
@@ -11,7 +12,7 @@
 #include "../launch.h"
 
 enum {
-    ZFI_CUDA_THREADS = 256,     /* of a block of every kernel but those of one thread */
+    ZFI_CUDA_THREADS = 256,      /* of a block of every kernel but those of one thread */
     ZFI_CUDA_MOST_GRADIENTS = 64 /* in one launch of zf_statistics */
 };
 

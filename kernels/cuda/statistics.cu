@@ -18,7 +18,7 @@ enum { TERM_SQUARE, TERM_MAGNITUDE, LANES = ZFI_SUM_LANES, BLOCK_ELEMS = ZFI_SUM
 
 /* Elements that a thread holds side by side, at most. */
 #ifndef MOST_WIDE
-#define MOST_WIDE 4
+#define MOST_WIDE 2
 #endif
 
 /* ---- V elements at once ------------------------------------------------------------------------------------------ */

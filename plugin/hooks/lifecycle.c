@@ -58,8 +58,9 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "rule = %u (%s), but rule_callback is %s", args->rule,
                          zfi_rule_name(args->rule), args->rule_callback ? "given: it needs rule = 5" : "NULL");
     if (!find_backend(args->device_type))
-        return zfi_error(err, ZF_ERR_DEVICE, "create", "device type %d; this version has backends for the CPU (%d) and CUDA (%d)",
-                         args->device_type, ZF_DEVICE_CPU, ZF_DEVICE_CUDA);
+        return zfi_error(err, ZF_ERR_DEVICE, "create",
+                         "device type %d; this version has backends for the CPU (%d) and CUDA (%d)", args->device_type,
+                         ZF_DEVICE_CPU, ZF_DEVICE_CUDA);
     if (args->config_text && args->config_path)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)
@@ -144,10 +145,11 @@ static void warn_of_idle_keys(const zfi_engine_t *engine) {
 static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
     if (engine->ops->runs_host_code || (engine->config.topk_ratio == 0 && !zfi_config_is_topk_auto(&engine->config)))
         return ZF_OK;
-    return zfi_error(err, ZF_ERR_DEVICE, "create",
-                     "rule = %u: a rule of the host's does not run on a device of type %d; set [zenflow] topk_ratio = 0, "
-                     "so that the host's threads make every update",
-                     engine->rule, engine->device_type);
+    return zfi_error(
+        err, ZF_ERR_DEVICE, "create",
+        "rule = %u: a rule of the host's does not run on a device of type %d; set [zenflow] topk_ratio = 0, "
+        "so that the host's threads make every update",
+        engine->rule, engine->device_type);
 }
 
 static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {

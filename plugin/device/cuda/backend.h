@@ -4,20 +4,24 @@
  * Words. Whatever passes between the device and the host's threads is a 64-bit word in page-locked memory, written by
  * one side alone: the host's word of a line (a timeline seen from here) follows the timeline, and streams wait for it
  * (cuStreamWaitValue64, cyclic GEQ); the device's word is what streams signal (cuStreamWriteValue64), and the monitor
- * thread turns that into zfi_timeline_signal, which wakes the host's threads and raises the host's word. A stream's progress,
- * how much of what was enqueued has run, is such a timeline as well.
+ * thread turns that into zfi_timeline_signal, which wakes the host's threads and raises the host's word. A stream's
+ * progress, how much of what was enqueued has run, is such a timeline as well.
  *
- * Order between two streams of CUDA is invisible in words, so it is made by events: every signal records one, and a wait
- * for a value whose signal was enqueued before becomes cuStreamWaitEvent. A stream of the plugin never carries a wait
- * for what was not enqueued yet, or for what the host alone decides: the driver may run two streams on one hardware
- * queue, and what would end the wait might lie behind it. Such operations are parked here, in order, until they can be
- * issued. A stream of the host cannot be held back: there the wait is one for the host's word.
+ * Order between two streams of CUDA is invisible in words, so it is made by events: every signal records one, and a
+ * wait for a value whose signal was enqueued before becomes cuStreamWaitEvent. A stream of the plugin never carries a
+ * wait for what was not enqueued yet, or for what the host alone decides: the driver may run two streams on one
+ * hardware queue, and what would end the wait might lie behind it. Such operations are parked here, in order, until
+ * they can be issued. A stream of the host cannot be held back: there the wait is one for the host's word.
  *
- * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream of
- * the plugin parks every wait that is not an event, and one of the host waits in a host function.
+ * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream
+ * of the plugin parks every wait that is not an event, and one of the host waits in a host function.
  *
- * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor reads
- * words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`. */
+ * Where the process asks for one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), no stream carries a wait for a word at
+ * all: the plugin's streams park it, and a hook that would put one into a stream of the host waits itself.
+ *
+ * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor
+ * reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`.
+ */
 #ifndef ZFI_CUDA_BACKEND_H
 #define ZFI_CUDA_BACKEND_H
 
@@ -27,14 +31,14 @@
 #include "device/cuda/driver.h"
 
 enum {
-    ZFI_CUDA_LINES = 112,       /* timelines: the instance's, and one of each stream */
-    ZFI_CUDA_STREAMS = 72,      /* the plugin's and the host's */
-    ZFI_CUDA_SIGNALS = 32,      /* of one line that can still be waited for by events */
-    ZFI_CUDA_WAITS = 256,       /* whose time is measured at once */
+    ZFI_CUDA_LINES = 112,  /* timelines: the instance's, and one of each stream */
+    ZFI_CUDA_STREAMS = 72, /* the plugin's and the host's */
+    ZFI_CUDA_SIGNALS = 32, /* of one line that can still be waited for by events */
+    ZFI_CUDA_WAITS = 256,  /* whose time is measured at once */
     ZFI_CUDA_PARK_NBYTES = 1 << 20,
-    ZFI_CUDA_WORD_NBYTES = 64,  /* distance of words */
+    ZFI_CUDA_WORD_NBYTES = 64, /* distance of words */
     ZFI_CUDA_WORDS = 2 * ZFI_CUDA_LINES,
-    ZFI_CUDA_HOST_WAITS = 256   /* without memory operations: waits of a stream of the host */
+    ZFI_CUDA_HOST_WAITS = 256 /* without memory operations: waits of a stream of the host */
 };
 
 typedef _Atomic uint64_t zfi_word_t;
@@ -107,6 +111,7 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
+    int has_one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: every stream waits behind every other */
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
     CUstream control;      /* for what is waited for at once */
@@ -115,7 +120,7 @@ struct zfi_device {
     CUdeviceptr words_at;
     uint32_t n_words;
     int is_pinned;
-    _Atomic int has_failed, has_pageable;
+    _Atomic int has_failed;
     pthread_mutex_t lock, poll_lock;
     _Atomic uint32_t n_lines, n_streams;
     zfi_cuda_line_t lines[ZFI_CUDA_LINES];

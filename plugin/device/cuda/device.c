@@ -61,7 +61,7 @@ static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error
 
 /* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
 static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
-    const char *forced = getenv("ZF_CUDA_MEMOPS");
+    const char *forced = getenv("ZF_CUDA_MEMOPS"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     int same_address = 0;
     const struct attribute {
         CUdevice_attribute which;
@@ -78,6 +78,7 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     }
     if (forced && strcmp(forced, "0") == 0)
         device->has_memops = 0;
+    device->has_one_queue = connections && atoi(connections) == 1;
     if (!same_address)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "
@@ -110,14 +111,15 @@ static zf_status_t enter_context(zfi_device_t *device, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still. */
+/* [context] Fills memory, which nothing uses yet, and waits: on a stream of its own, since the host's may stand still.
+ */
 static CUresult fill(zfi_device_t *device, CUdeviceptr at, unsigned char byte, uint64_t nbytes) {
     CUresult rc = device->driver->cuMemsetD8Async(at, byte, nbytes, device->control);
     return rc ? rc : device->driver->cuStreamSynchronize(device->control);
 }
 
-/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may wait
- * for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
+/* [context] The driver loads a kernel when it is first launched, and may wait for all streams then; one of them may
+ * wait for that very kernel. So each is launched once here, while has_ended keeps it from doing anything. */
 static CUresult warm_up(zfi_device_t *device) {
     CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
     if (!rc)
@@ -246,17 +248,20 @@ static void cuda_free(zfi_device_t *device, void *memory, uint64_t nbytes) {
     zfi_cuda_leave(device);
 }
 
+/* Kernels read and write parts of this memory (kernels/launch.h says which), so there is no doing without. */
 static zf_status_t cuda_pin(zfi_device_t *device, void *memory, uint64_t nbytes, int *out_is_pageable,
                             zf_error_t *err) {
+    char reason[192];
     CUresult rc;
-    (void)err;
     zfi_cuda_enter(device);
     rc = device->driver->cuMemHostRegister(memory, nbytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     zfi_cuda_leave(device);
-    *out_is_pageable = rc != CUDA_SUCCESS;
-    if (rc)
-        atomic_store(&device->has_pageable, 1);
-    return ZF_OK;
+    *out_is_pageable = 0;
+    if (!rc)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "bind_params",
+                     "%" PRIu64 " MiB of host memory cannot be page-locked for CUDA device %d: %s", nbytes >> 20,
+                     (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
 }
 
 static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {

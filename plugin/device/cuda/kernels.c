@@ -53,7 +53,8 @@ struct zfi_cuda_kernels {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* The build's machine code for an architecture; NULL: none. Code of 8.0 runs on 8.x, and so on, but 9.0a's on 9.0 only. */
+/* The build's machine code for an architecture; NULL: none. Code of 8.0 runs on 8.x, and so on, but 9.0a's on 9.0 only.
+ */
 static const void *image_for(int major) {
     for (uint32_t i = 0; i < zfi_cuda_n_images; i++)
         if (zfi_cuda_images[i].major == major)
@@ -125,7 +126,8 @@ CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream) {
     for (int i = 0; i < N_KERNELS && !rc; i++) {
         const void *args = i == K_zf_gate ? (const void *)&gate : &nothing;
         void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
-        rc = device->driver->cuLaunchKernel(device->kernels->functions[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+        rc = device->driver->cuLaunchKernel(device->kernels->functions[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters,
+                                            NULL);
     }
     return rc;
 }

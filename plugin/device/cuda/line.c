@@ -88,17 +88,17 @@ zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_
     zf_status_t st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
     atomic_store(&line->enqueued, value);
     if (!st && device->has_memops)
-        st = zfi_cuda_check(device,
-                            device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value,
-                                                                 CU_STREAM_WRITE_VALUE_DEFAULT),
-                            "writing a word in stream order");
+        st = zfi_cuda_check(
+            device,
+            device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "writing a word in stream order");
     return st;
 }
 
 /* ---- wait -------------------------------------------------------------------------------------------------------- */
 
-/* The first signal that is enough; NULL: it is not enqueued, or no longer in the ring. A later one will not do: it may lie
- * behind work that waits for the caller's. */
+/* The first signal that is enough; NULL: it is not enqueued, or no longer in the ring. A later one will not do: it may
+ * lie behind work that waits for the caller's. */
 static const zfi_cuda_signal_t *find_signal(const zfi_cuda_line_t *line, uint64_t value) {
     uint32_t n = line->n_signals < ZFI_CUDA_SIGNALS ? line->n_signals : ZFI_CUDA_SIGNALS;
     if (line->n_signals > ZFI_CUDA_SIGNALS && value <= line->lost)
@@ -119,10 +119,9 @@ static zf_status_t wait_for_host(zfi_stream_t *stream, zfi_cuda_line_t *line, ui
     zfi_cuda_host_wait_t *wait = &device->host_waits[device->n_host_waits % ZFI_CUDA_HOST_WAITS];
     zf_status_t st;
     if (device->has_memops) {
-        st = zfi_cuda_check(device,
-                            device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value,
-                                                                CU_STREAM_WAIT_VALUE_GEQ),
-                            "waiting for a word in stream order");
+        st = zfi_cuda_check(
+            device, device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value, CU_STREAM_WAIT_VALUE_GEQ),
+            "waiting for a word in stream order");
     } else {
         *wait = (zfi_cuda_host_wait_t){line->timeline, value};
         device->n_host_waits++;
@@ -137,14 +136,14 @@ zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
     const zfi_cuda_signal_t *signal;
     if (zfi_timeline_now(line->timeline) >= value)
         return ZF_DISABLED;
-    if (!stream->is_host && atomic_load(&device->has_pageable))
-        return ZF_IN_PROGRESS; /* a copy would keep the calling thread until the wait is over */
     signal = find_signal(line, value);
     if (signal && signal->stream == stream)
         return ZF_DISABLED;
     if (signal)
         return zfi_cuda_check(device, device->driver->cuStreamWaitEvent(stream->handle, signal->event, 0),
                               "waiting for an event");
+    if (device->has_one_queue)
+        return ZF_IN_PROGRESS; /* what ends the wait would lie behind it */
     if (stream->is_host)
         return wait_for_host(stream, line, value);
     if (is_patient || !device->has_memops || line->n_signals)

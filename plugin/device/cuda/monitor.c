@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/device/cuda/monitor.c - the thread that turns what the device writes into signals for the host's threads, issues
- * parked operations, and measures waits (model in backend.h).
+/* plugin/device/cuda/monitor.c - the thread that turns what the device writes into signals for the host's threads,
+ * issues parked operations, and measures waits (model in backend.h).
  *
  * While anything is under way it looks every POLL_NS, without a call of the driver; else it sleeps until something is
  * enqueued. It takes `lock` only if nobody holds it: a thread that holds it may be waiting for a signal. */

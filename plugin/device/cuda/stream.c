@@ -127,11 +127,11 @@ static zf_status_t issue(zfi_stream_t *stream, item_t *item) {
     case ZFI_OP_UP:
         return issue_copies(stream, op);
     case ZFI_OP_FILL:
-        return zfi_cuda_check(device,
-                              op->nbytes ? device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0,
-                                                                           op->nbytes, stream->handle)
-                                         : CUDA_SUCCESS,
-                              "a fill");
+        return zfi_cuda_check(
+            device,
+            op->nbytes ? device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0, op->nbytes, stream->handle)
+                       : CUDA_SUCCESS,
+            "a fill");
     case ZFI_OP_LAUNCH:
         return zfi_cuda_launch(device, stream->handle, op->kernel, op->args);
     default:
@@ -224,8 +224,27 @@ static zf_status_t make_room(zfi_stream_t *stream) {
     return ZF_OK;
 }
 
+/* [lock] A stream of the host cannot be held back where all streams share one hardware queue: the hook waits. */
+static zf_status_t issue_later(zfi_stream_t *stream, item_t *item) {
+    zfi_device_t *device = stream->device;
+    uint64_t begin_ns = zfi_now_ns();
+    zf_status_t st = ZF_IN_PROGRESS;
+    while (st == ZF_IN_PROGRESS) {
+        if (zfi_now_ns() - begin_ns > device->env.timeout_ns && !zfi_cuda_is_poisoned(device))
+            device->env.timed_out(device->env.ctx, item->op.timeline, item->op.value); /* poison ends the wait */
+        unlock(device);
+        sleep_a_little();
+        lock(device);
+        zfi_cuda_flush(device);
+        st = issue(stream, item);
+    }
+    return st;
+}
+
 static zf_status_t issue_or_park(zfi_stream_t *stream, item_t *item) {
     zf_status_t st = is_parked(stream) ? ZF_IN_PROGRESS : issue(stream, item);
+    if (st == ZF_IN_PROGRESS && stream->is_host)
+        st = issue_later(stream, item);
     while (st == ZF_IN_PROGRESS && !put(&stream->park, item)) {
         zf_status_t room = make_room(stream);
         if (room)
@@ -335,8 +354,8 @@ static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_h
     return stream;
 }
 
-/* Streams of the plugin differ in priority as far as the device goes: streams of different priority do not share a
- * hardware queue. */
+/* Streams of the plugin differ in priority as far as the device goes, which keeps the scheduler from giving two of them
+ * one hardware queue while it has others; with a single one (has_one_queue) priorities do not help: seen on an H100. */
 zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err) {
     zfi_stream_t *stream;
     int priority = device->lowest_priority - device->n_created;
@@ -412,8 +431,10 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
         return zfi_error(err, ZF_ERR_CAPTURE, origin,
                          "the stream is being captured into a CUDA graph: call the plugin's hooks outside of captures");
     if (rc)
-        return zfi_error(err, ZF_ERR_ARGUMENT, origin, "handle 0x%" PRIx64 " is not a stream of this process's driver "
-                         "(CUDA error %d)", given->handle, (int)rc);
+        return zfi_error(err, ZF_ERR_ARGUMENT, origin,
+                         "handle 0x%" PRIx64 " is not a stream of this process's driver "
+                         "(CUDA error %d)",
+                         given->handle, (int)rc);
     return ZF_OK;
 }
 
