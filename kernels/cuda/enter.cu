@@ -4,7 +4,8 @@
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
 
-/* A block of threads per matrix. Channels that leave are cleared before those that enter are set. */
+/* A block of threads per matrix. The mask begins as the other one; channels that leave are cleared before those that
+ * enter are set. */
 KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
@@ -13,8 +14,12 @@ KERNEL(zf_enter_maps, zfi_enter_maps_args_t) {
         const uint32_t *position = args.entering.position + matrix->index_base;
         const uint32_t *channel = args.entering.channel + matrix->index_base;
         const uint32_t n = args.entering.n_enter[i];
-        uint8_t *mask = data->mask + matrix->channel_base;
+        const uint8_t *before = data->masks[!args.turn] + matrix->channel_base;
+        uint8_t *mask = data->masks[args.turn] + matrix->channel_base;
         uint32_t *index = data->index + matrix->index_base;
+        for (uint32_t c = threadIdx.x; c < matrix->n_channels; c += THREADS)
+            mask[c] = before[c];
+        __syncthreads();
         for (uint32_t e = threadIdx.x; e < n; e += THREADS) {
             if (args.replaces)
                 mask[index[position[e]]] = 0;

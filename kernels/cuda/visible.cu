@@ -8,7 +8,7 @@
 DEVICE void merge_segment(const zfi_merge_args_t *args, const zfi_data_segment_t *segment, const unsigned char *staged,
                           span_t span) {
     const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
-    const uint8_t *mask = args->takes_all ? NULL : args->data->mask + matrix->channel_base;
+    const uint8_t *mask = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base;
     const int dtype = matrix->place.dtype;
     if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
@@ -39,9 +39,12 @@ DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *pie
     if (span.first >= span.end)
         return;
     for (uint32_t i = find_segment(segments, piece->n_segments, span.first); i < piece->n_segments; i++) {
+        const uint32_t listed = piece->first_segment + i;
         span_t part;
         if (segments[i].piece_offset >= span.end)
             return;
+        if (listed < args->first_segment || listed >= args->end_segment)
+            continue;
         part.first = larger(span.first, segments[i].piece_offset);
         part.end = smaller(span.end, segments[i].piece_offset + segments[i].n_elems);
         if (number >= args->data->merge_from[segments[i].matrix])
