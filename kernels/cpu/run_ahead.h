@@ -80,7 +80,37 @@ static ALWAYS_INLINE uint64_t run_ahead_strip(zfi_rule_t rule, const zfi_run_ahe
     return zfi_place_row(&job->place, &job->sub, i, first_col, n, after, before);
 }
 
-static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
+/* Narrow rows with one set of scalars: a strip is as many whole rows as fit, so that a column vector, or one channel of
+ * a matrix, does not cost a strip per element. */
+static ALWAYS_INLINE uint64_t run_ahead_narrow(zfi_rule_t rule, const zfi_run_ahead_t *job) {
+    const uint64_t n_cols = job->sub.n_cols, most = STRIP / n_cols;
+    const size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
+    strip_scalars_t strip;
+    uint64_t n_differ = 0;
+
+    fill_strip(&strip, job->scalars, 0, most * n_cols);
+    for (uint64_t i = 0; i < job->sub.n_rows; i += most) {
+        const uint64_t n_rows = job->sub.n_rows - i < most ? job->sub.n_rows - i : most;
+        const uint64_t e = i * n_cols, n = n_rows * n_cols;
+        float before[STRIP], after[STRIP]; /* STRIP elements of either dtype */
+
+        narrow(before, job->place.dtype, job->w + e, n);
+        update_strip(rule, job, &strip, e, n);
+        narrow(after, job->place.dtype, job->w + e, n);
+        for (uint64_t r = 0; r < n_rows; r++)
+            n_differ += zfi_place_row(&job->place, &job->sub, i + r, 0, n_cols, (char *)after + r * n_cols * nbytes,
+                                      (char *)before + r * n_cols * nbytes);
+    }
+    return n_differ;
+}
+
+/* Whether the visible elements lie like the compact ones, so that all of them are one row: vectors, above all. */
+static ALWAYS_INLINE int is_one_row(const zfi_run_ahead_t *job) {
+    return !job->sub.row_index && !job->sub.col_index && !job->place.col_offset &&
+           job->place.row_stride == (int64_t)job->sub.n_cols;
+}
+
+static ALWAYS_INLINE uint64_t run_ahead_wide(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     const int is_per_row = job->scalars_row_stride != 0;
     strip_scalars_t strip;
     uint64_t n_differ = 0;
@@ -89,13 +119,25 @@ static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *
         const uint64_t n = job->sub.n_cols - c < STRIP ? job->sub.n_cols - c : STRIP;
 
         for (uint64_t i = 0; i < job->sub.n_rows; i++) {
-            if (i == 0 || is_per_row)
+            if (is_per_row || (i == 0 && (c == 0 || job->scalars_col_stride))) /* one set of scalars: once */
                 fill_strip(&strip, &job->scalars[i * job->scalars_row_stride + c * job->scalars_col_stride],
                            job->scalars_col_stride, n);
             n_differ += run_ahead_strip(rule, job, &strip, i, c, n);
         }
     }
     return n_differ;
+}
+
+static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *given) {
+    zfi_run_ahead_t job = *given;
+
+    if (job.scalars_row_stride || job.scalars_col_stride || job.sub.n_cols == 0 || job.sub.n_cols > STRIP / 2)
+        return run_ahead_wide(rule, &job);
+    if (!is_one_row(&job))
+        return run_ahead_narrow(rule, &job);
+    job.sub.n_cols *= job.sub.n_rows;
+    job.sub.n_rows = 1;
+    return run_ahead_wide(rule, &job);
 }
 
 static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
