@@ -243,6 +243,7 @@ class AsAnOptimizer(TorchTest):
 
     def test_a_model_fetches_by_default(self):
         """publish_lag follows: 0 where the model's modules fetch, 1 where nobody does."""
+        import zfplugin.torch  # the first test of this class, when it runs alone
         model = mlp()
         for kwargs, lag in (({"model": model}, "0"), ({"model": model, "fetch": False}, "1"), ({}, "1")):
             opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, **kwargs)
