@@ -120,7 +120,7 @@ class Kept(unittest.TestCase):
     def test_the_results_of_this_repository_can_be_read(self):
         folder = support.ROOT / "conformance" / "results"
         results = read([str(folder)])
-        self.assertEqual({r.area for r in results}, {"glue", "curves", "ablation", "perf"})
+        self.assertEqual({r.area for r in results}, {"glue", "curves", "ablation", "defaults", "perf"})
         self.assertEqual(len(results), len(list(folder.glob("*.json"))))
         for result in results:
             self.assertTrue(SECTIONS[result.area](result.data).summary)
