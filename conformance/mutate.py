@@ -13,7 +13,7 @@ fails none has survived: either no test looks there, or it changes nothing that 
 stand, with the reason, in mutants_equivalent.txt; a mutant that compiles to the same library is equivalent by itself, one that does
 not compile is replaced by the next of the list. The list is shuffled from the seed, so the first N are a random sample.
 
-Leaves conformance/results/mutation.json, one record per mutant, and mutation.md, the table. No dependency but Python 3.8, CMake
+Leaves conformance/results/mutants/mutation.json, one record per mutant, and mutation.md, the table. No dependency but Python 3.8, CMake
 and ninja. Children have 8 GiB of address space and run in a session of their own, which ends with its time limit.
 """
 import argparse
@@ -33,7 +33,7 @@ from pathlib import Path
 import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "conformance" / "results"
+RESULTS = ROOT / "conformance" / "results" / "mutants"
 EQUIVALENT = ROOT / "conformance" / "mutants_equivalent.txt"
 JUDGES = ("exact", "abi", "check")
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.

@@ -70,7 +70,7 @@ static const zfi_key_t keys[] = {
      "auto: "
      "4 windows."},
     {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, NULL,
-     "1..64 | auto", "4",
+     "1..64 | auto", "2",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
      "auto: "
      "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "

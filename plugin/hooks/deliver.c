@@ -406,7 +406,9 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     if (st || !now->is_last)
         return st;
     zfi_row(inst->run, inst->run->clock.t + 1)->present[item->param->id] = 1;
-    return append(inst, item->param, ZFI_GRADIENT_SHIP, zfi_staging(inst->run, item->param->id), NULL);
+    /* what the ranges replace may be in the same list */
+    return append(inst, item->param, ZFI_GRADIENT_SHIP | ZFI_GRADIENT_AGAIN, zfi_staging(inst->run, item->param->id),
+                  NULL);
 }
 
 /* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook

@@ -23,7 +23,7 @@ status=$?
 [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "exit status $status: $(cat "$out/first" "$out/first.err")"
 has "$out/first.err" 'SYNTHETIC' '5 of 5: '
 has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'synchronous against AdamW' 'ZenFlow against AdamW' \
-    'ran 1 seeds only' 'equal in every digit (so up to step 450)' 'last quarter' '4M(1 + 1/S), S = 4' 'planned' 'stall'
+    'ran 1 seeds only' 'equal in every digit (so up to step 450)' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
 has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
 readable "$out/kept/glue.json"
 

@@ -59,7 +59,7 @@ START_TEST(defaults) {
     ck_assert_int_eq(config.select_strategy, ZFI_SELECT_STEP);
     ck_assert(config.reselect_below == 0.8 && config.max_swap_ratio == 1.0);
     ck_assert_uint_eq(config.select_interval, 16);
-    ck_assert_uint_eq(config.update_interval, 4);
+    ck_assert_uint_eq(config.update_interval, 2);
     ck_assert_uint_eq(config.full_warm_up_rounds, 50);
     ck_assert_int_eq(config.overlap_step, 1);
     ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
@@ -158,10 +158,10 @@ END_TEST
 START_TEST(default_prediction) {
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_config_settle(&config, 0, 1);
-    ck_assert_uint_eq(zfi_config_predict(&config), 4);
+    ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_config_settle(&config, 1, 1);
-    ck_assert_uint_eq(zfi_config_predict(&config), 3);
+    ck_assert_uint_eq(zfi_config_predict(&config), 1);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_config_settle(&config, 0, 0);
     ck_assert_uint_eq(config.predict, 0);
@@ -313,7 +313,7 @@ END_TEST
 
 START_TEST(automatic_interval) {
     char buf[64];
-    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 4);
+    ck_assert(parse("") == ZF_OK && !config.is_interval_auto && config.update_interval == 2);
     ck_assert(parse("[zenflow]\nupdate_interval = 6\n") == ZF_OK && config.update_interval == 6);
     ck_assert(parse("[zenflow]\nupdate_interval = auto\n") == ZF_OK);
     ck_assert(config.is_interval_auto && config.update_interval == 16 && config.min_update_interval == 2);

@@ -115,11 +115,11 @@ START_TEST(a_failure_stays) {
     add_signals(2, 0, 1);
     ck_assert_int_eq(zfi_list_send(&lists[0]), ZF_ERR_TIMEOUT);
     fails_from = 0;
-    add_signals(1, 1, 1);
+    add_signals(2, 1, 1);
     ck_assert_int_eq(zfi_list_send(&lists[0]), ZF_ERR_TIMEOUT);
-    ck_assert_uint_eq(streams[0].n_ops, 1);
-    ck_assert_uint_eq(streams[1].n_ops, 0); /* neither what failed nor what comes after it */
-    ck_assert(zfi_list_is_empty(&lists[1]));
+    ck_assert_uint_eq(streams[1].n_ops, 1); /* the list that is sent goes last, */
+    ck_assert_uint_eq(streams[2].n_ops, 0); /* and this failed before it: nothing of it, nothing later */
+    ck_assert(zfi_list_is_empty(&lists[2]));
     start();
     zfi_list_fail(&lists[2], ZF_ERR_INTERNAL);
     zfi_list_fail(&lists[2], ZF_ERR_TIMEOUT);
