@@ -5,6 +5,7 @@
 #   1. build/test   plain build (RelWithDebInfo), all tests
 #   2. build/asan   address and undefined-behaviour sanitizers, tests not labelled "slow" or "nosan"
 #   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which start no thread
+#   2. and 3. leave CUDA out: tests/cuda.sh has the sanitizers of its double
 #   4. build/clang  everything with clang and -Werror, if clang is there; only built
 #   5. build/tidy   clang-tidy (tests/tidy.sh), if it is there
 #   6. build/fuzz   each fuzzer for 10 s (tests/fuzz.sh; a minute each by hand), if clang's libFuzzer is there
@@ -174,9 +175,9 @@ export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 few="-LE ^(slow|nosan)$"
 o1="-g -O1" # compiles as fast as -O0, and what is built runs faster
 build_and_test asan "$few" -DZF_WERROR="$werror" -DZF_SANITIZE=address -DCMAKE_BUILD_TYPE=Debug \
-    -DCMAKE_C_FLAGS_DEBUG="$o1"
+    -DCMAKE_C_FLAGS_DEBUG="$o1" -DZF_CUDA=OFF
 build_and_test tsan "-LE ^(slow|nosan|serial)$" -DZF_WERROR="$werror" -DZF_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug \
-    -DCMAKE_C_FLAGS_DEBUG="$o1"
+    -DCMAKE_C_FLAGS_DEBUG="$o1" -DZF_CUDA=OFF
 
 if command -v clang >/dev/null 2>&1; then
     build clang -DCMAKE_C_COMPILER=clang -DZF_WERROR=ON -DZF_BENCH=ON -DCMAKE_BUILD_TYPE=Debug # warnings need no -O2

@@ -108,6 +108,11 @@ class CheckpointError(ZfError, ValueError):
     status = _abi.ERR_CHECKPOINT
 
 
+class CaptureError(ZfError):
+    """A hook was called while the stream is being captured into a CUDA graph."""
+    status = _abi.ERR_CAPTURE
+
+
 class GradientError(ParamError):
     """A step that cannot be right: no parameter has a gradient."""
 
@@ -115,7 +120,7 @@ class GradientError(ParamError):
 CLASSES = {cls.status: cls for cls in (
     ArgumentError, AbiError, UnsupportedFieldError, StateError, ConfigError, ParamError, DtypeError, ShapeError,
     DeviceError, OutOfMemoryError, OverwrittenError, NonfiniteError, DeadlineError, PoisonedError, ForkedError,
-    BusyError, InternalError, StorageError, CheckpointError)}
+    BusyError, InternalError, StorageError, CheckpointError, CaptureError)}
 
 
 def new_record():
