@@ -290,6 +290,7 @@ static zf_status_t grads_ready(zf_instance_t *x, const zf_grad_item_t *items, ui
 typedef struct submission {
     zf_instance_t *x;
     zf_step_args_t args;
+    zf_stream_t stream;
     zo_hyper_t groups[MAX_GROUPS];
     uint64_t number;
 } submission_t;
@@ -308,10 +309,10 @@ static void show_range(zf_instance_t *x, int is_second_half) {
 
 static void show_second_half(void *arg) { show_range(arg, 1); }
 
-static void show(zf_instance_t *x) {
+static void show(zf_instance_t *x, const zf_stream_t *stream) {
     show_range(x, 0);
     if (is_broken(x, "torn"))
-        mock_launch(&x->stream, show_second_half, x);
+        mock_launch(stream, show_second_half, x);
 }
 
 static void break_gradients(zf_instance_t *x) {
@@ -365,10 +366,10 @@ static void step_now(void *arg) {
         zo_discard(x->oracle, args.is_epoch_end);
     } else {
         if (is_broken(x, "late_visible"))
-            show(x);
+            show(x, &s->stream);
         zo_step(x->oracle, &args, &r);
         if (!is_broken(x, "late_visible"))
-            show(x);
+            show(x, &s->stream);
         fill_report(x, &r, s->number);
     }
     free(s);
@@ -381,7 +382,7 @@ static zf_status_t step(zf_instance_t *x, const zf_step_args_t *args, zf_step_re
     (void)err;
     x->stream = *args->stream;
     x->n_submitted += (args->flags & ZF_STEP_DISCARD) == 0;
-    *s = (submission_t){.x = x, .args = *args, .number = x->n_submitted};
+    *s = (submission_t){.x = x, .args = *args, .stream = *args->stream, .number = x->n_submitted};
     for (uint32_t i = 0; i < args->n_groups && i < MAX_GROUPS; i++)
         s->groups[i] = (zo_hyper_t){.lr = args->groups[i].lr,
                                     .beta1 = args->groups[i].beta1,
@@ -455,7 +456,7 @@ static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_
         zo_params_changed(x->oracle, ids[i], values, (flags & ZF_CHANGED_RESET) != 0);
         free(values);
     }
-    show(x);
+    show(x, &x->stream);
     mock_sync(&x->stream);
     return ZF_OK;
 }
@@ -464,7 +465,7 @@ static zf_status_t params_changed(zf_instance_t *x, const uint32_t *ids, uint32_
 static void rest(zf_instance_t *x) {
     mock_sync(&x->stream);
     zo_rest(x->oracle);
-    show(x);
+    show(x, &x->stream);
     mock_sync(&x->stream);
 }
 
@@ -473,7 +474,7 @@ static zf_status_t quiesce(zf_instance_t *x, int32_t mode, zf_error_t *err) {
     rest(x);
     if (mode == ZF_QUIESCE_FLUSH || is_broken(x, "drain_flushes")) {
         zo_flush(x->oracle);
-        show(x);
+        show(x, &x->stream);
         mock_sync(&x->stream);
     }
     return ZF_OK;

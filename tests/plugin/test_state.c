@@ -69,6 +69,7 @@ START_TEST(too_many_steps) {
     zt_memory_store_start(&store);
     zt_state_open(&rig, zt_state_configs[0]);
     zt_state_steps(&rig, 3);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err)); /* workers read it */
     rig.inst->run->clock.steps_before = (uint64_t)3 << 30;
     ck_assert_int_eq(zt_save(&rig, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
     ck_assert_msg(strstr(rig.err.message, "3221225472 steps") != NULL, "%s", rig.err.message);
