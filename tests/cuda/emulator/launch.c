@@ -173,13 +173,12 @@ static void exchange(emu_thread_t *lanes[EMU_WARP_SIZE], uint32_t mask) {
 /* Lets go on the lanes of a warp that have all come; 1 where there were some. */
 static int meet_in_warp(block_t *b, uint32_t warp) {
     emu_thread_t *lanes[EMU_WARP_SIZE] = {NULL};
-    uint32_t waiting = 0, all = 0, start = warp * EMU_WARP_SIZE;
+    uint32_t all = 0, start = warp * EMU_WARP_SIZE;
     for (uint32_t i = 0; i < EMU_WARP_SIZE && start + i < b->n; i++) {
         all |= 1u << i;
         if (b->state[start + i] != WAITING || b->threads[start + i].meet.kind < EMU_WARP)
             continue;
         lanes[i] = &b->threads[start + i];
-        waiting |= 1u << i;
     }
     for (uint32_t i = 0; i < EMU_WARP_SIZE; i++) {
         if (lanes[i] == NULL)
