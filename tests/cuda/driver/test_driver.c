@@ -21,15 +21,15 @@
     X(cuInit)                                                                                                          \
     X(cuDeviceGet)                                                                                                     \
     X(cuDeviceGetAttribute)                                                                                            \
-    X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent)    \
-        X(cuCtxPopCurrent) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost)           \
-            X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD)  \
-                X(cuMemcpyDtoH) X(cuMemsetD8Async) X(cuStreamCreateWithPriority) X(cuStreamDestroy)                    \
-                    X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWaitValue64)                \
-                        X(cuStreamWriteValue64) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing)   \
-                            X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)    \
-                                X(cuEventSynchronize) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)     \
-                                    X(cuLaunchKernel)
+    X(cuDevicePrimaryCtxRetain)                                                                                        \
+    X(cuCtxGetCurrent) X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent)             \
+        X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)         \
+            X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH)       \
+                X(cuMemsetD8Async) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)             \
+                    X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64)               \
+                        X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuLaunchHostFunc)       \
+                            X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)  \
+                                X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
 
 #define DECLARE(name) __typeof__(&name) name##_;
 static struct { FUNCTIONS(DECLARE) } cu;

@@ -76,7 +76,9 @@ void emu_trap(emu_thread_t *x, int line) {
     x->launch->has_failed = 1;
 }
 
-void emu_unwritten(emu_thread_t *x, int line) { emu_complain(x, "what is used here comes from a register that was never written", 0, line); }
+void emu_unwritten(emu_thread_t *x, int line) {
+    emu_complain(x, "what is used here comes from a register that was never written", 0, line);
+}
 
 /* ---- order --------------------------------------------------------------------------------------------------------
  */

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/cuda/opcodes/table.h - every PTX instruction that ptx2c knows, beside plain C that says what it computes.
  *
- * A row: name, PTX with %0 for the result, the types of the result and of its operands a, b, c, d, and the expected result
- * as a C expression of them. opcodes.cu makes a kernel of each row, reference.c a function. A type is one of U16, U32,
- * S32, U64, S64, F32, F64. NaN equals NaN.
+ * A row: name, PTX with %0 for the result, the types of the result and of its operands a, b, c, d, and the expected
+ * result as a C expression of them. opcodes.cu makes a kernel of each row, reference.c a function. A type is one of
+ * U16, U32, S32, U64, S64, F32, F64. NaN equals NaN.
  *
  * Include it with OP1 ... OP4, ATOM32 and ATOM64 defined. */
 
 /* ---- floating point ---- */
 OP2(add_f32, "add.rn.f32 %0, %1, %2;", F32, F32, F32, a + b)
 OP2(sub_f32, "sub.rn.f32 %0, %1, %2;", F32, F32, F32, a - b)
-OP2(mul_f32, "mul.rn.f32 %0, %1, %2;", F32, F32, F32, a * b)
+OP2(mul_f32, "mul.rn.f32 %0, %1, %2;", F32, F32, F32, a *b)
 OP2(div_f32, "div.rn.f32 %0, %1, %2;", F32, F32, F32, a / b)
 OP1(rcp_f32, "rcp.rn.f32 %0, %1;", F32, F32, 1.0f / a)
 OP1(sqrt_f32, "sqrt.rn.f32 %0, %1;", F32, F32, sqrtf(a))
 OP3(fma_f32, "fma.rn.f32 %0, %1, %2, %3;", F32, F32, F32, F32, fmaf(a, b, c))
 OP2(add_f64, "add.rn.f64 %0, %1, %2;", F64, F64, F64, a + b)
 OP2(sub_f64, "sub.rn.f64 %0, %1, %2;", F64, F64, F64, a - b)
-OP2(mul_f64, "mul.rn.f64 %0, %1, %2;", F64, F64, F64, a * b)
+OP2(mul_f64, "mul.rn.f64 %0, %1, %2;", F64, F64, F64, a *b)
 OP2(div_f64, "div.rn.f64 %0, %1, %2;", F64, F64, F64, a / b)
 OP1(rcp_f64, "rcp.rn.f64 %0, %1;", F64, F64, 1.0 / a)
 OP1(sqrt_f64, "sqrt.rn.f64 %0, %1;", F64, F64, sqrt(a))
@@ -43,7 +43,7 @@ OP1(number_f64, "{.reg .pred p; testp.number.f64 p, %1; selp.u32 %0, 1, 0, p;}",
 /* ---- comparisons: ordered ones are false, unordered ones true where there is a NaN ---- */
 #define SETP(op, type) "{.reg .pred p; setp." op "." type " p, %1, %2; selp.u32 %0, 1, 0, p;}"
 OP2(eq_f32, SETP("eq", "f32"), U32, F32, F32, a == b)
-OP2(ne_f32, SETP("ne", "f32"), U32, F32, F32, a < b || a > b)
+OP2(ne_f32, SETP("ne", "f32"), U32, F32, F32, a<b || a> b)
 OP2(lt_f32, SETP("lt", "f32"), U32, F32, F32, a < b)
 OP2(le_f32, SETP("le", "f32"), U32, F32, F32, a <= b)
 OP2(gt_f32, SETP("gt", "f32"), U32, F32, F32, a > b)
@@ -71,14 +71,15 @@ OP2(lt_s64, SETP("lt", "s64"), U32, S64, S64, a < b)
 OP2(le_u64, SETP("le", "u64"), U32, U64, U64, a <= b)
 OP2(gt_u64, SETP("gt", "u64"), U32, U64, U64, a > b)
 OP2(ne_s64, SETP("ne", "s64"), U32, S64, S64, a != b)
-OP3(lt_and, "{.reg .pred p, q; setp.ne.u32 q, %3, 0; setp.lt.and.u32 p, %1, %2, q; selp.u32 %0, 1, 0, p;}", U32, U32, U32,
-    U32, a < b && c != 0)
+OP3(lt_and, "{.reg .pred p, q; setp.ne.u32 q, %3, 0; setp.lt.and.u32 p, %1, %2, q; selp.u32 %0, 1, 0, p;}", U32, U32,
+    U32, U32, a < b && c != 0)
 OP3(lt_or_both,
     "{.reg .pred p, q, s; .reg .b32 t, u; setp.ne.u32 q, %3, 0; setp.lt.or.f32 p|s, %1, %2, !q; selp.u32 t, 1, 0, p; "
     "selp.u32 u, 2, 0, s; or.b32 %0, t, u;}",
     U32, F32, F32, U32, (uint32_t)(a < b || c == 0) | (uint32_t)(!(a < b) || c == 0) << 1)
 OP3(logic_pred,
-    "{.reg .pred p, q, s; setp.lt.u32 p, %1, %2; setp.lt.u32 q, %2, %3; xor.pred s, p, q; not.pred s, s; and.pred p, p, s; "
+    "{.reg .pred p, q, s; setp.lt.u32 p, %1, %2; setp.lt.u32 q, %2, %3; xor.pred s, p, q; not.pred s, s; and.pred p, "
+    "p, s; "
     "or.pred p, p, q; selp.u32 %0, 1, 0, p;}",
     U32, U32, U32, U32, ((a < b) && !((a < b) != (b < c))) || b < c)
 OP2(set_f32, "set.lt.f32.s32 %0, %1, %2;", F32, S32, S32, a < b ? 1.0f : 0.0f)
@@ -115,11 +116,13 @@ OP3(mad_lo_s32, "mad.lo.s32 %0, %1, %2, %3;", U32, U32, U32, U32, a *b + c)
 OP3(mad_lo_u64, "mad.lo.u64 %0, %1, %2, %3;", U64, U64, U64, U64, a *b + c)
 OP3(mad_hi_u32, "mad.hi.u32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)a * b) >> 32) + c)
 OP3(mad_wide_u32, "mad.wide.u32 %0, %1, %2, %3;", U64, U32, U32, U64, (uint64_t)a *b + c)
-OP3(mad_wide_s32, "mad.wide.s32 %0, %1, %2, %3;", U64, S32, S32, U64, (uint64_t)((int64_t)a * b) + c)
+OP3(mad_wide_s32, "mad.wide.s32 %0, %1, %2, %3;", U64, S32, S32, U64, (uint64_t)((int64_t)a *b) + c)
 OP2(div_u32, "{.reg .b32 t; or.b32 t, %2, 1; div.u32 %0, %1, t;}", U32, U32, U32, a / (b | 1))
 OP2(rem_u32, "{.reg .b32 t; or.b32 t, %2, 1; rem.u32 %0, %1, t;}", U32, U32, U32, a % (b | 1))
-OP2(div_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; div.s32 %0, %1, t;}", S32, S32, S32, a / ((b & 65535) | 1))
-OP2(rem_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; rem.s32 %0, %1, t;}", S32, S32, S32, a % ((b & 65535) | 1))
+OP2(div_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; div.s32 %0, %1, t;}", S32, S32, S32,
+    a / ((b & 65535) | 1))
+OP2(rem_s32, "{.reg .b32 t; and.b32 t, %2, 65535; or.b32 t, t, 1; rem.s32 %0, %1, t;}", S32, S32, S32,
+    a % ((b & 65535) | 1))
 OP2(div_u64, "{.reg .b64 t; or.b64 t, %2, 1; div.u64 %0, %1, t;}", U64, U64, U64, a / (b | 1))
 OP2(rem_u64, "{.reg .b64 t; or.b64 t, %2, 1; rem.u64 %0, %1, t;}", U64, U64, U64, a % (b | 1))
 OP2(and_b32, "and.b32 %0, %1, %2;", U32, U32, U32, a &b)
@@ -138,7 +141,8 @@ OP2(shr_u64, "shr.u64 %0, %1, %2;", U64, U64, U32, b > 63 ? 0 : a >> b)
 OP2(shr_s64, "shr.s64 %0, %1, %2;", S64, S64, U32, a >> (b > 63 ? 63 : b))
 OP3(shf_l_wrap, "shf.l.wrap.b32 %0, %1, %2, %3;", U32, U32, U32, U32, ((((uint64_t)b << 32) | a) << (c & 31)) >> 32)
 OP3(shf_r_wrap, "shf.r.wrap.b32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)b << 32) | a) >> (c & 31))
-OP3(shf_l_clamp, "shf.l.clamp.b32 %0, %1, %2, %3;", U32, U32, U32, U32, ((((uint64_t)b << 32) | a) << (c > 32 ? 32 : c)) >> 32)
+OP3(shf_l_clamp, "shf.l.clamp.b32 %0, %1, %2, %3;", U32, U32, U32, U32,
+    ((((uint64_t)b << 32) | a) << (c > 32 ? 32 : c)) >> 32)
 OP3(shf_r_clamp, "shf.r.clamp.b32 %0, %1, %2, %3;", U32, U32, U32, U32, (((uint64_t)b << 32) | a) >> (c > 32 ? 32 : c))
 OP3(bfe_u32, "bfe.u32 %0, %1, %2, %3;", U32, U32, U32, U32, ref_bfe(a, b, c, 32, 0))
 OP3(bfe_s32, "bfe.s32 %0, %1, %2, %3;", U32, U32, U32, U32, ref_bfe(a, b, c, 32, 1))
@@ -165,7 +169,8 @@ OP3(dp4a, "dp4a.s32.s32 %0, %1, %2, %3;", U32, U32, U32, U32,
 
 /* ---- moves and conversions ---- */
 OP2(pack_b64, "mov.b64 %0, {%1, %2};", U64, U32, U32, (uint64_t)b << 32 | a)
-OP1(unpack_b64, "{.reg .b32 lo, hi; mov.b64 {lo, hi}, %1; sub.s32 %0, hi, lo;}", U32, U64, (uint32_t)(a >> 32) - (uint32_t)a)
+OP1(unpack_b64, "{.reg .b32 lo, hi; mov.b64 {lo, hi}, %1; sub.s32 %0, hi, lo;}", U32, U64,
+    (uint32_t)(a >> 32) - (uint32_t)a)
 OP2(pack_b32, "mov.b32 %0, {%1, %2};", U32, U16, U16, (uint32_t)b << 16 | a)
 OP1(unpack_b32, "{.reg .b16 lo, hi; mov.b32 {lo, hi}, %1; mov.b32 %0, {hi, lo};}", U32, U32, a >> 16 | a << 16)
 OP1(mov_bits, "{.reg .f32 t; mov.b32 t, %1; mov.b32 %0, t;}", U32, U32, a)
