@@ -78,13 +78,17 @@ if has_command apt-get; then
     trap 'rm -f "$log"' EXIT
     # The lists may be absent (fresh image) or partly out of reach; the installation decides.
     as_root apt-get -q update >"$log" 2>&1 || true
-    # What is only wanted comes last and by itself, so that it can keep nothing else from being installed.
-    for packages in "$missing_required" $missing_wanted; do
-        # shellcheck disable=SC2086 # a list of packages
-        [ -z "$packages" ] || as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends \
-            $packages >>"$log" 2>&1 || tail -n 15 "$log"
+    # What is only wanted comes last and by itself, so that it can keep nothing else from being installed. Twice: libFuzzer's
+    # package has the version of clang, which may have to be installed first.
+    for pass in 1 2; do
+        for packages in "$missing_required" $missing_wanted; do
+            # shellcheck disable=SC2086 # a list of packages
+            [ -z "$packages" ] || as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends \
+                $packages >>"$log" 2>&1 || tail -n 15 "$log"
+        done
+        check
+        [ -n "$missing_required$missing_wanted" ] || break
     done
-    check
     [ -n "$missing_required$missing_wanted" ] || echo "deps: installed"
 fi
 
