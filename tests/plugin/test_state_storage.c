@@ -537,8 +537,7 @@ START_TEST(failing_reads) {
 }
 END_TEST
 
-/* ---- kills
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- kills ------------------------------------------------------------------------------------------------------- */
 
 /* Writes a byte when it begins and one after every save. */
 static void save_until_killed(int progress) {

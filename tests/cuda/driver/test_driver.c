@@ -93,8 +93,7 @@ static CUresult launch(const char *name, uint32_t blocks, CUstream s, CUdevicept
     return CU(cuLaunchKernel)(f, blocks, 1, 1, 256, 1, 1, 0, s, params, NULL);
 }
 
-/* ---- also real
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- also real --------------------------------------------------------------------------------------------------- */
 
 enum { N = 5000 };
 
@@ -343,8 +342,7 @@ START_TEST(host_functions_run_in_order) {
 END_TEST
 
 #ifndef ZT_REAL
-/* ---- only the double: what it looks for
- * ------------------------------------------------------------------------------- */
+/* ---- only the double: what it looks for -------------------------------------------------------------------------- */
 
 /* Before open_device: the double reads the environment once. */
 static void set(const char *name, const char *value) { ck_assert_int_eq(setenv(name, value, 1), 0); }

@@ -204,8 +204,7 @@ static int meet_in_warp(block_t *b, uint32_t warp) {
     return 0;
 }
 
-/* ---- barriers
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- barriers ---------------------------------------------------------------------------------------------------- */
 
 static int is_at_barrier(const block_t *b, uint32_t t) {
     return b->state[t] == WAITING && b->threads[t].meet.kind <= EMU_BARRIER_POPC;
@@ -244,8 +243,7 @@ static int meet_in_block(block_t *b) {
     return 1;
 }
 
-/* ---- blocks
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static void start_block(block_t *b, uint32_t number) {
     emu_launch_t *l = b->launch;

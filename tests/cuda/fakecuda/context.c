@@ -56,8 +56,7 @@ FC_API cuDriverGetVersion(int *version) {
     return CUDA_SUCCESS;
 }
 
-/* ---- devices
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static int is_device(CUdevice d) { return d >= 0 && d < (int)fc_config.n_devices; }
 
@@ -158,8 +157,7 @@ FC_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-/* ---- contexts
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
 FC_API cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     CUresult st = fc_enter(__func__, FC_NEEDS_INIT);

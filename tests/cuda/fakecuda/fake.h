@@ -19,8 +19,7 @@
 
 enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
 
-/* ---- config.c: what the environment says
- * ----------------------------------------------------------------------------- */
+/* ---- config.c: what the environment says ------------------------------------------------------------------------- */
 
 typedef struct fc_config {
     uint64_t seed;             /* of delays, queues, orders of threads */
@@ -42,8 +41,7 @@ typedef struct fc_config {
 extern fc_config_t fc_config;
 void fc_config_read(void);
 
-/* ---- sync.c: what the thread sanitizer does not see
- * -------------------------------------------------------------------- */
+/* ---- sync.c: what the thread sanitizer does not see -------------------------------------------------------------- */
 
 typedef struct fc_lock {
     uint32_t word;
@@ -59,8 +57,7 @@ uint64_t fc_now_ns(void);
 void fc_release(const void *at);
 void fc_acquire(const void *at);
 
-/* ---- calls.c: entry of every function, counted failures, findings
- * -------------------------------------------------------- */
+/* ---- calls.c: entry of every function, counted failures, findings ------------------------------------------------ */
 
 typedef enum fc_need { FC_NEEDS_NOTHING, FC_NEEDS_INIT, FC_NEEDS_CONTEXT } fc_need_t;
 
@@ -75,8 +72,7 @@ __attribute__((visibility("default"))) uint64_t fakecuda_n_findings(void);
 void fc_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern __thread int fc_in_host_function;
 
-/* ---- context.c
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- context.c --------------------------------------------------------------------------------------------------- */
 
 typedef struct CUctx_st {
     int device, n_retained;
@@ -98,8 +94,7 @@ void fc_count_object(int64_t *count, int by);
 int fc_is_plugin(const void *caller);
 void fc_count_plugin_object(int is_plugin, int by);
 
-/* ---- memory.c
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 
 typedef enum fc_memory {
     FC_DEVICE_MEMORY,
@@ -130,8 +125,7 @@ void fc_remove_zone(uint64_t lo);
  */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
-/* ---- stream.c
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- stream.c ---------------------------------------------------------------------------------------------------- */
 
 /* A place in a stream. Whoever waits for it is ordered behind all that was enqueued there before. */
 typedef struct fc_marker {
@@ -193,8 +187,7 @@ void fc_destroy_streams_of(fc_context_t *c);
 uint64_t fc_random(void); /* [any-thread] */
 int fc_is_capturing_globally(void);
 
-/* ---- module.c, memop.c
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
 
 void fc_note_stream_write(uint64_t a); /* a stream wrote this word */
 int fc_is_stream_written(uint64_t a);

@@ -37,8 +37,7 @@ static uint64_t window_range(uint64_t nbytes) {
     return __atomic_fetch_add(&next_free, size, __ATOMIC_RELAXED);
 }
 
-/* ---- zones
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- zones ------------------------------------------------------------------------------------------------------- */
 
 /* Index of the first zone that ends behind a; with the lock. */
 static uint32_t place_of(uint64_t a) {
@@ -120,8 +119,7 @@ unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable) {
     return (unsigned char *)(uintptr_t)a;
 }
 
-/* ---- device memory
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- device memory ----------------------------------------------------------------------------------------------- */
 
 /* A new device array is not zero. */
 static void fill_with_garbage(unsigned char *p, uint64_t nbytes) { memset(p, (int)(fc_random() % 255 + 1), nbytes); }
@@ -210,8 +208,7 @@ FC_API cuMemGetInfo(size_t *free_nbytes, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-/* ---- page-locked host memory
- * -------------------------------------------------------------------------------------------------- */
+/* ---- page-locked host memory ------------------------------------------------------------------------------------- */
 
 static int take_pinned(uint64_t nbytes) {
     if (__atomic_add_fetch(&pinned_nbytes, nbytes, __ATOMIC_RELAXED) <= fc_config.pin_nbytes)

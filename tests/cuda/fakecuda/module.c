@@ -25,8 +25,7 @@ struct CUmod_st {
     struct CUfunc_st functions[];
 };
 
-/* ---- images
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- images ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const char *text, size_t n) {
     uint64_t h = 0xcbf29ce484222325ull;
@@ -209,8 +208,7 @@ FC_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int b
     return CUDA_SUCCESS;
 }
 
-/* ---- launches
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 static int find_on_device(int device, uint64_t a, emu_range_t *out) { return fc_find_for_kernel(device, a, out); }
 static int find_on_0(uint64_t a, emu_range_t *out) { return find_on_device(0, a, out); }

@@ -46,8 +46,7 @@ uint64_t fc_random(void) {
     return mix(fc_config.seed * 0x9e3779b97f4a7c15ull + __atomic_add_fetch(&n_drawn, 1, __ATOMIC_RELAXED));
 }
 
-/* ---- markers
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- markers ----------------------------------------------------------------------------------------------------- */
 
 fc_marker_t *fc_marker_new(fc_context_t *c) {
     fc_marker_t *m = need(sizeof *m);
@@ -82,8 +81,7 @@ static void reach(fc_marker_t *m) {
 static void run_reach(fc_op_t *op) { reach(op->marker); }
 static void run_wait(fc_op_t *op) { fc_marker_wait(op->marker); }
 
-/* ---- queues
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
 
 static void pause_sometimes(fc_queue_t *q) {
     if (fc_config.delay_us == 0)
@@ -182,8 +180,7 @@ static void append(CUstream s, const fc_op_t *given) {
     fc_wake(&q->n_enqueued);
 }
 
-/* ---- order
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 void fc_enqueue_reach(CUstream s, fc_marker_t *m) {
     append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m)});
@@ -269,8 +266,7 @@ int fc_is_capturing_globally(void) {
     return is_capturing;
 }
 
-/* ---- handles
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 CUstream fc_stream_of(CUstream given) {
     if (given == NULL || given == CU_STREAM_LEGACY)
@@ -346,8 +342,7 @@ void fc_destroy_streams_of(fc_context_t *c) {
     }
 }
 
-/* ---- the driver's functions
- * -------------------------------------------------------------------------------------------- */
+/* ---- the driver's functions -------------------------------------------------------------------------------------- */
 
 /* Entry of a function of a stream: *s becomes the stream behind the handle. */
 static CUresult enter_stream(const char *function, CUstream *s) {
@@ -438,8 +433,7 @@ FC_API cuStreamGetCtx(CUstream s, CUcontext *out) {
     return CUDA_SUCCESS;
 }
 
-/* ---- capture: only its status and what it forbids
- * ------------------------------------------------------------------------ */
+/* ---- capture: only its status and what it forbids ---------------------------------------------------------------- */
 
 FC_API cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode) {
     CUresult st = enter_stream(__func__, &s);
@@ -472,8 +466,7 @@ FC_API cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
     return CUDA_SUCCESS;
 }
 
-/* ---- host functions
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- host functions ---------------------------------------------------------------------------------------------- */
 
 static void run_host_function(fc_op_t *op) {
     fc_in_host_function = 1;
