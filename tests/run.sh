@@ -160,6 +160,11 @@ finish_python() {
     fi
 }
 
+# Python keeps what it has compiled, here, whatever this machine's settings say: importing torch and transformers takes half as long.
+unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=$root/build/pycache
+export PYTHONPYCACHEPREFIX
+
 start_python
 is_built=0
 build test -DZF_WERROR="$werror" && is_built=1

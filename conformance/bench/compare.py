@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
 
-    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 15] [--only grads|replay|step] [--json FILE]
+    conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 61] [--only grads|replay|step] [--json FILE]
 
 One zf-bench-hooks (the one of NEW's build tree, unless --bench names another) measures both. A round runs it once with each,
 and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, time of the worker for
-replays; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. Exit status 0:
+replays; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
+one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. Exit status 0:
 measured, whatever the figures say."""
 import argparse
 import json
@@ -64,7 +65,7 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--bench")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--repeat", type=int, default=61)
     parser.add_argument("--only", choices=list(SECTIONS))
     parser.add_argument("--json")
     args = parser.parse_args()
