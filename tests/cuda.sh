@@ -4,8 +4,7 @@
 #
 #   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions (tests/cuda/gate)
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
-#             with streams that share queues, without stream memory operations, with registered memory at other
-#             addresses, and with none page-locked
+#             with streams that share hardware queues, without stream memory operations, and with long delays
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests and N/6 cases under the sanitizers
 #   faults    each of tests/cuda/faults/*.patch is built and caught
@@ -104,10 +103,9 @@ stage_gate() {
 stage_plain() {
     own_tests plain build/cuda
     judge plain build/cuda "$cases"
-    judge "plain, two hardware queues" build/cuda "$few" FAKECUDA_QUEUES=2 FAKECUDA_SEED=2
-    judge "plain, one hardware queue" build/cuda "$few" FAKECUDA_QUEUES=1 FAKECUDA_SEED=3
+    judge "plain, two hardware queues" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=2 FAKECUDA_SEED=2
+    judge "plain, one hardware queue" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
     judge "plain, no stream memory operations" build/cuda "$few" FAKECUDA_MEMOPS=0 FAKECUDA_SEED=4
-    judge "plain, registered memory elsewhere" build/cuda "$few" FAKECUDA_HOST_POINTER=0 FAKECUDA_SEED=5
     judge "plain, long delays" build/cuda "$few" FAKECUDA_DELAY_US=2000 FAKECUDA_SEED=6
 }
 
@@ -125,6 +123,10 @@ stage_failures() {
             say "failures: $fail: $(grep -m 1 -oE '(create|bind|step|grads_ready|law [0-9]).{0,110}' build/cuda/conform.out)"
         fi
     done
+    conform build/cuda 2 FAKECUDA_HOST_POINTER=0
+    grep -q 'only at addresses of its own' build/cuda/conform.out || fails failures "registered memory at other addresses"
+    conform build/cuda 2 FAKECUDA_PIN_BYTES=0
+    grep -q 'page-lock' build/cuda/conform.out || fails failures "no memory can be page-locked"
     for n in 0 100000; do
         conform build/cuda 2 FAKECUDA_DEVICE_BYTES=$n
         grep -qE 'memory' build/cuda/conform.out || [ $status -eq 0 ] || fails failures "$n bytes of device memory"

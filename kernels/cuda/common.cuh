@@ -48,21 +48,21 @@ DEVICE uint64_t divide(uint64_t a, uint64_t b, uint64_t *rest) {
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
 /* Slices into which each of n things is cut, so that every block finds some eight units. */
-DEVICE uint32_t slices_of(uint64_t n) {
-    uint64_t slices = n ? 8ull * gridDim.x / n : 1;
-    return (uint32_t)(slices < 1 ? 1 : slices > 4096 ? 4096 : slices);
+DEVICE uint32_t slices_of(uint32_t n) {
+    uint32_t slices = n ? 8 * gridDim.x / n : 1;
+    return slices < 1 ? 1 : slices > 4096 ? 4096 : slices;
 }
 
 typedef struct span {
     uint64_t first, end;
 } span_t;
 
-/* Slice number `slice` of n elements, cut at multiples of `grain`. */
+/* Slice number `slice` of n elements, cut at multiples of `grain`; the first ones may have one grain more. */
 DEVICE span_t slice_of(uint64_t n, uint32_t slice, uint32_t n_slices, uint32_t grain) {
-    uint64_t grains = ceil_div(n, grain);
+    uint64_t rest, each = divide(ceil_div(n, grain), n_slices, &rest);
     span_t span;
-    span.first = smaller(n, grains * slice / n_slices * grain);
-    span.end = smaller(n, grains * (slice + 1) / n_slices * grain);
+    span.first = smaller(n, (each * slice + smaller(slice, rest)) * grain);
+    span.end = smaller(n, span.first + (each + (slice < rest)) * grain);
     return span;
 }
 

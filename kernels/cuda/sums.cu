@@ -19,16 +19,15 @@ DEVICE void add_span(const zfi_add_sums_args_t *args, const zfi_data_piece_t *pi
     }
 }
 
-KERNEL(zf_add_sums, zfi_add_sums_args_t) {
+STREAMING_KERNEL(zf_add_sums, zfi_add_sums_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(data->n_pieces);
     if (!args.scalars->applied)
         return;
-    for (uint64_t unit = blockIdx.x; unit < (uint64_t)data->n_pieces * n_slices; unit += gridDim.x) {
-        uint64_t slice;
-        const zfi_data_piece_t *piece = &data->pieces[divide(unit, n_slices, &slice)];
-        const span_t span = slice_of(piece->n_elems, (uint32_t)slice, n_slices, THREADS);
+    for (uint32_t unit = blockIdx.x; unit < data->n_pieces * n_slices; unit += gridDim.x) {
+        const zfi_data_piece_t *piece = &data->pieces[unit / n_slices];
+        const span_t span = slice_of(piece->n_elems, unit % n_slices, n_slices, THREADS);
         for (uint32_t i = piece->first_segment; i < piece->first_segment + piece->n_segments; i++) {
             const zfi_data_segment_t *segment = &data->segments[i];
             span_t part;

@@ -52,14 +52,14 @@ DEVICE void merge_span(const zfi_merge_args_t *args, const zfi_data_piece_t *pie
     }
 }
 
-KERNEL(zf_merge, zfi_merge_args_t) {
+STREAMING_KERNEL(zf_merge, zfi_merge_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_t *data = args.data;
     const uint32_t n_slices = slices_of(args.n);
-    for (uint64_t unit = blockIdx.x; unit < (uint64_t)args.n * n_slices; unit += gridDim.x) {
-        uint64_t slice, i = divide(unit, n_slices, &slice);
+    for (uint32_t unit = blockIdx.x; unit < args.n * n_slices; unit += gridDim.x) {
+        const uint32_t i = unit / n_slices;
         const zfi_data_piece_t *piece = &data->pieces[data->listed_pieces[args.first + i]];
-        merge_span(&args, piece, args.first_number + i, slice_of(piece->n_elems, (uint32_t)slice, n_slices, THREADS));
+        merge_span(&args, piece, args.first_number + i, slice_of(piece->n_elems, unit % n_slices, n_slices, THREADS));
     }
 }
 

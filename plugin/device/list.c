@@ -9,7 +9,7 @@ void zfi_list_init(zfi_list_t *list, const zfi_device_ops_t *table, zfi_device_t
     list->table = table;
     list->device = device;
     list->stream = stream;
-    list->next = list;
+    list->next = list->last = list;
     list->failed = ZF_OK;
     list->n_ops = list->n_ranges = list->n_marks = 0;
     list->is_copying = 0;
@@ -19,6 +19,7 @@ void zfi_list_join(zfi_list_t *first, zfi_list_t *second) {
     zfi_list_t *next = first->next;
     first->next = second->next;
     second->next = next;
+    second->last = first->last;
 }
 
 static void enqueue(zfi_list_t *list) {
@@ -35,12 +36,12 @@ static void enqueue(zfi_list_t *list) {
 
 zf_status_t zfi_list_send(zfi_list_t *list) {
     zf_status_t st = ZF_OK;
-    zfi_list_t *at = list;
-    do { /* this one last: what it waits for on the others is enqueued then */
+    zfi_list_t *at = list->last;
+    do {
         at = at->next;
         enqueue(at);
         st = st ? st : at->failed;
-    } while (at != list);
+    } while (at != list->last);
     return st;
 }
 

@@ -20,7 +20,8 @@ typedef struct zfi_list {
     const zfi_device_ops_t *table;
     zfi_device_t *device;
     zfi_stream_t *const *stream; /* the stream of the moment when it is sent */
-    struct zfi_list *next;       /* a ring of those that are sent together: the last one's is the first */
+    struct zfi_list *next;       /* a ring of those that are sent together */
+    struct zfi_list *last;       /* the one that is sent last: what it waits for on the others is enqueued then */
     zf_status_t failed;          /* the first failure of all time */
     uint32_t n_ops, n_ranges, n_marks;
     int is_copying; /* the last operation is a copy that more ranges may join */
@@ -32,7 +33,8 @@ typedef struct zfi_list {
 
 /* [control] An empty list, alone in its ring. */
 void zfi_list_init(zfi_list_t *list, const zfi_device_ops_t *table, zfi_device_t *device, zfi_stream_t *const *stream);
-/* [control] Empty lists become one ring. */
+/* [control] Empty lists become one ring; second is alone. What is sent last stays what it was for first: the one that
+ * joined no other, whose stream may be the host's, where a wait for what is not enqueued cannot be put off. */
 void zfi_list_join(zfi_list_t *first, zfi_list_t *second);
 
 /* Adds an operation that is no copy. What it points to is as in device.h, but for the arguments of a launch: they are

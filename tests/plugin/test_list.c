@@ -84,6 +84,22 @@ START_TEST(every_stream_is_given_its_list_once) {
 }
 END_TEST
 
+/* The first stream may be the host's, where nothing can be put off: what its waits are for goes before, whichever list
+ * is full. */
+START_TEST(the_first_goes_last) {
+    for (int full = 0; full < 3; full++) {
+        start();
+        for (int i = 0; i < 3; i++)
+            add_signals(i, 0, 1);
+        add_signals(full, 1, ZFI_LIST_OPS);
+        ck_assert_uint_ge(n_written, 3);
+        ck_assert_int_ne(written[0].stream, 'a');
+        ck_assert_int_ne(written[n_written - streams[0].n_ops - 1].stream, 'a');
+        ck_assert_int_eq(written[n_written - 1].stream, 'a');
+    }
+}
+END_TEST
+
 /* A wait in the full list may be for what another has collected before: that goes with it. */
 START_TEST(a_full_list_sends_all) {
     start();
@@ -117,7 +133,7 @@ START_TEST(a_failure_stays) {
     fails_from = 0;
     add_signals(2, 1, 1);
     ck_assert_int_eq(zfi_list_send(&lists[0]), ZF_ERR_TIMEOUT);
-    ck_assert_uint_eq(streams[1].n_ops, 1); /* the list that is sent goes last, */
+    ck_assert_uint_eq(streams[1].n_ops, 1); /* the first list goes last, */
     ck_assert_uint_eq(streams[2].n_ops, 0); /* and this failed before it: nothing of it, nothing later */
     ck_assert(zfi_list_is_empty(&lists[2]));
     start();
@@ -223,6 +239,6 @@ START_TEST(marks_come_with_the_sending) {
 }
 END_TEST
 
-ZT_MAIN("list", every_stream_is_given_its_list_once, a_full_list_sends_all, the_stream_is_that_of_the_moment,
-        a_failure_stays, arguments_are_taken_over, ranges_join_one_copy, neighbours_are_one_range,
-        more_ranges_than_a_list_holds, marks_come_with_the_sending)
+ZT_MAIN("list", every_stream_is_given_its_list_once, the_first_goes_last, a_full_list_sends_all,
+        the_stream_is_that_of_the_moment, a_failure_stays, arguments_are_taken_over, ranges_join_one_copy,
+        neighbours_are_one_range, more_ranges_than_a_list_holds, marks_come_with_the_sending)

@@ -16,8 +16,9 @@
  * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream
  * of the plugin parks every wait that is not an event, and one of the host waits in a host function.
  *
- * Where the process asks for one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), no stream carries a wait for a word at
- * all: the plugin's streams park it, and a hook that would put one into a stream of the host waits itself.
+ * Where the process asks for fewer hardware queues than the driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some
+ * trainers set 1), no stream carries a wait for a word at all: the plugin's streams park it, and a hook that would put
+ * one into a stream of the host waits itself.
  *
  * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor
  * reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`.
@@ -31,6 +32,7 @@
 #include "device/cuda/driver.h"
 
 enum {
+    ZFI_CUDA_QUEUES = 8,   /* hardware queues of a process that asks for no number */
     ZFI_CUDA_LINES = 112,  /* timelines: the instance's, and one of each stream */
     ZFI_CUDA_STREAMS = 72, /* the plugin's and the host's */
     ZFI_CUDA_SIGNALS = 32, /* of one line that can still be waited for by events */
@@ -111,7 +113,8 @@ struct zfi_device {
     CUdevice id;
     CUcontext context;
     int has_context, has_memops, n_processors;
-    int has_one_queue; /* CUDA_DEVICE_MAX_CONNECTIONS=1: every stream waits behind every other */
+    int has_few_queues; /* CUDA_DEVICE_MAX_CONNECTIONS below the driver's own number: a stream may wait behind any other
+                         */
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
     CUstream control;      /* for what is waited for at once */

@@ -78,7 +78,7 @@ static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     }
     if (forced && strcmp(forced, "0") == 0)
         device->has_memops = 0;
-    device->has_one_queue = connections && atoi(connections) == 1;
+    device->has_few_queues = connections && atoi(connections) >= 1 && atoi(connections) < ZFI_CUDA_QUEUES;
     if (!same_address)
         return zfi_error(err, ZF_ERR_DEVICE, "create",
                          "CUDA device %d reaches page-locked memory only at addresses of its own; kernels of this "

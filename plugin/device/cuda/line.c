@@ -142,7 +142,7 @@ zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
     if (signal)
         return zfi_cuda_check(device, device->driver->cuStreamWaitEvent(stream->handle, signal->event, 0),
                               "waiting for an event");
-    if (device->has_one_queue)
+    if (device->has_few_queues)
         return ZF_IN_PROGRESS; /* what ends the wait would lie behind it */
     if (stream->is_host)
         return wait_for_host(stream, line, value);

@@ -224,7 +224,7 @@ static zf_status_t make_room(zfi_stream_t *stream) {
     return ZF_OK;
 }
 
-/* [lock] A stream of the host cannot be held back where all streams share one hardware queue: the hook waits. */
+/* [lock] A stream of the host cannot be held back where streams share hardware queues: the hook waits. */
 static zf_status_t issue_later(zfi_stream_t *stream, item_t *item) {
     zfi_device_t *device = stream->device;
     uint64_t begin_ns = zfi_now_ns();
@@ -355,7 +355,8 @@ static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_h
 }
 
 /* Streams of the plugin differ in priority as far as the device goes, which keeps the scheduler from giving two of them
- * one hardware queue while it has others; with a single one (has_one_queue) priorities do not help: seen on an H100. */
+ * one hardware queue while it has others; with a single one priorities do not help, seen on an H100
+ * (has_few_queues). */
 zf_status_t zfi_cuda_stream_create(zfi_device_t *device, const char *name, zfi_stream_t **out, zf_error_t *err) {
     zfi_stream_t *stream;
     int priority = device->lowest_priority - device->n_created;

@@ -32,5 +32,7 @@ void fc_config_read(void) {
         const char *text = getenv(table[i].name);
         *table[i].value = text && *text ? strtoull(text, NULL, 0) : table[i].unset;
     }
+    if (fc_config.n_queues == 0 && getenv("CUDA_DEVICE_MAX_CONNECTIONS"))
+        fc_config.n_queues = strtoull(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), NULL, 0);
     fc_config.fail = getenv("FAKECUDA_FAIL");
 }
