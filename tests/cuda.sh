@@ -55,7 +55,7 @@ build() {
     to=$2
     shift 2
     mkdir -p "$to"
-    cmake -S "$from" -B "$to" -G Ninja -DZF_CUDA=ON "$@" >"$to/cuda.log" 2>&1 &&
+    cmake -S "$from" -B "$to" -G Ninja -DZF_CUDA=ON ${ZF_CMAKE_ARGS:-} "$@" >"$to/cuda.log" 2>&1 &&
         cmake --build "$to" --parallel "$jobs" --target zfplugin zf-conform zf_double opcodes test_driver >>"$to/cuda.log" 2>&1
 }
 
