@@ -28,6 +28,8 @@ typedef struct zfi_counters {
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
     _Atomic uint64_t host_planned_nbytes, host_measured_nbytes, device_planned_nbytes, device_measured_nbytes;
     _Atomic uint64_t slot_pieces;
+    _Atomic uint64_t fit_step_ns,
+        fit_stall_ns; /* fitted interval: what the choice was from, what it expects per step */
 } zfi_counters_t;
 
 /* The first asynchronous error; partner of every timeline wait. */
@@ -41,7 +43,8 @@ typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
     char host_name[64], host_version[64];
-    zfi_config_t config;
+    zfi_config_t config;         /* hooks alone change it, at rest; other threads of the host's read it under ... */
+    pthread_mutex_t config_lock; /* ... this */
     uint32_t rule;               /* ZF_RULE_... */
     zf_rule_callback_t callback; /* with ZF_RULE_CALLBACK; its name is rule_name */
     char rule_name[64];
@@ -70,6 +73,10 @@ typedef struct zfi_engine {
     uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
     zfi_counters_t count;       /* they rise from create() on */
     zfi_meter_t meter;
+    uint64_t n_fetches; /* timed for update_interval = fit; hooks alone */
+    struct {
+        uint32_t interval, lag;
+    } given_fit; /* a test's choice for it; interval 0: none */
 } zfi_engine_t;
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */

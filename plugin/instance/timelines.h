@@ -26,7 +26,8 @@
 /* X(name, what its value counts, writer, reset rule); the comment says what has happened when the value is reached.
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
- * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums.
+ * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums;
+ * FETCH that is timed (offload/pace.h).
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_TRANSFER: the sums that
@@ -50,7 +51,8 @@
     X(summed, STEP, DEVICE, BY_STEP)                  /* moments mode summed there: its gradients are in the sums */   \
     X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
     X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
-    X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */
+    X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
+    X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;
