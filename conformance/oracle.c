@@ -186,6 +186,29 @@ static void count_records(zo_t *o, const zo_report_t *r) {
     }
 }
 
+/* "Nothing deferred": the only state is updated, and shown. */
+static void update_all(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const zo_report_t *r) {
+    zo_param_t *p = &o->params[x->param];
+
+    for (uint64_t c = 0; c < x->channels; c++) {
+        zo_scalars_t k = zo_scalars_of(&o->config, &groups[p->decl.group], r->s, ++x->n[c]);
+
+        for (uint64_t i = 0; i < zo_depth(x); i++) {
+            uint64_t e = x->first + zo_at(x, c, i);
+
+            zo_update(&p->w[e], &p->m[e], &p->v[e], p->grad[e], &k);
+        }
+        show(o, x, c, p->w);
+    }
+    zo_round_moments(o, x);
+}
+
+static void step_without_windows(zo_t *o, const zo_hyper_t *groups, const zo_report_t *r) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (o->params[o->matrices[i].param].was_present && r->is_applied)
+            update_all(o, &o->matrices[i], groups, r);
+}
+
 void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
 
@@ -194,6 +217,10 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
     step_scalars(o, args, r); /* 2 */
+    if (o->config.is_none) {
+        step_without_windows(o, args->groups, r);
+        return;
+    }
     zo_decide_closes(o);
     for (uint32_t i = 0; i < o->n_matrices; i++) {
         zo_matrix_t *x = &o->matrices[i];

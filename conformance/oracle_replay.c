@@ -147,7 +147,7 @@ static void round_element(const zo_t *o, const zo_matrix_t *x, uint64_t e, float
     v[e] = zo_round_moment(v[e], o->config.moments, r >> 16);
 }
 
-static void round_moments(zo_t *o, zo_matrix_t *x) {
+void zo_round_moments(zo_t *o, zo_matrix_t *x) {
     zo_param_t *p = &o->params[x->param];
 
     for (uint64_t c = 0; o->config.moments != ZO_MOMENTS_F32 && c < x->channels; c++)
@@ -167,5 +167,5 @@ void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted) {
     zo_replay(o, x, &to);
     prepare_publish(o, x, is_predicted);
     zo_drop_slots(x);
-    round_moments(o, x);
+    zo_round_moments(o, x);
 }

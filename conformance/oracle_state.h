@@ -86,6 +86,8 @@ void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to);
 /* The open slots into the state, which is then published and rounded; they are dropped. */
 void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted);
 int zo_is_by_moments(const zo_t *o);
+/* "Moments": after the closes of step t. */
+void zo_round_moments(zo_t *o, zo_matrix_t *x);
 
 /* oracle_select.c */
 void zo_choose_due(zo_t *o); /* "Step t", 8 */

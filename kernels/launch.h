@@ -50,6 +50,7 @@ typedef struct zfi_data_segment {
     uint32_t matrix, n_elems;
     uint64_t matrix_offset; /* elements from the matrix's start */
     uint64_t piece_offset;  /* elements from the piece's start */
+    uint64_t state_base;    /* of its first element in all_w, all_m, all_v */
 } zfi_data_segment_t;
 
 /* Pieces are what travels: their segments are segments[first_segment] ... */
@@ -65,6 +66,7 @@ typedef struct zfi_totals {
     uint64_t n_applied, n_skipped;
     uint64_t n_overwritten; /* visible elements that the host had changed before the device wrote them */
     uint64_t n_params_overwritten;
+    uint64_t nonfinite_param; /* id + 1 of a parameter of which UPDATE_ALL left a weight Inf or NaN; 0: none */
 } zfi_totals_t;
 
 typedef struct zfi_data zfi_data_t;
@@ -73,6 +75,10 @@ typedef struct zfi_data zfi_data_t;
  */
 typedef uint64_t (*zfi_run_ahead_fn)(const void *ctx, const zfi_run_ahead_t *job, uint32_t group,
                                      const zfi_hyper_t *hyper, const uint32_t *n);
+
+/* The same for all channels: as zfi_kernels_t.replay with one slot. n: number of the update. */
+typedef uint64_t (*zfi_update_fn)(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
+                                  uint32_t n);
 
 struct zfi_data {
     const zfi_data_param_t *params;
@@ -83,12 +89,15 @@ struct zfi_data {
     const uint32_t *listed_matrices;
     uint32_t n_params, n_matrices, n_pieces;
     zfi_rule_t rule;
-    zfi_moments_t moments;      /* how the host keeps them; here they are fp32 */
+    zfi_moments_t moments;      /* how m and v are kept by the host, or in all_m, all_v; in m and v they are fp32 */
     int counts_per_channel;     /* n: one count per selected channel, else one per matrix */
     zfi_run_ahead_fn host_rule; /* NULL: the rule's kernel */
+    zfi_update_fn host_update;
     const void *host_rule_ctx;
 
     float *w, *m, *v;                   /* [all selected elements] compact; m, v NULL where the rule has none */
+    float *all_w;                       /* where nothing is deferred, else NULL: the state of every channel ... */
+    void *all_m, *all_v;                /* ... with moments as `moments` says; NULL where the rule has none */
     unsigned char *grad;                /* compact gradient of the step */
     uint32_t *index;                    /* selected channels by position */
     uint8_t *masks[2];                  /* 1 per selected channel; choices fill them in turn */
@@ -139,6 +148,7 @@ typedef enum zfi_kernel {
     ZFI_KERNEL_NORM_PART,     /* zfi_norm_part_args_t */
     ZFI_KERNEL_SCALARS,       /* zfi_scalars_args_t */
     ZFI_KERNEL_RUN_AHEAD,     /* zfi_run_ahead_args_t */
+    ZFI_KERNEL_UPDATE_ALL,    /* zfi_update_all_args_t */
     ZFI_KERNEL_GATHER,        /* zfi_gather_args_t */
     ZFI_KERNEL_ENTER_MAPS,    /* zfi_enter_maps_args_t */
     ZFI_KERNEL_ENTER_STATE,   /* zfi_enter_state_args_t */
@@ -208,6 +218,19 @@ typedef struct zfi_run_ahead_args {
     uint32_t first, end;
     int counts_only; /* nothing is selected yet: only n moves */
 } zfi_run_ahead_args_t;
+
+/* Where nothing is deferred: one update of every channel of matrices [first, end), whose segments are [first_segment,
+ * end_segment), of the present parameters, if the step is applied. It reads the held gradients. Moments of two bytes
+ * are rounded with `key` as they are stored. only_shows: nothing is updated, visible = round(w) of all parameters. */
+typedef struct zfi_update_all_args {
+    const zfi_data_t *data;
+    zfi_step_input_t step;
+    const zfi_step_scalars_t *scalars;
+    uint32_t first, end;
+    uint32_t first_segment, end_segment;
+    uint64_t key;
+    int only_shows;
+} zfi_update_all_args_t;
 
 /* The compact gradient of one matrix from its own [rows][cols] gradient. */
 typedef struct zfi_gather_args {

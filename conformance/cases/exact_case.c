@@ -66,12 +66,22 @@ static uint32_t auto_predict(const zx_case_t *c) {
     return late < 4 ? late : 4;
 }
 
+/* Drawn apart: the other cases stay what they are. */
+static int draw_none(const zx_case_t *c) {
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index);
+
+    return zx_chance(&r, 12);
+}
+
 static void draw_deferred(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
 
     c->config.is_mean = zx_chance(r, 30);
     c->config.is_moments = !c->config.is_mean && zx_chance(r, 45);
     c->config.is_summed_on_device = zx_chance(r, 50);
+    c->config.is_none = draw_none(c);
+    if (c->config.is_none) /* deferred is one key */
+        c->config.is_mean = c->config.is_moments = 0;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -178,6 +188,8 @@ static void write_config(zx_case_t *c) {
     if (g->is_moments)
         snprintf(deferred, sizeof deferred, "deferred = moments\naccumulate_on = %s\n",
                  g->is_summed_on_device ? "device" : "host");
+    if (g->is_none)
+        snprintf(deferred, sizeof deferred, "deferred = none\n");
     if (!c->is_predict_auto)
         snprintf(predict, sizeof predict, "predict = %u\n", g->predict);
     if ((g->is_mean || g->rule > ZO_ADAM) && zx_chance(&c->rng, 50))

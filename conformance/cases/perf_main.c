@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONFORMS = 0, DOES_NOT = 1, COULD_NOT_RUN = 2, MAX_ROWS = 16, MAX_PATH = 4096, MAX_ARGS = 160 };
+enum { CONFORMS = 0, DOES_NOT = 1, COULD_NOT_RUN = 2, MAX_ROWS = 20, MAX_PATH = 4096, MAX_ARGS = 160 };
 
 /* A published piece may cross the link on either side of the counted steps; planned memory is rounded up for alignment.
  */
@@ -43,7 +43,7 @@ typedef struct options {
     int wants_help;
 } options_t;
 
-typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, N_MODES } zp_mode_t;
+typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, NOTHING_DEFERRED, N_MODES } zp_mode_t;
 
 typedef struct row {
     unsigned interval, gradient_size;
@@ -54,15 +54,21 @@ typedef struct row {
 
 static double number(const row_t *r, const char *name) { return zj_number(r->json, name, NAN); }
 static double down_formula(const row_t *r) {
+    if (r->mode == NOTHING_DEFERRED)
+        return 0.0;
     return r->mode == MOMENTS_DEVICE ? 2.0 * r->gradient_size / r->interval : r->gradient_size;
 }
-static double up_formula(const row_t *r) { return 2.0 / r->interval; }
+static double up_formula(const row_t *r) { return r->mode == NOTHING_DEFERRED ? 0.0 : 2.0 / r->interval; }
 static double host_formula(const row_t *r) {
+    if (r->mode == NOTHING_DEFERRED)
+        return 0.01; /* a count per matrix */
     if (r->mode != AS_CONFIGURED)
         return 12.0 + (r->mode == MOMENTS_HOST ? 8.0 : 0.0) + 2.0 * r->gradient_size + 2.0 / r->interval;
     return 12.0 + r->gradient_size * ((r->interval + 1.0) / 2.0 + 1.0) + 2.0 / r->interval;
 }
 static double device_formula(const row_t *r) {
+    if (r->mode == NOTHING_DEFERRED)
+        return 12.0;
     return (12.0 + r->gradient_size) * number(r, "selected_share") + (r->mode == MOMENTS_DEVICE ? 8.0 : 0.0);
 }
 
@@ -149,7 +155,10 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
         arguments[n++] = "--set";
         arguments[n++] = o->sets.list[i];
     }
-    if (row->mode != AS_CONFIGURED) {
+    if (row->mode == NOTHING_DEFERRED) {
+        arguments[n++] = "--set";
+        arguments[n++] = "zenflow.deferred=none";
+    } else if (row->mode != AS_CONFIGURED) {
         arguments[n++] = "--set";
         arguments[n++] = "zenflow.deferred=moments";
         arguments[n++] = "--set";
@@ -225,7 +234,7 @@ static void judge(row_t *r) {
 
 static const char *name_of(const row_t *r) {
     static const char *const names[N_MODES][2] = {
-        {"bf16", "fp32"}, {"bf16/host", "fp32/host"}, {"bf16/device", "fp32/device"}};
+        {"bf16", "fp32"}, {"bf16/host", "fp32/host"}, {"bf16/device", "fp32/device"}, {"bf16/none", "fp32/none"}};
 
     return names[r->mode][r->gradient_size == 4];
 }
@@ -240,7 +249,7 @@ static void print_link(const row_t *rows, size_t n) {
 
         (void)printf("  %-11s %3u  %8.4f %8.4f %7.4f %8.4f %8.4f %8.4f %7.4f %9.4f %9.4f\n", name_of(r), r->interval,
                      number(r, "down"), down_formula(r), number(r, "up"), up_formula(r), total, formula,
-                     total / formula, number(r, "records"), number(r, "enter"));
+                     formula > 0.0 ? total / formula : 1.0, number(r, "records"), number(r, "enter"));
     }
 }
 
@@ -332,13 +341,14 @@ static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_
     return -1;
 }
 
-/* The settings: replay with four windows, then moments with the two longer ones. */
+/* The settings: replay with four windows, then moments with the two longer ones, then nothing deferred. */
 static size_t list_rows(row_t *rows) {
     size_t n = 0;
 
     for (int mode = 0; mode < N_MODES; mode++)
         for (unsigned size = 2; size <= 4; size += 2)
-            for (unsigned interval = mode == AS_CONFIGURED ? 1 : 4; interval <= 8; interval *= 2)
+            for (unsigned interval = mode == AS_CONFIGURED || mode == NOTHING_DEFERRED ? 1 : 4;
+                 interval <= (mode == NOTHING_DEFERRED ? 1 : 8); interval *= 2)
                 rows[n++] = (row_t){.interval = interval, .gradient_size = size, .mode = (zp_mode_t)mode};
     return n;
 }

@@ -8,6 +8,7 @@ const zfi_launch_fn zfi_launch_cpu[ZFI_N_KERNELS] = {
     [ZFI_KERNEL_NORM_PART] = zfi_cpu_norm_part,
     [ZFI_KERNEL_SCALARS] = zfi_cpu_scalars,
     [ZFI_KERNEL_RUN_AHEAD] = zfi_cpu_run_ahead,
+    [ZFI_KERNEL_UPDATE_ALL] = zfi_cpu_update_all,
     [ZFI_KERNEL_GATHER] = zfi_cpu_gather,
     [ZFI_KERNEL_ENTER_MAPS] = zfi_cpu_enter_maps,
     [ZFI_KERNEL_ENTER_STATE] = zfi_cpu_enter_state,

@@ -11,6 +11,7 @@ void zfi_cpu_norm_part(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_scalars(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_report(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_gather(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_round_moments(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_enter_maps(const zfi_kernels_t *kernels, const void *raw);
@@ -22,6 +23,9 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_add_sums(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_round_sums(const zfi_kernels_t *kernels, const void *raw);
+
+/* n visible elements of a parameter were not what the state says. */
+void zfi_note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n);
 
 /* The selected part of a matrix. */
 zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix);

@@ -59,7 +59,7 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     return kernels->run_ahead[data->rule](&job);
 }
 
-static void note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n) {
+void zfi_note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n) {
     zfi_totals_t *totals = data->totals;
     if (n == 0)
         return;
@@ -80,8 +80,8 @@ void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {
         if (!data->counts_per_channel)
             data->n[i]++;
         if (!args->counts_only && data->matrices[i].k)
-            note_overwritten(data, param,
-                             update(kernels, data, i, &args->step.hyper[data->params[param].group], args->scalars->s));
+            zfi_note_overwritten(
+                data, param, update(kernels, data, i, &args->step.hyper[data->params[param].group], args->scalars->s));
     }
 }
 

@@ -6,4 +6,5 @@
 #include "statistics.cu"
 #include "step.cu"
 #include "sums.cu"
+#include "update.cu"
 #include "visible.cu"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cuda/scalars.cuh - the scalars of one update and the update of one element by each rule, as kernels.h states
- * them (kernels/cpu/scalars.c, update.h). */
+ * them (kernels/cpu/scalars.c, update.h); rounding of moments, and what updates tell the host. */
 #ifndef ZFI_CUDA_SCALARS_CUH
 #define ZFI_CUDA_SCALARS_CUH
 
@@ -80,6 +80,44 @@ DEVICE void update(int rule, state_t *x, float grad, const zfi_scalars_t *a) {
         update_adam(rule, x, g, a);
     else
         update_sgd(rule, x, g, a);
+}
+
+/* A moment as it is rounded for two bytes; fp32. random: its lower 16 bits are added before the cut. */
+DEVICE float round_moment(float x, int moments, uint32_t random) {
+    uint32_t bits = __float_as_uint(x), carried;
+    if (moments != ZFI_MOMENTS_BF16_STOCHASTIC)
+        return bf16_to_f32(f32_to_bf16(x));
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return __uint_as_float((bits | 0x400000u) & 0xffff0000u);
+    carried = bits + (random & 0xffffu);
+    if ((carried & 0x7fffffffu) >= 0x7f800000u)
+        carried = bits;
+    return __uint_as_float(carried & 0xffff0000u);
+}
+
+/* ---- what updates find ------------------------------------------------------------------------------------------- */
+
+/* In n_differ, beside the count: a weight became Inf or NaN. */
+#define NONFINITE 0x80000000u
+
+/* One thread: what was found of matrices [first, end), to where the host reads it. The host clears `overwritten` between
+ * steps. */
+DEVICE void note_differences(const zfi_data_t *data, uint32_t first, uint32_t end) {
+    volatile zfi_totals_t *totals = data->totals;
+    for (uint32_t i = first; i < end; i++) {
+        const uint32_t found = data->n_differ[i], n = found & ~NONFINITE, param = data->matrices[i].param;
+        volatile uint8_t *is_overwritten = &data->overwritten[param];
+        if (found & NONFINITE && totals->nonfinite_param == 0)
+            totals->nonfinite_param = (uint64_t)param + 1;
+        if (n == 0)
+            continue;
+        totals->n_overwritten = totals->n_overwritten + n;
+        if (!*is_overwritten) {
+            *is_overwritten = 1;
+            __threadfence_system();
+            totals->n_params_overwritten = totals->n_params_overwritten + 1;
+        }
+    }
 }
 
 #endif

@@ -91,38 +91,13 @@ KERNEL(zf_run_ahead, zfi_run_ahead_args_t) {
     }
 }
 
-/* One thread. The host reads `overwritten` and clears it between steps. */
+/* One thread. */
 KERNEL(zf_run_ahead_end, zfi_run_ahead_args_t) {
     RETURN_IF_ENDED;
-    const zfi_data_t *data = args.data;
-    volatile zfi_totals_t *totals = data->totals;
-    for (uint32_t i = args.first; i < args.end; i++) {
-        const uint32_t n = data->n_differ[i], param = data->matrices[i].param;
-        volatile uint8_t *is_overwritten = &data->overwritten[param];
-        if (n == 0)
-            continue;
-        totals->n_overwritten = totals->n_overwritten + n;
-        if (!*is_overwritten) {
-            *is_overwritten = 1;
-            __threadfence_system();
-            totals->n_params_overwritten = totals->n_params_overwritten + 1;
-        }
-    }
+    note_differences(args.data, args.first, args.end);
 }
 
 /* ---- rounding ---------------------------------------------------------------------------------------------------- */
-
-DEVICE float round_moment(float x, int moments, uint32_t random) {
-    uint32_t bits = __float_as_uint(x), carried;
-    if (moments != ZFI_MOMENTS_BF16_STOCHASTIC)
-        return bf16_to_f32(f32_to_bf16(x));
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return __uint_as_float((bits | 0x400000u) & 0xffff0000u);
-    carried = bits + (random & 0xffffu);
-    if ((carried & 0x7fffffffu) >= 0x7f800000u)
-        carried = bits;
-    return __uint_as_float(carried & 0xffff0000u);
-}
 
 DEVICE void round_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t key, span_t span) {
     const uint32_t *index = index_of(data, matrix);

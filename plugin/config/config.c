@@ -317,9 +317,12 @@ static void take_interval(reading_t *r) {
     int longest = zfi_key_find("zenflow", "max_update_interval"),
         shortest = zfi_key_find("zenflow", "min_update_interval");
     zfi_config_t *config = &r->config;
-    config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO;
-    config->is_interval_fit = config->given_update_interval == ZFI_UPDATE_INTERVAL_FIT;
-    config->update_interval = config->is_interval_auto ? config->max_update_interval : config->given_update_interval;
+    int defers_nothing = zfi_config_defers_nothing(config);
+    config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO && !defers_nothing;
+    config->is_interval_fit = config->given_update_interval == ZFI_UPDATE_INTERVAL_FIT && !defers_nothing;
+    config->update_interval = defers_nothing             ? 1
+                              : config->is_interval_auto ? config->max_update_interval
+                                                         : config->given_update_interval;
     if (config->is_interval_fit)
         config->update_interval =
             config->max_update_interval < ZFI_FIT_MOST ? config->max_update_interval : ZFI_FIT_MOST;
@@ -355,6 +358,7 @@ static void take_predict(reading_t *r) {
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag");
+    r->config.is_publish_lag_given = r->is_given[lag];
     take_predict(r);
     take_interval(r);
     take_ranks(r);
@@ -426,6 +430,8 @@ void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved) {
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {
     uint32_t late = config->update_interval - 1 + config->publish_lag;
+    if (zfi_config_defers_nothing(config))
+        return 0;
     if (config->predict != ZFI_PREDICT_AUTO)
         return config->predict;
     return late < ZFI_PREDICT_AUTO_MOST ? late : ZFI_PREDICT_AUTO_MOST;

@@ -23,11 +23,22 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 zf_status_t zfi_config_parse_file(const char *path, const char *const *overrides, uint32_t n_overrides,
                                   zfi_config_t *out, zf_error_t *err);
 
-static inline int zfi_config_is_topk_auto(const zfi_config_t *config) { return config->topk_ratio == ZFI_TOPK_AUTO; }
+/* [any-thread] deferred = none: the state of every channel lives on the device and is updated there at every step. No
+ * channel is selected, no window, slot or publication is. */
+static inline int zfi_config_defers_nothing(const zfi_config_t *config) {
+    return config->deferred == ZFI_DEFERRED_NONE;
+}
+/* [any-thread] SCHEDULE.md: W; 0 where nothing is deferred. */
+static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {
+    return zfi_config_defers_nothing(config) ? 0 : config->full_warm_up_rounds;
+}
+static inline int zfi_config_is_topk_auto(const zfi_config_t *config) {
+    return config->topk_ratio == ZFI_TOPK_AUTO && !zfi_config_defers_nothing(config);
+}
 
 /* [any-thread] Values of a closed window become visible when the host fetches the parameter (SCHEDULE.md). */
 static inline int zfi_config_publishes_at_fetch(const zfi_config_t *config) {
-    return config->can_fetch && config->publish_lag == 0;
+    return config->can_fetch && config->publish_lag == 0 && !zfi_config_defers_nothing(config);
 }
 
 /* [any-thread] They may yet: the choice of update_interval = fit is still to come. */
@@ -53,8 +64,9 @@ void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved);
 uint32_t zfi_config_predict(const zfi_config_t *config);
 
 /* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "deferred =
- * mean". NULL: it has an effect, or its default. */
+ * mean". NULL: it has an effect, or its default. has_effect: whether its value is ever read with deferred as it is. */
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i);
+int zfi_config_has_effect(const zfi_config_t *config, uint32_t i);
 
 /* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
 uint32_t zfi_config_n_keys(void);

@@ -27,8 +27,11 @@ static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t window_words[] = {
     {"auto", ZFI_UPDATE_INTERVAL_AUTO}, {"fit", ZFI_UPDATE_INTERVAL_FIT}, {NULL, 0}};
-static const zfi_choice_t deferreds[] = {
-    {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
+static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY},
+                                         {"mean", ZFI_DEFERRED_MEAN},
+                                         {"moments", ZFI_DEFERRED_MOMENTS},
+                                         {"none", ZFI_DEFERRED_NONE},
+                                         {NULL, 0}};
 static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
@@ -96,10 +99,12 @@ static const zfi_key_t keys[] = {
      "waits. auto: 0 where it fetches, else 1. 0 where overlap_step = false."},
     {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL, "replay | mean | moments",
-     "replay",
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL,
+     "replay | mean | moments | none", "replay",
      "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
-     "updates as steps from the means of g and g*g."},
+     "updates as steps from the means of g and g*g. none: there are no windows; masters and moments live on the "
+     "device, "
+     "all of them are updated there at every step, and the keys of selection, windows and threads have no effect."},
     {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, NULL, "host | device",
      "host",
      "deferred = moments only: where a window's sums are kept. device: two sums cross the link once per window instead "
@@ -132,7 +137,9 @@ static const zfi_key_t keys[] = {
      "Steps the trainer may submit before the device has finished the oldest of them."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments, NULL,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
-     "How moments lie in host memory. bfloat16 takes 2 bytes each instead of 4; they are rounded once per window."},
+     "How moments lie in host memory (deferred = none: on the device). bfloat16 takes 2 bytes each instead of 4; they "
+     "are "
+     "rounded once per window."},
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, NULL, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 1024, less where that would be few "

@@ -11,6 +11,26 @@ typedef struct need {
     int is_met;
 } need_t;
 
+/* Keys of windows, selection and worker threads, where nothing is deferred. */
+int zfi_config_has_effect(const zfi_config_t *config, uint32_t i) {
+    const zfi_key_t *key = zfi_key_at(i);
+    if (!zfi_config_defers_nothing(config) || strcmp(key->name, "deferred") == 0)
+        return 1;
+    return strcmp(key->section, "zenflow") != 0 && strcmp(key->name, "threads") != 0 &&
+           strcmp(key->name, "affinity") != 0 && strcmp(key->name, "lateness") != 0;
+}
+
+/* Its value is not the default. Where publish_lag and predict were not given they have become numbers. */
+static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
+    char value[64];
+    if (strcmp(key->name, "publish_lag") == 0)
+        return config->is_publish_lag_given;
+    if (strcmp(key->name, "predict") == 0)
+        return config->is_predict_given;
+    zfi_key_print(key, config, value, sizeof value);
+    return strcmp(value, key->deflt) != 0;
+}
+
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     const need_t needs[] = {
         {"energy", "topk_ratio = auto", zfi_config_is_topk_auto(config)},
@@ -25,12 +45,12 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
         {"deferred_lr_scale", "deferred = mean", config->deferred == ZFI_DEFERRED_MEAN},
     };
     const zfi_key_t *key = zfi_key_at(i);
-    char value[64];
+    if (!zfi_config_has_effect(config, i))
+        return is_changed(config, key) ? "deferred = replay, mean or moments" : NULL;
     for (size_t k = 0; k < sizeof needs / sizeof *needs; k++) {
         if (strcmp(key->name, needs[k].key) != 0 || needs[k].is_met)
             continue;
-        zfi_key_print(key, config, value, sizeof value);
-        return strcmp(value, key->deflt) != 0 ? needs[k].need : NULL;
+        return is_changed(config, key) ? needs[k].need : NULL;
     }
     return NULL;
 }

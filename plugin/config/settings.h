@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_MOMENTS };
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_MOMENTS, ZFI_DEFERRED_NONE };
 enum { ZFI_ACCUMULATE_HOST = 0, ZFI_ACCUMULATE_DEVICE };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_TOPK_AUTO = -1 };
@@ -27,7 +27,8 @@ typedef struct zfi_config {
     double max_swap_ratio;          /* (0, 1], default 1: share of the selected that one choice exchanges */
     uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
     uint32_t given_update_interval; /* 1..64, auto or fit: steps per window; of it follow the next three */
-    uint32_t update_interval;       /* S: steps per window; auto: of the longest; fit: the most it may choose */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest; fit: the most it may choose;
+                                     * deferred = none: 1 */
     int is_interval_auto;
     int is_interval_fit;          /* fit, and not chosen yet (zfi_config_pin) */
     uint32_t min_update_interval; /* 1..64, default 2: auto only; and max >= min */
@@ -39,12 +40,12 @@ typedef struct zfi_config {
     uint32_t publish_lag;  /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it, or with update_interval
                             * = fit the choice; 0 where overlap_step = false (both given in conflict: an error) */
     int32_t stagger;       /* bool, default true: cohorts close in turn */
-    int32_t deferred;      /* replay | mean | moments, default replay */
+    int32_t deferred;      /* replay | mean | moments | none, default replay */
     int32_t accumulate_on; /* host | device, default host: moments only */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */
     uint32_t predict; /* 0..64 or auto, default auto: steps that published weights look ahead; 0 where it was not
                        * given and the rule or the window has no prediction */
-    int is_predict_given;
+    int is_predict_given, is_publish_lag_given;
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */

@@ -68,14 +68,14 @@ zf_status_t zfi_deliver_on(zf_instance_t *inst, const zf_stream_t *given, int *o
 }
 
 /* The coming step's gradients stay on the device, which reads them a second time once s is known. */
-static int is_summed_on_device(const zf_instance_t *inst) {
-    return zfi_sums_on_device(&inst->engine.config) && !zfi_is_warm_up(&inst->engine.config, inst->run->clock.t + 1);
+static int stays_on_device(const zf_instance_t *inst) {
+    return zfi_gradients_stay(&inst->engine.config, inst->run->clock.t + 1);
 }
 
 /* Slots for a parameter's segments in this step. */
 static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
     zfi_batch_t *batch = open_batch(inst);
-    if (is_summed_on_device(inst))
+    if (stays_on_device(inst))
         return ZF_OK;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
@@ -291,8 +291,8 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
-    if (!st && zfi_sums_on_device(&inst->engine.config)) /* the step before may still be adding what lies there */
-        st = zfi_wait(&inst->engine, &inst->engine.lines.summed, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_gradients_ever_stay(&inst->engine.config)) /* the step before may still read what lies there */
+        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     if (st)
         return st;
     if (item->view.is_contiguous)
@@ -378,8 +378,8 @@ static zf_status_t wait_for_staging(zf_instance_t *inst, const zfi_grad_state_t 
     zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
-    if (!st && zfi_sums_on_device(&inst->engine.config))
-        st = zfi_wait(&inst->engine, &inst->engine.lines.summed, inst->run->clock.t, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_gradients_ever_stay(&inst->engine.config))
+        st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     return st;
 }
 
@@ -438,7 +438,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     flags = is_strided ? ZFI_GRADIENT_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_GRADIENT_SHIP;
-        if (wants_fence && !is_sync && !is_strided && is_summed_on_device(inst))
+        if (wants_fence && !is_sync && !is_strided && stays_on_device(inst))
             flags |= ZFI_GRADIENT_KEEP;
     } else {
         flags |= ZFI_GRADIENT_SUM | (had_sum ? 0u : ZFI_GRADIENT_SUM_FIRST);
@@ -473,10 +473,10 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         grad->trial_call = inst->n_calls;
         st = follow(&grad->trial, &item, err);
         needs_sums |= grad->trial.has_sum;
-        needs_staging |=
-            grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
-            (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
-            (wants_fence && zfi_sums_on_device(&inst->engine.config)); /* in warm-up too: mapped once, at the start */
+        needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
+                         (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
+                         (wants_fence && zfi_gradients_ever_stay(
+                                             &inst->engine.config)); /* in warm-up too: mapped once, at the start */
     }
     if (!st && needs_staging)
         st = zfi_memory_need_staging(inst->run, err);

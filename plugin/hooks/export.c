@@ -13,6 +13,7 @@
 #include "hooks/quiesce.h"
 #include "instance/instance.h"
 #include "offload/replay_columns.h"
+#include "offload/state_arrays.h"
 #include "schedule/window.h"
 #include "state/rehearse.h"
 
@@ -56,11 +57,27 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     return st;
 }
 
+/* Nothing is deferred: masters as they are. */
+static void export_as_they_are(export_work_t *work) {
+    zfi_run_t *run = work->run;
+    for (uint32_t i = 0; i < run->plan.n_matrices && !work->status; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        float *dst = work->dst[matrix->param];
+        if (dst)
+            work->status =
+                zfi_state_get(run, ZFI_STATE_W, i, 0, matrix->rows * matrix->cols, dst + matrix->param_offset);
+    }
+}
+
 static void run_export(void *raw) {
     export_work_t *work = *(export_work_t **)raw;
     const zfi_run_t *run = work->run;
     const zfi_plan_t *plan = &run->plan;
     zfi_fp_mode_ieee();
+    if (zfi_config_defers_nothing(&run->engine->config)) {
+        export_as_they_are(work);
+        return;
+    }
     for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t window;
         zfi_window_open(&run->engine->config, &run->clock, c, &window);
@@ -147,36 +164,41 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
 typedef struct inspect_work {
-    const zfi_run_t *run;
+    zfi_run_t *run;
     uint32_t id;
     zf_inspect_out_t *out;
+    zf_status_t status;
 } inspect_work_t;
 
 static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t linear, uint64_t at,
                             zf_inspect_out_t *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
-    uint64_t from = zfi_state_index(&run->plan, matrix, linear);
-    if (out->w)
-        out->w[at] = run->hs.w[from];
-    if (out->m)
-        out->m[at] = zfi_moment(&run->engine->config, run->hs.m, from);
-    if (out->v)
-        out->v[at] = zfi_moment(&run->engine->config, run->hs.v, from);
     if (out->n)
         out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
     if (out->selected)
-        out->selected[at] = run->sel.mask[matrix->channel_base + channel];
+        out->selected[at] = matrix->k ? run->sel.mask[matrix->channel_base + channel] : 0;
     if (out->importance)
         out->importance[at] = matrix->is_choosable ? run->sel.importance[matrix->sum_base + channel] : 0.0;
 }
 
+static zf_status_t inspect_arrays(zfi_run_t *run, uint32_t number, uint64_t at, zf_inspect_out_t *out) {
+    float *const to[] = {out->w, out->m, out->v};
+    uint64_t n = run->plan.matrices[number].rows * run->plan.matrices[number].cols;
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < 3 && !st; i++)
+        if (to[i])
+            st = zfi_state_get(run, (zfi_array_t)i, number, 0, n, to[i] + at);
+    return st;
+}
+
 static void run_inspect(void *raw) {
-    const inspect_work_t *work = *(inspect_work_t **)raw;
+    inspect_work_t *work = *(inspect_work_t **)raw;
     const zfi_param_t *param = &work->run->params[work->id];
     uint64_t at = 0;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices; i++) {
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !work->status; i++) {
         const zfi_matrix_t *matrix = &work->run->plan.matrices[i];
+        work->status = inspect_arrays(work->run, i, at, work->out);
         for (uint64_t linear = 0; linear < matrix->rows * matrix->cols; linear++)
             inspect_element(work->run, i, linear, at++, work->out);
     }
@@ -200,6 +222,8 @@ zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *give
     work.run = inst->run;
     if (!st)
         st = run_on_control(inst, run_inspect, &work);
+    if (!st)
+        st = zfi_hook_failed(inst, work.status, "inspect", "the device did not give its state", err);
     zfi_hook_end(inst);
     return st;
 }

@@ -160,7 +160,15 @@ static void warn_of_idle_keys(const zfi_engine_t *engine) {
 
 /* The host's own rule updates deferred channels on the workers; selected ones are updated on the device. */
 static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
-    if (engine->ops->runs_host_code || (engine->config.topk_ratio == 0 && !zfi_config_is_topk_auto(&engine->config)))
+    if (engine->ops->runs_host_code)
+        return ZF_OK;
+    if (zfi_config_defers_nothing(&engine->config))
+        return zfi_error(err, ZF_ERR_DEVICE, "create",
+                         "rule = %u: a rule of the host's does not run on a device of type %d, where [zenflow] "
+                         "deferred = none makes "
+                         "every update; set deferred = replay and topk_ratio = 0",
+                         engine->rule, engine->device_type);
+    if (engine->config.topk_ratio == 0 && !zfi_config_is_topk_auto(&engine->config))
         return ZF_OK;
     return zfi_error(
         err, ZF_ERR_DEVICE, "create",
@@ -244,7 +252,8 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
         zfi_params_free(params, n);
         return st;
     }
-    inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
+    if (!zfi_config_defers_nothing(&inst->engine.config)) /* else there is nothing to replay */
+        inst->engine.n_workers = zfi_workers_count(&inst->engine.config);
     st = zfi_run_new(&inst->engine, params, n, 1, "bind_params", &inst->run, err);
     if (!st) {
         zfi_lateness_start(inst->run);
@@ -266,7 +275,19 @@ static const char *deferred_name(const zf_instance_t *inst) {
     return zfi_is_moments(&inst->engine.config) ? "moments" : "replay";
 }
 
-static void log_plan(zf_instance_t *inst) {
+static void log_plan_on_device(const zf_instance_t *inst) {
+    const zf_layout_t *layout = &inst->run->mem.layout;
+    zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
+            "ZenFlow none of %s: %" PRIu64
+            " elements in %u tensors, %s; the state is on the device, every update is made "
+            "there at once; kernels %s; host %.1f MiB, device %.1f MiB (%.2f bytes per parameter)",
+            inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
+            layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.kernels->name,
+            (double)layout->host_nbytes / 1048576, (double)layout->device_nbytes / 1048576,
+            (double)layout->device_nbytes / (double)layout->n_elems);
+}
+
+static void log_plan(const zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
     char topk[16] = "auto", window[48];
@@ -304,7 +325,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, u
         for (uint32_t i = 0; i < n && out_ids; i++)
             out_ids[i] = i;
         zfi_struct_write(out_layout, &inst->run->mem.layout, sizeof inst->run->mem.layout);
-        log_plan(inst);
+        (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst);
     }
     zfi_hook_end(inst);
     return st;

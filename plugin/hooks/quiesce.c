@@ -14,6 +14,7 @@
 #include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
+#include "offload/state_arrays.h"
 #include "offload/sums.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
@@ -67,25 +68,17 @@ zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err) {
 
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
 
-/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
-static void clear_moment(const zfi_run_t *run, const zfi_matrix_t *matrix, void *moments) {
-    const zfi_config_t *config = &run->engine->config;
-    const zfi_tile_t *tiles = &run->plan.tiles[matrix->first_tile];
-    for (uint32_t i = 0; moments && i < matrix->n_tiles; i++)
-        memset(zfi_moment_at(config, moments, tiles[i].state_base), 0, tiles[i].n_elems * zfi_moment_nbytes(config));
-}
-
 /* Moments and counts of a matrix begin anew. */
-static void reset_matrix(zfi_run_t *run, uint32_t number) {
+static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    clear_moment(run, matrix, run->hs.m);
-    clear_moment(run, matrix, run->hs.v);
     if (zfi_is_mean(&run->engine->config))
         memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
     else
         run->hs.n[number] = 0;
+    return zfi_state_clear_moments(run, number);
 }
 
+/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
 static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &run->params[id];
     uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
@@ -95,8 +88,8 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
     zfi_sums_restart(run, param->first_matrix, param->n_matrices);
     zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
-    for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET); i++)
-        reset_matrix(run, param->first_matrix + i);
+    for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
+        st = reset_matrix(run, param->first_matrix + i);
     return st ? st : zfi_exchange_reload_selected(run, id);
 }
 

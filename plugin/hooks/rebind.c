@@ -96,7 +96,7 @@ static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sor
         st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
         if (st)
             break;
-        zfi_carry(into, to, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n});
+        st = zfi_carry(into, to, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
         zfi_flushed_free(&flushed);
     }
     zfi_rehearsal_free(rehearsal);

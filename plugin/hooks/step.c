@@ -13,6 +13,7 @@
 #include "offload/decide.h"
 #include "offload/pace.h"
 #include "offload/program.h"
+#include "offload/update_all.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
 
@@ -43,8 +44,12 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
     return st;
 }
 
-static zf_status_t check_overwritten(zf_instance_t *inst, zf_error_t *err) {
+/* What the device has found in the weights that it wrote. */
+static zf_status_t check_weights(zf_instance_t *inst, zf_error_t *err) {
     uint32_t id = 0;
+    zf_status_t st = zfi_update_all_check(inst->run);
+    if (st)
+        return zfi_hook_failed(inst, st, "step", "a weight became Inf or NaN", err);
     if (__atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE) == 0)
         return ZF_OK;
     while (id + 1 < inst->run->n_params && !__atomic_load_n(&inst->run->overwritten[id], __ATOMIC_RELAXED))
@@ -64,7 +69,7 @@ static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_err
         st = check_groups(inst, args, err);
     if (!st)
         st = zfi_deliver_check(inst, err);
-    return st ? st : check_overwritten(inst, err);
+    return st ? st : check_weights(inst, err);
 }
 
 /* ---- pushing a step ---------------------------------------------------------------------------------------------- */
@@ -231,7 +236,7 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
         return st;
     st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
-        st = check_overwritten(inst, err);
+        st = check_weights(inst, err);
     if (!st) {
         newest_report(inst, &report);
         zfi_struct_write(out_report, &report, sizeof report);

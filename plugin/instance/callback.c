@@ -177,3 +177,10 @@ uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uin
     const zfi_engine_t *engine = ctx;
     return zfi_callback_run_ahead(&engine->callback, engine->kernels, job, group, hyper, n);
 }
+
+uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
+                             uint32_t n) {
+    const zfi_engine_t *engine = ctx;
+    zfi_callback_window_t window = {.group = group, .n_before = n - 1, .hyper = hyper};
+    return zfi_callback_replay(&engine->callback, engine->kernels, job, &window);
+}

@@ -33,4 +33,8 @@ uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_ke
 uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
                                 const uint32_t *n);
 
+/* [own threads] The update of all channels, as a device calls it: zfi_update_fn. */
+uint64_t zfi_callback_update(const void *ctx, const zfi_replay_t *job, uint32_t group, const zfi_hyper_t *hyper,
+                             uint32_t n);
+
 #endif

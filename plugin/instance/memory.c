@@ -31,9 +31,23 @@ static uint64_t n_counts(const zfi_run_t *run, uint64_t per_channel) {
     return zfi_is_mean(&run->engine->config) ? per_channel : run->plan.n_matrices;
 }
 
+/* Channels that may be selected or not. */
+static uint64_t n_masked(const zfi_run_t *run) {
+    return zfi_config_defers_nothing(&run->engine->config) ? 0 : run->plan.n_channels;
+}
+
 /* Moment `which` (1: m, 2: v) of n elements, or NULL where the rule has none. */
 static void *take_moment(const zfi_run_t *run, zfi_arena_t *arena, uint32_t which, uint64_t n, size_t nbytes) {
     return which <= zfi_n_moments(run->engine) ? zfi_arena_take(arena, n, nbytes) : NULL;
+}
+
+/* Masters and moments: in the host's memory, or where nothing is deferred in the device's. */
+static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, unsigned char **out_m,
+                          unsigned char **out_v) {
+    uint64_t n = run->plan.n_state_elems;
+    *out_w = zfi_arena_take(arena, n, sizeof(float));
+    *out_m = take_moment(run, arena, 1, n, zfi_moment_nbytes(&run->engine->config));
+    *out_v = take_moment(run, arena, 2, n, zfi_moment_nbytes(&run->engine->config));
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
@@ -58,16 +72,17 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_selection_t *sel = &run->sel;
+    int selects = !zfi_config_defers_nothing(&run->engine->config);
     for (int i = 0; i < ZFI_RECORD_DEPTH; i++)
         sel->records[i] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
-    sel->mask = zfi_arena_take(arena, plan->n_channels, 1);
+    sel->mask = zfi_arena_take(arena, n_masked(run), 1);
     sel->enter_pos = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_pos);
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
     sel->enter_n = zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *sel->enter_n);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
-    sel->order = zfi_arena_take(arena, max_channels(plan), 3 * sizeof *sel->order);
+    sel->order = zfi_arena_take(arena, selects ? max_channels(plan) : 0, 3 * sizeof *sel->order);
     if (run->engine->config.is_interval_auto) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
@@ -77,7 +92,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->engine) * ZFI_ENTER_ELEMS * sizeof(float);
-    sel->staging = zfi_arena_take(arena, ZFI_ENTER_BLOCKS, run->dev.enter_block_nbytes);
+    sel->staging = zfi_arena_take(arena, selects ? ZFI_ENTER_BLOCKS : 0, run->dev.enter_block_nbytes);
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
@@ -149,9 +164,8 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
-    run->hs.w = zfi_arena_take(arena, plan->n_state_elems, sizeof(float));
-    run->hs.m = take_moment(run, arena, 1, plan->n_state_elems, zfi_moment_nbytes(&run->engine->config));
-    run->hs.v = take_moment(run, arena, 2, plan->n_state_elems, zfi_moment_nbytes(&run->engine->config));
+    if (!zfi_config_defers_nothing(&run->engine->config))
+        lay_out_state(run, arena, &run->hs.w, &run->hs.m, &run->hs.v);
     run->hs.n = zfi_arena_take(arena, n_counts(run, plan->n_channels), sizeof *run->hs.n);
     run->hs.sum1 =
         zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
@@ -190,6 +204,16 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->overwritten = run->overwritten;
 }
 
+/* Where nothing is deferred: the state of all channels. */
+static void lay_out_whole(zfi_run_t *run, zfi_arena_t *arena) {
+    unsigned char *m, *v;
+    if (!zfi_config_defers_nothing(&run->engine->config))
+        return;
+    lay_out_state(run, arena, &run->dev.head.all_w, &m, &v);
+    run->dev.head.all_m = m;
+    run->dev.head.all_v = v;
+}
+
 /* What kernels keep of the selected channels, and of the sums that decide. */
 static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -201,8 +225,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
     head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes + 4u * plan->n_matrices, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
-    head->masks[0] = zfi_arena_take(arena, plan->n_channels, 1);
-    head->masks[1] = zfi_arena_take(arena, plan->n_channels, 1);
+    head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);
+    head->masks[1] = zfi_arena_take(arena, n_masked(run), 1);
     head->n = zfi_arena_take(arena, n_counts(run, plan->n_index), sizeof *head->n);
     head->sums[0] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
@@ -211,7 +235,8 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->sum1 = zfi_arena_take(arena, n_dense, sizeof(float));
     head->sum2 = zfi_arena_take(arena, n_dense, sizeof(float));
     head->has_dense = zfi_arena_take(arena, has_dense ? plan->n_matrices : 0, 1);
-    head->held = has_dense ? zfi_arena_take(arena, run->n_params, sizeof *head->held) : NULL;
+    head->held =
+        zfi_gradients_ever_stay(&run->engine->config) ? zfi_arena_take(arena, run->n_params, sizeof *head->held) : NULL;
 }
 
 /* Scratch of backends whose kernels work on many matrices at once. */
@@ -234,7 +259,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].k_most > n_scalars)
             n_scalars = plan->matrices[i].k_most;
-    if (run->engine->ops->is_parallel && n_scalars < n_counts(run, plan->n_index))
+    if ((run->engine->ops->is_parallel || zfi_config_defers_nothing(&run->engine->config)) &&
+        n_scalars < n_counts(run, plan->n_index))
         n_scalars = n_counts(run, plan->n_index);
     dev->head.scalars = zfi_arena_take(arena, n_scalars, sizeof *dev->head.scalars);
     lay_out_scratch(run, arena);
@@ -243,7 +269,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);
     dev->parts = zfi_arena_take(arena, run->engine->comm_ops->size(run->engine->comm), sizeof *dev->parts);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
-    dev->enter_blocks = zfi_arena_take(arena, ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
+    dev->enter_blocks = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
+                                       dev->enter_block_nbytes);
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
     dev->enter_position = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_position);
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
@@ -255,6 +282,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
     lay_out_tables(run, arena);
     lay_out_kept(run, arena);
+    lay_out_whole(run, arena);
     lay_out_passing(run, arena);
 }
 

@@ -105,9 +105,11 @@ typedef struct zfi_grad_state {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. */
+/* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Where nothing is
+ * deferred it lies on the device (dev.head.all_w ...), w, m and v are NULL here, and n follows the device's whenever
+ * the run rests. offload/state_arrays.h reads and writes it in either place. */
 typedef struct zfi_host_state {
-    float *w;             /* [plan.n_state_elems] */
+    float *w;             /* [plan.n_state_elems] in the order of tiles (plan.h) */
     unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
     uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
     float *sum1, *sum2;   /* [plan.n_state_elems] of the open windows (SCHEDULE.md); moments mode summed on the host */

@@ -48,7 +48,7 @@
     X(control, STEP, CONTROL, BY_STEP)             /* everything of t is done there, its record is counted */          \
     X(stepped, STEP, DEVICE, BY_STEP)              /* visible writes of t are done, its report is written */           \
     X(publish_due, PUBLICATION, HOST, BY_PUBLICATION) /* it is on the device stream */                                 \
-    X(summed, STEP, DEVICE, BY_STEP)                  /* moments mode summed there: its gradients are in the sums */   \
+    X(used, STEP, DEVICE, BY_STEP)                    /* gradients that stay on the device have been read */           \
     X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
     X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \

@@ -141,7 +141,7 @@ static void run_step(void *raw) {
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_step_row_t *row = zfi_row(run, args->t);
-    int record_first = args->t == engine->config.full_warm_up_rounds;
+    int record_first = args->t == zfi_config_warm_up(&engine->config);
     zfi_fp_mode_ieee();
     if (engine->config.is_interval_fit && zfi_pace_measure(run, row))
         return;

@@ -4,30 +4,10 @@
 
 #include <string.h>
 
-#include "instance/host_state.h"
+#include "offload/device_memory.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
-
-/* Our own finite work, on memory that may be freed next: waited for without a deadline. */
-static zf_status_t run_all(zfi_run_t *run, const zfi_op_t *ops, uint32_t n) {
-    zfi_engine_t *engine = run->engine;
-    zf_status_t st = zfi_send(engine);
-    if (!st)
-        st = zfi_enqueue(engine, engine->stream, ops, n);
-    return st ? st : engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
-}
-
-zf_status_t zfi_exchange_write(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {
-    zfi_range_t range = {to, from, nbytes};
-    zfi_op_t op = zfi_op_up(&range, 1);
-    return nbytes ? run_all(run, &op, 1) : ZF_OK;
-}
-
-zf_status_t zfi_exchange_read(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {
-    zfi_range_t range = {to, from, nbytes};
-    zfi_op_t op = zfi_op_down(&range, 1);
-    return nbytes ? run_all(run, &op, 1) : ZF_OK;
-}
+#include "offload/state_arrays.h"
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
@@ -37,15 +17,17 @@ zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t f
     zfi_place_args_t args = {run->dev.data, number, first, n, run->dev.scratch};
     zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return run_all(run, ops, 2);
+    return zfi_device_run(run, ops, 2);
 }
 
 static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const zfi_tile_t *tile) {
-    zf_status_t st = zfi_exchange_get_visible(run, tile->matrix, tile->matrix_offset, tile->n_elems, run->dev.exchange);
-    if (!st)
-        run->engine->kernels->widen(run->hs.w + tile->state_base, run->dev.exchange, matrix->place.dtype,
-                                    tile->n_elems);
-    return st;
+    void *bits = run->dev.exchange;
+    float *w = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st = zfi_exchange_get_visible(run, tile->matrix, tile->matrix_offset, tile->n_elems, bits);
+    if (st)
+        return st;
+    run->engine->kernels->widen(w, bits, matrix->place.dtype, tile->n_elems);
+    return zfi_state_put(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
 }
 
 zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
@@ -65,7 +47,7 @@ static zf_status_t write_visible(zfi_run_t *run, uint32_t number, const void *bi
     zfi_place_args_t args = {run->dev.data, number, 0, n, run->dev.scratch};
     zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(matrix->place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    return run_all(run, ops, 2);
+    return zfi_device_run(run, ops, 2);
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
@@ -98,7 +80,7 @@ zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t number, int array
     zf_status_t st;
     if (!has_selection(run, matrix))
         return ZF_OK;
-    st = zfi_exchange_read(run, compact, compact_array(run, matrix, array), matrix->k * per_channel * sizeof(float));
+    st = zfi_device_read(run, compact, compact_array(run, matrix, array), matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);
@@ -116,12 +98,12 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    return zfi_exchange_write(run, compact_array(run, matrix, array), compact, matrix->k * per_channel * sizeof(float));
+    return zfi_device_write(run, compact_array(run, matrix, array), compact, matrix->k * per_channel * sizeof(float));
 }
 
 zf_status_t zfi_exchange_put_selected(zfi_run_t *run, uint32_t number, float *const arrays[3], uint32_t n) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zf_status_t st = zfi_exchange_write(run, run->dev.head.n + number, &n, sizeof n);
+    zf_status_t st = zfi_device_write(run, run->dev.head.n + number, &n, sizeof n);
     for (int k = 0; k < 3 && arrays[0] && has_selection(run, matrix) && !st; k++)
         st = put_array(run, matrix, k, arrays[k]);
     return st;
@@ -133,12 +115,12 @@ static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
     if (!zfi_is_mean(&run->engine->config))
-        return zfi_exchange_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
+        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
     if (!has_selection(run, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         counts[pos] = run->hs.n[matrix->channel_base + run->sel.index[matrix->index_base + pos]];
-    return zfi_exchange_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
+    return zfi_device_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
 static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
@@ -147,8 +129,9 @@ static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     if (st || !has_selection(run, matrix))
         return st;
     for (uint32_t array = 0; array < zfi_enter_arrays(run->engine) && !st; array++) {
-        zfi_state_get(run, (zfi_host_array_t)array, number, 0, n_elems_of(matrix), run->dev.exchange);
-        st = put_array(run, matrix, (int)array, run->dev.exchange);
+        st = zfi_state_get(run, (zfi_array_t)array, number, 0, n_elems_of(matrix), run->dev.exchange);
+        if (!st)
+            st = put_array(run, matrix, (int)array, run->dev.exchange);
     }
     atomic_fetch_add(&run->engine->count.up_enter_nbytes,
                      matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(run->engine) * sizeof(float));
@@ -170,9 +153,9 @@ static zf_status_t expect(zfi_run_t *run, uint32_t number, void *bits) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t n = n_elems_of(matrix);
     float *w = run->dev.exchange;
-    zf_status_t st;
-    zfi_state_get(run, ZFI_STATE_W, number, 0, n, w);
-    st = zfi_exchange_get_selected(run, number, 0, 0, n, w);
+    zf_status_t st = zfi_state_get(run, ZFI_STATE_W, number, 0, n, w);
+    if (!st)
+        st = zfi_exchange_get_selected(run, number, 0, 0, n, w);
     if (!st)
         run->engine->kernels->narrow(bits, matrix->place.dtype, w, n);
     return st;
@@ -206,7 +189,7 @@ zf_status_t zfi_exchange_get_sums(zfi_run_t *run, uint32_t number, int array, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(plan, &plan->matrices[number], first + done, n - done, &m);
-        st = zfi_exchange_read(run, out + done, sums_at(run, array, at), m * sizeof *out);
+        st = zfi_device_read(run, out + done, sums_at(run, array, at), m * sizeof *out);
     }
     return st;
 }
@@ -217,14 +200,14 @@ zf_status_t zfi_exchange_put_sums(zfi_run_t *run, uint32_t number, int array, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(plan, &plan->matrices[number], first + done, n - done, &m);
-        st = zfi_exchange_write(run, sums_at(run, array, at), in + done, m * sizeof *in);
+        st = zfi_device_write(run, sums_at(run, array, at), in + done, m * sizeof *in);
     }
     return st;
 }
 
 zf_status_t zfi_exchange_put_has_sums(zfi_run_t *run, uint32_t number, int has_sums) {
     uint8_t flag = has_sums != 0;
-    return zfi_exchange_write(run, run->dev.head.has_dense + number, &flag, sizeof flag);
+    return zfi_device_write(run, run->dev.head.has_dense + number, &flag, sizeof flag);
 }
 
 static zf_status_t read_sum(zfi_run_t *run, const zfi_chunk_t *chunk, int array, void *out) {
@@ -232,7 +215,7 @@ static zf_status_t read_sum(zfi_run_t *run, const zfi_chunk_t *chunk, int array,
     zf_status_t st = ZF_OK;
     for (uint32_t at = 0; at < chunk->n_elems && !st;) {
         uint64_t left = chunk->n_elems - at, n = left < run->dev.exchange_elems ? left : run->dev.exchange_elems;
-        st = zfi_exchange_read(run, sum, sums_at(run, array, chunk->state_base + at), n * sizeof *sum);
+        st = zfi_device_read(run, sum, sums_at(run, array, chunk->state_base + at), n * sizeof *sum);
         run->engine->kernels->narrow((unsigned char *)out + at * zfi_dtype_nbytes(zfi_sum_dtype(chunk)),
                                      zfi_sum_dtype(chunk), sum, n);
         at += (uint32_t)n;
@@ -250,24 +233,24 @@ zf_status_t zfi_exchange_read_sums(zfi_run_t *run, uint32_t number, void *out_su
 zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     const zfi_selection_t *sel = &run->sel;
-    zf_status_t st = zfi_exchange_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
-    for (int turn = 0; turn < 2 && !st; turn++)
-        st = zfi_exchange_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
+    zf_status_t st = zfi_device_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
+    for (int turn = 0; turn < 2 && !st && !zfi_config_defers_nothing(&run->engine->config); turn++)
+        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
     if (!st)
-        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
-                                plan->n_matrices * sizeof *run->clock.skip_publish_below);
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
+                              plan->n_matrices * sizeof *run->clock.skip_publish_below);
     if (!st)
-        st = zfi_exchange_write(run, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
+        st = zfi_device_write(run, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
     if (!st)
-        st = zfi_exchange_write(run, run->dev.enter_position, sel->enter_pos, plan->n_index * sizeof *sel->enter_pos);
+        st = zfi_device_write(run, run->dev.enter_position, sel->enter_pos, plan->n_index * sizeof *sel->enter_pos);
     return st ? st
-              : zfi_exchange_write(run, run->dev.enter_channel, sel->enter_channel,
-                                   plan->n_index * sizeof *sel->enter_channel);
+              : zfi_device_write(run, run->dev.enter_channel, sel->enter_channel,
+                                 plan->n_index * sizeof *sel->enter_channel);
 }
 
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
     zfi_scalars_input(run, t);
-    return zfi_exchange_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
+    return zfi_device_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
 }
 
 zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, const void *grad) {
@@ -278,5 +261,5 @@ zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, c
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
     zf_status_t st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
     zfi_selected_run_ahead(run, t, number, number + 1);
-    return st ? st : run_all(run, NULL, 0);
+    return st ? st : zfi_device_run(run, NULL, 0);
 }

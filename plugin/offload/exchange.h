@@ -9,13 +9,9 @@
 
 #include "instance/run.h"
 
-/* Bytes to and from device memory. */
-zf_status_t zfi_exchange_write(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
-zf_status_t zfi_exchange_read(zfi_run_t *run, void *to, const void *from, uint64_t nbytes);
-
 /* Masters of a parameter := its visible values. */
 zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param);
-/* Compact state of a parameter := the host's. */
+/* Compact state of a parameter := the host's; where nothing is deferred, its counts alone. */
 zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t param);
 
 /* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */

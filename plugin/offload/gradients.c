@@ -3,8 +3,8 @@
  * (contract in gradients.h).
  *
  * The device reads what the host delivered, or staging; the down stream copies the same memory once the statistics are
- * taken, so that one `batches` value frees it. Where moments mode sums on the device, gradients stay there and nothing
- * is copied. */
+ * taken, so that one `batches` value frees it. Where moments mode sums on the device, or nothing is deferred, gradients
+ * stay there and nothing is copied. */
 #include "offload/gradients.h"
 
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
@@ -67,7 +67,7 @@ static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const z
 static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *down = &engine->to_down;
-    int stays = zfi_sums_on_device(&engine->config) && !zfi_is_warm_up(&engine->config, batch->step);
+    int stays = zfi_gradients_stay(&engine->config, batch->step);
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
     zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));

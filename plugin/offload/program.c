@@ -13,7 +13,9 @@
 #include "offload/publish.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
+#include "offload/state_arrays.h"
 #include "offload/sums.h"
+#include "offload/update_all.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -80,13 +82,21 @@ static void show_entered(zfi_run_t *run) {
     note_write(run, &run->writes.entered);
 }
 
+/* Run-ahead of the selected channels, or the update of all. */
+static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+    if (zfi_config_defers_nothing(&run->engine->config))
+        zfi_update_all(run, t, first, end);
+    else
+        zfi_selected_run_ahead(run, t, first, end);
+}
+
 /* Each launch is sent before the next one is added, so that whoever fetches its parameters need not wait for others. */
-static void run_ahead(zfi_run_t *run, uint64_t t) {
+static void update_by_launches(zfi_run_t *run, uint64_t t) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < run->plan.n_launches; i++) {
         if (i)
             (void)zfi_send(run->engine);
-        zfi_selected_run_ahead(run, t, first, run->plan.launch_ends[i]);
+        update(run, t, first, run->plan.launch_ends[i]);
         note_write(run, &run->writes.run_ahead[i]);
         first = run->plan.launch_ends[i];
     }
@@ -161,17 +171,9 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
+/* Windows, publications and choices. */
+static void defer(zfi_run_t *run, uint64_t t) {
     zfi_step_row_t *row = zfi_row(run, t);
-    zf_status_t st;
-    begin(run);
-    zfi_scalars_make(run, t);
-    zfi_scalars_record(run, t);
-    add_sums(run, t);
-    (void)zfi_at_fetch_rest(run); /* a failure stays with the lists */
-    show_entered(run);
-    run_ahead(run, t);
-    (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])
@@ -181,6 +183,24 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
     row->end_job = run->clock.next_job;
     if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
         row->choice_turn = ++run->clock.n_choices & 1;
+}
+
+zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
+    zf_status_t st;
+    begin(run);
+    zfi_scalars_make(run, t);
+    zfi_scalars_record(run, t);
+    add_sums(run, t);
+    (void)zfi_at_fetch_rest(run); /* a failure stays with the lists */
+    show_entered(run);
+    update_by_launches(run, t);
+    (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
+    if (zfi_config_defers_nothing(&run->engine->config)) {
+        zfi_update_all_end(run, t);
+        zfi_window_pass(run, t);
+    } else {
+        defer(run, t);
+    }
     zfi_scalars_report(run, t);
     st = zfi_send(run->engine);
     return st ? st : zfi_control_start(run, t);
@@ -190,8 +210,12 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
 
 zf_status_t zfi_program_close_all(zfi_run_t *run) {
     const zfi_config_t *config = &run->engine->config;
+    if (zfi_config_defers_nothing(config)) {
+        zfi_update_all_show(run);
+        note_write(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
+    }
     publish_due(run);
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_config_defers_nothing(config); c++) {
         zfi_close_t close;
         if (zfi_sums_on_device(config) && run->plan.cohorts[c].n_chunks && !zfi_is_warm_up(config, run->clock.t))
             zfi_sums_round(run, c);
@@ -224,5 +248,7 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
         st = zfi_wait(engine, &engine->lines.entered, run->clock.waiting_choice, waited_ns);
     if (!st) /* what is due later stops where the device's ring is full */
         st = zfi_wait(engine, &engine->lines.up, zfi_publish_at_rest(run), waited_ns);
-    return st;
+    if (!st)
+        st = zfi_update_all_check(run);
+    return st ? st : zfi_state_take_counts(run);
 }

@@ -15,7 +15,7 @@ void zfi_sums_add(zfi_run_t *run, uint64_t t) {
         zfi_list_add(device, zfi_op_wait(&engine->lines.sums, run->clock.n_sums, &engine->count.stall_pool_ns));
         zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_ADD_SUMS, &args, sizeof args));
     }
-    zfi_list_add(device, zfi_op_signal(&engine->lines.summed, t));
+    zfi_list_add(device, zfi_op_signal(&engine->lines.used, t));
 }
 
 void zfi_sums_round(zfi_run_t *run, uint32_t cohort) {

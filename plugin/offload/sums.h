@@ -5,7 +5,7 @@
 
 #include "instance/run.h"
 
-/* [hook] The gradients of step t join the sums; signals summed. */
+/* [hook] The gradients of step t join the sums; signals used. */
 void zfi_sums_add(zfi_run_t *run, uint64_t t);
 /* [hook] A cohort's sums become what travels, as the next transfer; signals rounded. */
 void zfi_sums_round(zfi_run_t *run, uint32_t cohort);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "instance/callback.h"
-#include "offload/exchange.h"
+#include "offload/device_memory.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -36,11 +36,12 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
                                .sum_base = matrix->sum_base};
 }
 
-static zfi_data_segment_t segment_row(const zfi_segment_t *segment) {
+static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
     return (zfi_data_segment_t){.matrix = segment->matrix,
                                 .n_elems = segment->n_elems,
                                 .matrix_offset = segment->matrix_offset,
-                                .piece_offset = segment->chunk_offset};
+                                .piece_offset = segment->chunk_offset,
+                                .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
 }
 
 static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
@@ -87,15 +88,15 @@ static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
             run->dev.matrices[k].place.col_offset = to;
         if (!to)
             continue;
-        st = zfi_exchange_write(run, to, param->col_offset, param->cols * sizeof *to);
+        st = zfi_device_write(run, to, param->col_offset, param->cols * sizeof *to);
         at += param->cols;
     }
     return st;
 }
 
 static zf_status_t upload_matrices(zfi_run_t *run) {
-    return zfi_exchange_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
-                              run->plan.n_matrices * sizeof *run->dev.matrices);
+    return zfi_device_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+                            run->plan.n_matrices * sizeof *run->dev.matrices);
 }
 
 zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
@@ -119,7 +120,7 @@ static zf_status_t upload_params(zfi_run_t *run) {
         first_block += zfi_sum_blocks(&run->params[i]);
     }
     if (!st)
-        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
     free(rows);
     return st;
 }
@@ -128,10 +129,9 @@ static zf_status_t upload_segments(zfi_run_t *run) {
     zfi_data_segment_t *rows = calloc(run->plan.n_segments, sizeof *rows);
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
-        rows[i] = segment_row(&run->plan.segments[i]);
+        rows[i] = segment_row(&run->plan, &run->plan.segments[i]);
     if (!st)
-        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.segments), rows,
-                                run->plan.n_segments * sizeof *rows);
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.segments), rows, run->plan.n_segments * sizeof *rows);
     free(rows);
     return st;
 }
@@ -142,17 +142,17 @@ static zf_status_t upload_pieces(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
         rows[i] = piece_row(&run->plan.chunks[i]);
     if (!st)
-        st = zfi_exchange_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
     free(rows);
     return st;
 }
 
 zf_status_t zfi_tables_list(zfi_run_t *run) {
-    zf_status_t st = zfi_exchange_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
-                                        run->plan.n_chunks * sizeof(uint32_t));
+    zf_status_t st = zfi_device_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
+                                      run->plan.n_chunks * sizeof(uint32_t));
     return st ? st
-              : zfi_exchange_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
-                                   run->plan.n_matrices * sizeof(uint32_t));
+              : zfi_device_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
+                                 run->plan.n_matrices * sizeof(uint32_t));
 }
 
 static void fill_head(zfi_run_t *run) {
@@ -165,6 +165,7 @@ static void fill_head(zfi_run_t *run) {
     head->moments = (zfi_moments_t)engine->config.moments;
     head->counts_per_channel = zfi_is_mean(&engine->config);
     head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
+    head->host_update = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_update : NULL;
     head->host_rule_ctx = engine;
 }
 
@@ -174,7 +175,7 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
     zfi_tables_follow_k(run);
-    st = zfi_exchange_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
+    st = zfi_device_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);
     if (!st)

@@ -150,10 +150,14 @@ static void spread_chunks(zfi_plan_t *plan, const zfi_config_t *config, spread_t
     plan->pool_nbytes = 0;
     for (uint32_t i = 0; i < plan->n_chunks; i++)
         spread->rest[plan->chunks[i].cohort] += slot_nbytes(&plan->chunks[i]);
-    while ((most = least_rest(plan, spread)) > 0)
+    while (!zfi_config_defers_nothing(config) && (most = least_rest(plan, spread)) > 0)
         add_layer(plan, config, most, spread);
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         spread->is_in[c] = plan->cohorts[c].n_chunks;
+    if (zfi_config_defers_nothing(config)) { /* no slots */
+        plan->slots_peak = plan->slots_mean = 0;
+        return;
+    }
     plan->slots_peak = (double)peak_of(plan, config, spread->is_in, &mean) / plan->n_chunks;
     plan->slots_mean = mean / plan->n_chunks;
 }
@@ -201,6 +205,8 @@ zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
     list_cohorts(plan);
     if (config->is_interval_auto)
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
+    if (zfi_config_defers_nothing(config))
+        plan->max_close_chunks = 0;
     st = plan_pool(plan, config);
     if (!st)
         make_room(plan, config);

@@ -89,7 +89,8 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
         out->is_choosable = 1;
         plan->n_open_elems += out->rows * out->cols;
     } else {
-        out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
+        if (!zfi_config_defers_nothing(config)) /* else there is no selection */
+            out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
         out->is_choosable = out->k > 0 && out->k < out->n_channels;
     }
     place(param, out);
@@ -122,16 +123,19 @@ static void plan_budget(const zfi_config_t *config, const zfi_param_t *params, z
     plan->n_sel_grad_nbytes += most * nbytes;
 }
 
-/* Launches of run-ahead: of about equal work, so that param_fetch need not wait for all of it. */
+/* Launches of run-ahead, or of the update of all: of about equal work, so that param_fetch need not wait for all of it.
+ */
 static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
     double share = zfi_config_is_topk_auto(config) ? config->max_topk_ratio : 1; /* k is not known yet */
-    uint64_t elems = 0, most = plan->n_sel_elems / MOST_LAUNCHES;
+    int updates_all = zfi_config_defers_nothing(config);
+    uint64_t elems = 0, most = (updates_all ? plan->n_elems : plan->n_sel_elems) / MOST_LAUNCHES;
     if (most < LAUNCH_ELEMS)
         most = LAUNCH_ELEMS;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
         matrix->launch = plan->n_launches;
-        elems += (uint64_t)(share * matrix->k_most) * (matrix->rows * matrix->cols / matrix->n_channels);
+        elems += (uint64_t)(share * (updates_all ? matrix->n_channels : matrix->k_most)) *
+                 (matrix->rows * matrix->cols / matrix->n_channels);
         if (elems < most && i + 1 < plan->n_matrices)
             continue;
         plan->launch_ends[plan->n_launches++] = i + 1;
@@ -374,8 +378,10 @@ static uint64_t all_grad_nbytes(const zfi_param_t *params, uint32_t n) {
     return total;
 }
 
-static void size_publications(zfi_plan_t *plan) {
+static void size_publications(const zfi_config_t *config, zfi_plan_t *plan) {
     uint64_t total = 0, least;
+    if (zfi_config_defers_nothing(config))
+        return;
     for (uint32_t i = 0; i < plan->n_chunks; i++) {
         uint32_t nbytes = plan->chunks[i].n_elems * (uint32_t)zfi_dtype_nbytes(plan->chunks[i].dtype);
         if (nbytes > plan->publish_piece_nbytes)
@@ -422,7 +428,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
         return st;
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
-    size_publications(plan);
+    size_publications(config, plan);
     return deal_all(plan, config);
 }
 

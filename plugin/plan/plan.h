@@ -115,7 +115,8 @@ typedef struct zfi_plan {
     uint32_t *cohort_chunks;   /* [n_chunks] the same of chunks */
     uint32_t *launch_ends;     /* [n_launches] matrices of run-ahead that are launched together end there */
     uint32_t n_launches;
-    uint32_t chunk_nbytes;                   /* the most that a slot of a chunk can have */
+    uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
+    /* 0 where nothing is deferred: */
     uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
     uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
     uint32_t bucket_chunks, ring_chunks;     /* published together; in the device's ring */

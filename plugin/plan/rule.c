@@ -24,6 +24,8 @@ uint64_t zfi_rounding_key(uint64_t t) {
 }
 
 zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_error_t *err) {
+    if (zfi_config_defers_nothing(config))
+        return ZF_OK; /* every rule; nothing is forecast */
     if (config->predict && !zfi_rule_has_v((zfi_rule_t)rule))
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",

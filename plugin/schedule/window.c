@@ -23,7 +23,7 @@ void zfi_window_clear_slots(zfi_run_t *run) {
 }
 
 void zfi_window_start(zfi_run_t *run) {
-    run->clock.base = run->engine->config.full_warm_up_rounds;
+    run->clock.base = zfi_config_warm_up(&run->engine->config);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         run->clock.window_first[c] = 1;
     zfi_window_clear_slots(run);
@@ -104,7 +104,7 @@ int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint
 }
 
 int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
-    uint64_t warm_up = config->full_warm_up_rounds;
+    uint64_t warm_up = zfi_config_warm_up(config);
     if (t <= warm_up)
         return t == warm_up;
     if (config->select_strategy == ZFI_SELECT_EPOCH)
@@ -184,6 +184,11 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
     atomic_fetch_add(&run->engine->count.window_closes, 1);
 }
 
+void zfi_window_pass(zfi_run_t *run, uint64_t t) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        run->clock.window_first[c] = t + 1;
+}
+
 void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out) {
     *out = (zfi_close_t){
         .cohort = cohort,
@@ -216,6 +221,6 @@ void zfi_window_restart(zfi_run_t *run) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         move_open_slots(run, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
     place_slots(run, row);
-    if (run->clock.t >= run->engine->config.full_warm_up_rounds)
+    if (run->clock.t >= zfi_config_warm_up(&run->engine->config))
         run->clock.base = run->clock.t;
 }

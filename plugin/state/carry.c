@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "instance/host_state.h"
 #include "offload/replay.h"
 #include "offload/replay_columns.h"
+#include "offload/state_arrays.h"
 #include "state/state.h"
 
 void zfi_flushed_free(zfi_flushed_t *flushed) {
@@ -38,19 +38,22 @@ static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
     return matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
 }
 
-static void carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
+static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
     const zfi_matrix_t *to = &into->plan.matrices[number], *cut = from->cut;
     uint64_t first = to->param_offset, end = first + to->rows * to->cols;
     uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, offset, source;
+    zf_status_t st;
     first = first > cut->param_offset ? first : cut->param_offset;
     end = end < cut_end ? end : cut_end;
     if (first >= end)
-        return;
+        return ZF_OK;
     offset = first - to->param_offset;
     source = first - cut->param_offset;
-    zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
-    zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
-    zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
+    st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
+    if (!st)
+        st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
+    if (!st)
+        st = zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
     for (uint64_t e = first; e < end; e++) {
         uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
         uint32_t *at = zfi_is_mean(&into->engine->config)
@@ -59,12 +62,15 @@ static void carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *
         if (n > *at)
             *at = n;
     }
+    return st;
 }
 
-void zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from) {
+zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err) {
     const zfi_param_t *to = &into->params[param];
-    for (uint32_t i = to->first_matrix; i < to->first_matrix + to->n_matrices; i++)
-        carry_matrix(into, i, from);
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = to->first_matrix; i < to->first_matrix + to->n_matrices && !st; i++)
+        st = carry_matrix(into, i, from);
+    return st ? zfi_error(err, st, "state", "the device did not take the state of \"%s\"", to->name) : ZF_OK;
 }
 
 /* ---- of a drained run ----------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_er
     const zfi_config_t *config = &saved->config;
     zfi_clock_t clock = {.t = saved->clocks[ZFI_CLOCK_T][0], .base = saved->clocks[ZFI_CLOCK_BASE][0]};
     uint64_t first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][cohort];
-    uint64_t choice = saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort], warm_up = saved->config.full_warm_up_rounds;
+    uint64_t choice = saved->clocks[ZFI_CLOCK_LAST_CHOICE][cohort], warm_up = zfi_config_warm_up(&saved->config);
     if (!zfi_interval_can_be_open(config, &clock, cohort, first))
         return bad(err, "clocks", "window_first is not where its configuration puts it");
     for (uint64_t i = 1; i <= 2; i++) {
@@ -87,7 +87,7 @@ static zf_status_t check_totals(const zfi_saved_t *saved, zf_error_t *err) {
 
 static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], base = saved->clocks[ZFI_CLOCK_BASE][0], newest = 0, first = t;
-    uint64_t warm_up = saved->config.full_warm_up_rounds, waiting = saved->clocks[ZFI_CLOCK_WAITING_CHOICE][0];
+    uint64_t warm_up = zfi_config_warm_up(&saved->config), waiting = saved->clocks[ZFI_CLOCK_WAITING_CHOICE][0];
     zf_status_t st = check_totals(saved, err);
     if (st || saved->is_compact)
         return st;
@@ -167,7 +167,7 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
     const zfi_matrix_t *matrix = &param->matrices[m];
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort];
     static const char *const of_moments[5] = {"sum1", "sum2", "device_w", "device_m", "device_v"};
-    int has_choice = t >= saved->config.full_warm_up_rounds, has_sums = 0;
+    int has_choice = t >= zfi_config_warm_up(&saved->config), has_sums = 0;
     int is_moments = saved->config.deferred == ZFI_DEFERRED_MOMENTS && saved->config.update_interval > 1;
     if (holds_matrix(zfi_saved_find(param, "selected", 0), m) != (has_choice && matrix->k > 0) ||
         holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
@@ -180,7 +180,8 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
         zfi_plan_is_open(&saved->config, &param->param, matrix->n_channels))
         return bad(err, param->param.name, "the number of selected channels is decided at the first choice");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
-        (first != t + 1 || t <= saved->config.full_warm_up_rounds || saved->config.publish_lag == 0))
+        (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->config.publish_lag == 0 ||
+         zfi_config_defers_nothing(&saved->config)))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
         if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (!is_moments && s >= first && is_present(saved, s, p)))

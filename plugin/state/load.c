@@ -137,6 +137,8 @@ static int config_differs(loader_t *loader) {
     char saved[256], here[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
+        if (!zfi_config_has_effect(&loader->saved.config, i) && !zfi_config_has_effect(&loader->run->engine->config, i))
+            continue;
         zfi_key_print(key, &loader->saved.config, saved, sizeof saved);
         zfi_key_print(key, &loader->run->engine->config, here, sizeof here);
         if (is_free_key(key) || strcmp(saved, here) == 0)
@@ -229,6 +231,9 @@ static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint
         uint64_t length = array->length(&args->saved->shape, &args->param->matrices[m]);
         uint64_t count = length - args->done < n ? length - args->done : n;
         array->put(args->io, args->first_matrix + m, args->tensor->step, args->done, count, from);
+        if (args->io->status)
+            return zfi_error(err, args->io->status, "state", "the device did not take %s of \"%s\"", array->name,
+                             args->param->param.name);
         from += count * elem;
         n -= count;
         args->done += count;
@@ -406,8 +411,8 @@ static zf_status_t carry_saved(loader_t *loader, zfi_run_t *into, zf_error_t *er
                                    &flushed, err);
             if (st)
                 break;
-            zfi_carry(into, loader->ids[p],
-                      &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n});
+            st = zfi_carry(into, loader->ids[p],
+                           &(zfi_carried_t){&param->matrices[m], flushed.w, flushed.m, flushed.v, flushed.n}, err);
             zfi_flushed_free(&flushed);
         }
     }
@@ -434,7 +439,7 @@ static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *
         st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
         if (st)
             break;
-        zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n});
+        st = zfi_carry(into, matrix->param, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
         zfi_flushed_free(&flushed);
     }
     zfi_rehearsal_free(rehearsal);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/exchange.h"
+#include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
 #include "schedule/window.h"
@@ -30,17 +31,20 @@ zf_status_t zfi_run_read_masters(zfi_run_t *run) {
 }
 
 /* Inf and NaN are refused where they come from; in training they would only be noticed as a diverged loss. */
-static zf_status_t check_masters(const zfi_run_t *run, const char *origin, zf_error_t *err) {
+static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t *err) {
+    const float *w = run->dev.exchange;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         const zfi_param_t *param = &run->params[matrix->param];
+        zf_status_t st = zfi_state_get(run, ZFI_STATE_W, i, 0, matrix->rows * matrix->cols, run->dev.exchange);
+        if (st)
+            return zfi_error(err, st, origin, "cannot read the masters of \"%s\"", param->name);
         for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++)
-            if (!isfinite(run->hs.w[zfi_state_index(&run->plan, matrix, e)]))
+            if (!isfinite(w[e]))
                 return zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
                                         "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights "
                                         "first",
-                                        param->name, e, i - param->first_matrix,
-                                        (double)run->hs.w[zfi_state_index(&run->plan, matrix, e)]);
+                                        param->name, e, i - param->first_matrix, (double)w[e]);
     }
     return ZF_OK;
 }

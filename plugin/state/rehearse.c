@@ -140,7 +140,7 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     return st;
 }
 
-static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_host_array_t what,
+static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t *chunk, zfi_array_t what,
                        const zfi_piece_place_t *place, float *out) {
     const zfi_run_t *run = rehearsal->run;
     const float *values = chunk->values + (uint64_t)what * rehearsal->max_elems;
@@ -151,11 +151,13 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
                         place->chunk_offset, place->n, out + place->at);
 }
 
-zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_host_array_t what, uint32_t matrix, uint64_t first,
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out) {
     uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
+    if (zfi_config_defers_nothing(&rehearsal->run->engine->config)) /* no window is open */
+        return zfi_state_get(rehearsal->run, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {
         zf_status_t st = rehearse(rehearsal, cohort, place.chunk);

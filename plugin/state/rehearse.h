@@ -4,9 +4,9 @@
 #ifndef ZFI_STATE_REHEARSE_H
 #define ZFI_STATE_REHEARSE_H
 
-#include "instance/host_state.h"
 #include "instance/run.h"
 #include "offload/replay.h"
+#include "offload/state_arrays.h"
 
 typedef struct zfi_rehearsal zfi_rehearsal_t;
 
@@ -20,7 +20,7 @@ void zfi_rehearsal_free(zfi_rehearsal_t *rehearsal);
 
 /* [control] Elements [first, first + n) of a matrix. ZF_ERR_NONFINITE where a weight would end as Inf or NaN. The
  * caller's floating-point mode is as before. */
-zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_host_array_t what, uint32_t matrix, uint64_t first,
+zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uint32_t matrix, uint64_t first,
                                uint64_t n, float *out);
 
 /* [control] Update count of a matrix's channel after its open window. */

@@ -15,6 +15,7 @@
 #include "offload/program.h"
 #include "offload/publish.h"
 #include "offload/redeal.h"
+#include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
@@ -121,12 +122,11 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
 /* A run filled in place begins again: what bind_params left. */
 static void begin_again(zfi_run_t *run) {
     uint64_t n = zfi_is_mean(&run->engine->config) ? run->plan.n_channels : run->plan.n_matrices;
-    if (run->hs.m)
-        memset(run->hs.m, 0, run->plan.n_state_elems * zfi_moment_nbytes(&run->engine->config));
-    if (run->hs.v)
-        memset(run->hs.v, 0, run->plan.n_state_elems * zfi_moment_nbytes(&run->engine->config));
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        (void)zfi_state_clear_moments(run, i); /* what the device does not take ends the instance */
     memset(run->hs.n, 0, n * sizeof *run->hs.n);
-    memset(run->sel.mask, 0, run->plan.n_channels);
+    if (!zfi_config_defers_nothing(&run->engine->config))
+        memset(run->sel.mask, 0, run->plan.n_channels);
     memset(run->sel.importance, 0, run->plan.n_sums * sizeof(double));
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
     memset(run->clock.last_choice, 0, run->plan.n_cohorts * sizeof *run->clock.last_choice);

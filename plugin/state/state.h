@@ -93,7 +93,7 @@ typedef struct zfi_carried {
     const float *w, *m, *v;  /* [rows x cols] */
     const uint32_t *n;       /* [n_channels] */
 } zfi_carried_t;
-void zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from);
+zf_status_t zfi_carry(zfi_run_t *into, uint32_t param, const zfi_carried_t *from, zf_error_t *err);
 
 /* [control] A matrix of a checkpoint as FLUSH would leave it (with ZF_RULE_CALLBACK: callback, or NULL where the host's
  * rule is not at hand); arrays are malloc'd, to be freed by zfi_carried_free. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "instance/host_state.h"
 #include "offload/exchange.h"
+#include "offload/state_arrays.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
 
@@ -116,10 +116,9 @@ static uint64_t per_element(const zfi_state_shape_t *shape, const zfi_matrix_t *
     return matrix->rows * matrix->cols;
 }
 
-static void get_array(zfi_state_io_t *io, zfi_host_array_t array, uint32_t number, uint64_t first, uint64_t n,
-                      void *out) {
-    if (!io->rehearsal)
-        zfi_state_get(io->run, array, number, first, n, out);
+static void get_array(zfi_state_io_t *io, zfi_array_t array, uint32_t number, uint64_t first, uint64_t n, void *out) {
+    if (!io->status && !io->rehearsal)
+        io->status = zfi_state_get(io->run, array, number, first, n, out);
     else if (!io->status)
         io->status = zfi_rehearsal_read(io->rehearsal, array, number, first, n, out);
 }
@@ -133,7 +132,8 @@ static void get_array(zfi_state_io_t *io, zfi_host_array_t array, uint32_t numbe
     static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
                            const void *values) {                                                                       \
         (void)step;                                                                                                    \
-        zfi_state_put(io->run, array, number, first, n, values);                                                       \
+        if (!io->status)                                                                                               \
+            io->status = zfi_state_put(io->run, array, number, first, n, values);                                      \
     }
 ARRAY(w, ZFI_STATE_W)
 ARRAY(m, ZFI_STATE_M)

@@ -34,7 +34,7 @@ typedef struct zfi_state_io {
     float **copies;             /* load, moments mode: [n_matrices][3] the device's w, m, v, or NULL */
     const uint32_t *ids;        /* parameters in the checkpoint's order */
     uint32_t n_ids;
-    zf_status_t status; /* save: the first failure of a getter */
+    zf_status_t status; /* the first failure of a getter or setter */
 } zfi_state_io_t;
 
 /* The shape a row's length depends on: of an instance, or of a checkpoint. */

@@ -343,7 +343,7 @@ START_TEST(parts_are_added_by_rank) { /* 1 + 1 + 2^53 and 2^53 + 1 + 1 differ */
 END_TEST
 
 START_TEST(report) {
-    zfi_totals_t totals = {10, 20, 30, 40};
+    zfi_totals_t totals = {10, 20, 30, 40, 0};
     zfi_data_t data = {.totals = &totals};
     zfi_step_scalars_t scalars = {.norm = 2, .clip_factor = 0.5, .s_exact = 0.25, .s = 0.25f, .nonfinite_param = 3};
     zfi_step_scalars_t out = {0};

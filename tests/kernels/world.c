@@ -199,7 +199,8 @@ static void draw_pieces(world_t *world) {
         uint64_t n = world->matrices[i].rows * world->matrices[i].cols, from = 0;
         for (int left = (int)world_below(world, 3); from < n; left--) {
             uint64_t take = left > 0 ? 1 + world_below(world, n - from) : n - from;
-            world->segments[n_segments++] = (zfi_data_segment_t){i, (uint32_t)take, from, 0};
+            world->segments[n_segments++] =
+                (zfi_data_segment_t){.matrix = i, .n_elems = (uint32_t)take, .matrix_offset = from};
             from += take;
         }
     }

@@ -44,6 +44,7 @@ const char *const zt_state_configs[] = {
     "auto_ratio = 0.5",
     "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
     "auto_ratio = 0.1\ndeferred = moments\naccumulate_on = device\nstagger = false",
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = none",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };
 _Static_assert(sizeof zt_state_configs / sizeof *zt_state_configs == ZT_STATE_WITH_PREDICT + 1, "one text each");

@@ -143,6 +143,13 @@ START_TEST(keys_without_effect) {
                  {"topk_ratio = auto\nenergy = 0.5\nmax_topk_ratio = 0.5", NULL},
                  {"select_strategy = auto\nreselect_below = 0.5\nselect_interval = 7", NULL},
                  {"deferred = moments\naccumulate_on = device", NULL},
+                 {"deferred = none\ntopk_ratio = 0.3", "topk_ratio"},
+                 {"deferred = none\nupdate_interval = 7", "update_interval"},
+                 {"deferred = none\npublish_lag = 1", "publish_lag"},
+                 {"deferred = none\npredict = 3", "predict"},
+                 {"deferred = none\n[host]\nthreads = 3", "threads"},
+                 {"deferred = none\n[host]\nmoments_dtype = bfloat16\nmax_steps_ahead = 3", NULL},
+                 {"deferred = none", NULL},
                  {"topk_ratio = 0.3\nselect_interval = 7", NULL},
                  {"", NULL}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {

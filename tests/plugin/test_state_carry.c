@@ -81,6 +81,68 @@ START_TEST(windows_closed_by_data) {
 }
 END_TEST
 
+/* Moments and counts as well: gradients do not depend on the weights, so both end with the same ones after a FLUSH. */
+static void check_goes_on(const char *from, const char *to) {
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, from);
+    zt_state_steps(&rig, 9);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open_copy(&copy, to, 1);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    copy.step = rig.step;
+    zt_state_steps(&rig, 8);
+    zt_state_steps(&copy, 8);
+    for (uint32_t p = 0; p < rig.n_params; p++) {
+        float *mine, *theirs;
+        if (rig.params[p].shape.flags & ZF_PARAM_FROZEN)
+            continue;
+        mine = export_param(&rig, p);
+        theirs = export_param(&copy, p);
+        ck_assert_msg(memcmp(mine, theirs, rig.params[p].n_elems * sizeof(float)) == 0, "parameter %u", p);
+        free(mine);
+        free(theirs);
+    }
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+
+/* Where the state lives makes no difference to what a checkpoint says. */
+START_TEST(between_host_and_device) {
+    static const char *const hosts[] = {"", "moments_dtype = bfloat16"};
+    for (int i = 0; i < 2; i++) {
+        zt_state_mode.host = hosts[i];
+        for (int c = i; c < ZT_STATE_NONE; c += i ? 4 : 2) {
+            check_carried(zt_state_configs[ZT_STATE_NONE], zt_state_configs[c], c % 2 ? ZF_STATE_COMPACT : 0);
+            check_carried(zt_state_configs[c], zt_state_configs[ZT_STATE_NONE], c % 2 ? 0 : ZF_STATE_COMPACT);
+        }
+    }
+    zt_state_mode.host = "";
+    check_carried(zt_state_configs[ZT_STATE_NONE], zt_state_configs[ZT_STATE_NONE], ZF_STATE_COMPACT);
+    check_goes_on(zt_state_configs[ZT_STATE_NONE], zt_state_configs[0]);
+    check_goes_on(zt_state_configs[0], zt_state_configs[ZT_STATE_NONE]);
+}
+END_TEST
+
+/* Keys without effect may change: the run goes on to the bit. */
+START_TEST(idle_keys_do_not_count) {
+    zf_state_report_t loaded = {.struct_size = sizeof loaded};
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, "deferred = none\ntopk_ratio = 0.3\nupdate_interval = 7");
+    zt_state_steps(&rig, 9);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open_copy(&copy, "deferred = none\nfull_warm_up_rounds = 3\npublish_lag = 1\nstagger = false", 1);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
+    ck_assert_int_eq(loaded.is_exact, 1);
+    zt_state_steps(&rig, 6);
+    zt_state_steps(&copy, 6);
+    zt_state_check_equal(&rig, &copy, "after six steps more");
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 /* ---- moments in two bytes -----------------------------------------------------------------------------------------
  */
 
@@ -212,5 +274,6 @@ START_TEST(another_model) {
 }
 END_TEST
 
-ZT_MAIN("state_carry", sums_are_closed_for_another_configuration, windows_closed_by_data, another_cut_is_carried,
-        moments_of_another_type, another_number_of_a_parameter, another_model)
+ZT_MAIN("state_carry", sums_are_closed_for_another_configuration, between_host_and_device, idle_keys_do_not_count,
+        windows_closed_by_data, another_cut_is_carried, moments_of_another_type, another_number_of_a_parameter,
+        another_model)

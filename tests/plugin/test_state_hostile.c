@@ -583,5 +583,16 @@ START_TEST(a_rule_that_does_not_fit) {
 }
 END_TEST
 
+/* Where nothing is deferred there is no ring that values to publish could go into. */
+START_TEST(publications_without_windows) {
+    start_with("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\nstagger = false\npublish_lag = 1");
+    copy_good();
+    replace("\"config\"", "\"zenflow.deferred\":\"replay\"", "\"zenflow.deferred\":\"none\"");
+    expect_refused_for("values to publish", "where no window has closed");
+    finish();
+}
+END_TEST
+
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
-        tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_does_not_fit)
+        tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_does_not_fit,
+        publications_without_windows)

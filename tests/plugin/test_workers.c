@@ -314,9 +314,9 @@ START_TEST(sums_are_not_written_before_they_have_travelled) {
     zfi_sums_add(run, 2);
     send();
     zfi_timeline_signal(&run->engine->lines.sums, 2);
-    stays_at(&run->engine->lines.summed, 0);
+    stays_at(&run->engine->lines.used, 0);
     zfi_timeline_signal(&run->engine->lines.sums, 3);
-    reaches(&run->engine->lines.summed, 2);
+    reaches(&run->engine->lines.used, 2);
     end_copies();
 }
 END_TEST

@@ -94,7 +94,7 @@ typedef struct zf_create_args {
 #define ZF_PARAM_FROZEN 1u          /* no gradient will come: no state, no memory */
 #define ZF_PARAM_TIED 2u            /* shares the storage of tied_to: no state of its own */
 #define ZF_PARAM_ALWAYS_SELECTED 4u /* every channel runs ahead on the device */
-#define ZF_PARAM_NEVER_SELECTED 8u  /* no channel does; wins over ALWAYS_SELECTED */
+#define ZF_PARAM_NEVER_SELECTED 8u  /* no channel does; wins over ALWAYS_SELECTED; deferred = none knows neither */
 #define ZF_PARAM_NOT_IN_NORM 16u    /* does not count in the gradient norm (a tensor-parallel duplicate) */
 
 #define ZF_CHANNELS_COLUMNS 0 /* [out, in]: a channel is an input feature, one column */
@@ -120,7 +120,7 @@ typedef struct zf_layout { /* output struct: the memory plan in bytes, and where
     uint32_t struct_size;
     uint32_t n_buckets;
     uint64_t host_nbytes;         /* planned: everything in host memory, of which ... */
-    uint64_t host_state_nbytes;   /* ... w, m, v */
+    uint64_t host_state_nbytes;   /* ... w, m, v; with deferred = none they are on the device */
     uint64_t host_slots_nbytes;   /* ... gradient slots */
     uint64_t host_publish_nbytes; /* ... what waits to be published */
     uint64_t device_nbytes; /* planned: everything on the device besides the host's own parameters and gradients */

@@ -21,6 +21,9 @@
     X(zf_run_ahead_begin)                                                                                              \
     X(zf_run_ahead)                                                                                                    \
     X(zf_run_ahead_end)                                                                                                \
+    X(zf_update_all_begin)                                                                                             \
+    X(zf_update_all)                                                                                                   \
+    X(zf_update_all_end)                                                                                               \
     X(zf_gather)                                                                                                       \
     X(zf_enter_maps)                                                                                                   \
     X(zf_enter_state)                                                                                                  \
@@ -211,6 +214,13 @@ static zf_status_t launch_run_ahead(zfi_device_t *device, CUstream stream, const
     return st ? st : launch_thread(device, stream, K_zf_run_ahead_end, args);
 }
 
+static zf_status_t launch_update_all(zfi_device_t *device, CUstream stream, const zfi_update_all_args_t *args) {
+    zf_status_t st = launch_wide(device, stream, K_zf_update_all_begin, args);
+    if (!st)
+        st = launch_wide(device, stream, K_zf_update_all, args);
+    return st ? st : launch_thread(device, stream, K_zf_update_all_end, args);
+}
+
 static zf_status_t launch_both(zfi_device_t *device, CUstream stream, int first, int second, const void *args,
                                unsigned n_threads) {
     zf_status_t st = launch_wide(device, stream, first, args);
@@ -243,6 +253,8 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
         return launch_thread(device, stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:
         return launch_run_ahead(device, stream, args);
+    case ZFI_KERNEL_UPDATE_ALL:
+        return launch_update_all(device, stream, args);
     case ZFI_KERNEL_ADD_SUMS:
         return launch_both(device, stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_update.c - the update of every channel where nothing is deferred: state that lies whole on the device.
+ *
+ * It is a replay with one slot (kernels.h), in strips that stay in the L1 cache: what visible should hold is made from
+ * the old w, then compared with what it holds while the new values are written there. */
+#include "launch.h"
+#include "tables.h"
+
+enum { STRIP = 1024 };
+
+/* Visible elements [first, first + n) of a matrix, row-major. Returns how many were not as expected. */
+static uint64_t show(const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n, const unsigned char *bits,
+                     const unsigned char *expected) {
+    const zfi_submatrix_t all = {NULL, NULL, matrix->rows, matrix->cols};
+    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
+    uint64_t n_differ = 0;
+    for (uint64_t done = 0, count; done < n; done += count) {
+        uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
+        count = matrix->cols - col < n - done ? matrix->cols - col : n - done;
+        if (!matrix->place.col_offset && matrix->place.row_stride == (int64_t)matrix->cols) /* the rows are one */
+            count = n - done;
+        n_differ += zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, expected + done * elem);
+    }
+    return n_differ;
+}
+
+static void note_nonfinite(const zfi_data_t *data, uint32_t param) {
+    if (data->totals->nonfinite_param == 0)
+        __atomic_store_n(&data->totals->nonfinite_param, (uint64_t)param + 1, __ATOMIC_RELEASE);
+}
+
+/* Elements [at, at + n) of a segment, n <= STRIP; returns how many visible ones the host had changed. */
+static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_args_t *args,
+                             const zfi_data_segment_t *segment, uint64_t at, uint64_t n) {
+    const zfi_data_t *data = args->data;
+    const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
+    const zfi_data_param_t *param = &data->params[matrix->param];
+    const zfi_hyper_t *hyper = args->only_shows ? NULL : &args->step.hyper[param->group];
+    size_t moment = zfi_moments_nbytes(data->moments);
+    uint64_t state = segment->state_base + at, first = segment->matrix_offset + at, bad;
+    const void *grad = args->only_shows ? NULL
+                                        : (const unsigned char *)data->held[matrix->param] +
+                                              (matrix->param_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
+    float before[STRIP], after[STRIP]; /* STRIP elements of any dtype */
+    zfi_replay_t job = {.w = data->all_w + state,
+                        .m = data->all_m ? (unsigned char *)data->all_m + state * moment : NULL,
+                        .v = data->all_v ? (unsigned char *)data->all_v + state * moment : NULL,
+                        .grads = &grad,
+                        .scalars = &data->scalars[segment->matrix],
+                        .n_slots = args->only_shows ? 0 : 1,
+                        .grad_dtype = param->grad_dtype,
+                        .visible = after,
+                        .visible_dtype = matrix->place.dtype,
+                        .n_elems = n,
+                        .moments = data->moments,
+                        .key = args->key,
+                        .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
+    kernels->narrow(before, matrix->place.dtype, job.w, n);
+    bad = data->host_update
+              ? data->host_update(data->host_rule_ctx, &job, param->group, hyper, data->n[segment->matrix])
+              : kernels->replay[data->rule](&job);
+    if (bad != UINT64_MAX)
+        note_nonfinite(data, matrix->param);
+    return show(matrix, first, n, (const unsigned char *)after, (const unsigned char *)before);
+}
+
+static int is_updated(const zfi_update_all_args_t *args, uint32_t matrix) {
+    return args->only_shows || args->step.present[args->data->matrices[matrix].param] != 0;
+}
+
+static void count(const zfi_update_all_args_t *args) {
+    const zfi_data_t *data = args->data;
+    for (uint32_t i = args->first; i < args->end; i++)
+        if (is_updated(args, i)) {
+            const zfi_hyper_t *hyper = &args->step.hyper[data->params[data->matrices[i].param].group];
+            data->n[i]++;
+            data->scalars[i] = zfi_rule_scalars(data->rule, hyper, args->scalars->s, data->n[i]);
+        }
+}
+
+void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_update_all_args_t *args = raw;
+    const zfi_data_t *data = args->data;
+    if (!args->only_shows) {
+        if (!args->scalars->applied)
+            return;
+        count(args);
+    }
+    for (uint32_t i = args->first_segment; i < args->end_segment; i++) {
+        const zfi_data_segment_t *segment = &data->segments[i];
+        uint64_t n_differ = 0, n;
+        for (uint64_t at = 0; at < segment->n_elems && is_updated(args, segment->matrix); at += n) {
+            n = segment->n_elems - at < STRIP ? segment->n_elems - at : STRIP;
+            n_differ += update_strip(kernels, args, segment, at, n);
+        }
+        if (!args->only_shows)
+            zfi_note_overwritten(data, data->matrices[segment->matrix].param, n_differ);
+    }
+}

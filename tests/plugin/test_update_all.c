@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_update_all.c - deferred = none: plain AdamW at every step, whatever else is configured; where its
+ * state lies and what it costs; gradients that stay with the host until the step has read them. */
+#include <check.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {{.rows = 96, .cols = 130},
+                                    {.rows = 17},
+                                    {.rows = 64, .cols = 48, .is_bf16 = 1, .group = 1},
+                                    {.rows = 31, .cols = 33, .flags = ZF_PARAM_NEVER_SELECTED},
+                                    {.rows = 12, .cols = 5, .flags = ZF_PARAM_FROZEN},
+                                    {.rows = 9, .cols = 7, .channels = ZF_CHANNELS_ROWS, .group = 2},
+                                    {.rows = 6, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static zt_rig_t rig;
+
+static void open_rig(const char *config) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+}
+
+/* ---- what it computes -------------------------------------------------------------------------------------------- */
+
+START_TEST(every_step_is_adamws) {
+    static const char *const texts[] = {
+        "[zenflow]\ndeferred = none\n",
+        "[zenflow]\ndeferred = none\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = 3\npublish_lag = 1\n",
+        "[zenflow]\ndeferred = none\ntopk_ratio = auto\nupdate_interval = auto\nselect_strategy = epoch\npredict = 5\n",
+        "[zenflow]\ndeferred = none\nstagger = false\noverlap_step = false\n[host]\nthreads = 3\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        open_rig(texts[i]);
+        for (int s = 0; s < 9; s++) {
+            zt_rig_step(&rig);
+            zt_rig_check_flushed(&rig);
+        }
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
+
+START_TEST(nothing_travels) {
+    zf_stats_t stats;
+    open_rig("[zenflow]\ndeferred = none\n[host]\nthreads = 4\n");
+    for (int s = 0; s < 9; s++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    stats = zt_rig_stats(&rig);
+    ck_assert(stats.down_grad_nbytes == 0 && stats.up_publish_nbytes == 0 && stats.up_enter_nbytes == 0);
+    ck_assert_uint_le(stats.down_record_nbytes, 9 * 64); /* scalars alone */
+    ck_assert(stats.window_closes == 0 && stats.reselects == 0 && stats.channels_entered == 0);
+    ck_assert(stats.replay_elems == 0 && stats.n_workers == 0 && stats.slot_chunks_total == 0);
+    ck_assert(stats.steps_applied == 9 && stats.lateness_steps == 0);
+    ck_assert(rig.layout.n_selected_elems == 0 && rig.layout.slots_peak_milli == 0);
+    ck_assert(rig.layout.host_slots_nbytes == 0 && rig.layout.host_publish_nbytes == 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Bytes that each parameter more takes: of tensors of rows x 1024, by twice as many of them. */
+static void measure(const char *config, double *host, double *device) {
+    zf_layout_t at[2];
+    for (int i = 0; i < 2; i++) {
+        zt_shape_t many[8];
+        for (int k = 0; k < 8; k++)
+            many[k] = (zt_shape_t){.rows = 512, .cols = 1024, .is_bf16 = 1};
+        zt_rig_start(&rig, many, i ? 8 : 4);
+        zt_rig_open(&rig, config, 0);
+        at[i] = rig.layout;
+        zt_rig_end(&rig);
+    }
+    *host = (double)(at[1].host_nbytes - at[0].host_nbytes) / (double)(at[1].n_elems - at[0].n_elems);
+    *device = (double)(at[1].device_nbytes - at[0].device_nbytes) / (double)(at[1].n_elems - at[0].n_elems);
+}
+
+START_TEST(state_is_on_the_device_alone) {
+    double host, device;
+    measure("[zenflow]\ndeferred = none\n", &host, &device);
+    ck_assert_msg(host < 0.02 && device >= 12 && device < 12.05, "host %g, device %g bytes per parameter", host,
+                  device);
+    measure("[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n", &host, &device);
+    ck_assert_msg(host < 0.02 && device >= 8 && device < 8.05, "host %g, device %g bytes per parameter", host, device);
+    measure("[zenflow]\ntopk_ratio = 0.1\n", &host, &device);
+    ck_assert_msg(host > 12, "host %g bytes per parameter", host);
+}
+END_TEST
+
+/* ---- what the host does in between ------------------------------------------------------------------------------- */
+
+START_TEST(weights_that_the_host_writes) {
+    const float value = 0.75f;
+    uint32_t id = 3;
+    open_rig("[zenflow]\ndeferred = none\n");
+    zt_rig_step(&rig);
+    memcpy(rig.params[id].visible, &value, sizeof value);
+    zt_rig_step(&rig); /* finds it */
+    ck_assert_int_eq(zt_rig_try_step(&rig), ZF_ERR_OVERWRITTEN);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, rig.params[id].name));
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    for (uint32_t i = 0; i < 2; i++) { /* announced: weights, then moments and counts too */
+        zt_param_t *param = &rig.params[id];
+        memcpy(param->visible + 4, &value, sizeof value);
+        ZT_OK(&rig, rig.zf->params_changed(rig.inst, &id, 1, i ? ZF_CHANGED_RESET : 0, &rig.err));
+        memcpy(param->serial.w, param->visible, param->n_elems * sizeof value);
+        for (size_t e = 0; e < param->n_elems && i; e++)
+            param->serial.m[e] = param->serial.v[e] = 0;
+        param->serial.n_updates = i ? 0 : param->serial.n_updates;
+        for (int s = 0; s < 3; s++)
+            zt_rig_step(&rig);
+        zt_rig_check_flushed(&rig);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* What the host wrote unannounced is gone after FLUSH, as in every mode. */
+START_TEST(flush_shows_the_masters) {
+    open_rig("[zenflow]\ndeferred = none\n");
+    zt_rig_step(&rig);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        if (!(rig.params[i].shape.flags & ZF_PARAM_FROZEN))
+            memset(rig.params[i].visible, 0x3F, rig.params[i].n_elems * rig.params[i].elem_nbytes);
+    zt_rig_check_flushed(&rig);
+    zt_rig_step(&rig);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(a_weight_overflows) {
+    zf_status_t st = ZF_OK;
+    open_rig("[zenflow]\ndeferred = none\n");
+    zt_rig_step(&rig);
+    rig.groups[1].lr = 3.4e38; /* of layer 2 alone */
+    rig.groups[1].weight_decay = 1.0;
+    for (int i = 0; i < 40 && st >= 0; i++)
+        st = zt_rig_try_step(&rig);
+    ck_assert_int_eq(st, ZF_ERR_NONFINITE);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, rig.params[2].name));
+    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_INSTANCE);
+    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), ZF_ERR_NONFINITE);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Found while the run comes to rest: an export of such weights is refused. */
+START_TEST(an_export_after_an_overflow) {
+    float out[17];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 1, .dst = out, .dst_nbytes = sizeof out};
+    open_rig("[zenflow]\ndeferred = none\n");
+    rig.groups[0].lr = 3.4e38;
+    rig.groups[0].weight_decay = 1.0;
+    zt_rig_step(&rig);
+    ck_assert_int_eq(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), ZF_ERR_NONFINITE);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+/* A gradient whose fence is reached is the host's again, though the step that reads it is still to come. */
+START_TEST(a_lent_gradient_is_kept) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, "[zenflow]\ndeferred = none\n", ZF_CREATE_CAP_FETCH);
+    for (int s = 0; s < 6; s++) {
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            zt_param_t *param = &rig.params[i];
+            zf_fence_t fence = {.struct_size = sizeof fence};
+            if (param->shape.flags & ZF_PARAM_FROZEN)
+                continue;
+            zt_rig_fill_grad(&rig, i, rig.step + 1);
+            ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, &fence));
+            zt_rig_wait(&rig, &fence);
+            memset(param->grad, 0x3F, param->n_elems * param->elem_nbytes);
+            zt_serial_update(&param->serial, &rig.groups[param->shape.group], param->grad_values, (float)rig.unscale);
+        }
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* The host's rule is slow, so that the next step's gradient is delivered while it reads this one's. */
+static atomic_uint n_slow;
+
+static void slow_rule(void *ctx, const zf_rule_update_t *u) {
+    (void)ctx;
+    if (atomic_fetch_add(&n_slow, 1) < 4)
+        usleep(100000);
+    for (uint64_t i = 0; i < u->n_elems; i++)
+        u->w[i] -= u->g[i];
+}
+
+START_TEST(staging_is_not_written_before_it_is_read) {
+    static const zt_shape_t one[] = {{.rows = 8, .cols = 700}}; /* six calls of the rule */
+    static const zf_rule_callback_t callback = {
+        .struct_size = sizeof callback, .n_moments = 0, .name = "slow", .update = slow_rule};
+    float *want;
+    zt_rig_start(&rig, one, 1);
+    rig.rule = ZF_RULE_CALLBACK;
+    rig.callback = &callback;
+    rig.unscale = 1.0;
+    want = malloc(rig.params[0].n_elems * sizeof *want);
+    memcpy(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want);
+    zt_rig_open(&rig, "[zenflow]\ndeferred = none\n", ZF_CREATE_CAP_FETCH); /* the step does not wait */
+    for (int s = 0; s < 4; s++) {
+        zt_rig_fill_grad(&rig, 0, rig.step + 1);
+        for (size_t i = 0; i < rig.params[0].n_elems; i++)
+            want[i] -= rig.params[0].grad_values[i];
+        ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert_int_eq(memcmp(want, rig.params[0].visible, rig.params[0].n_elems * sizeof *want), 0);
+    free(want);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("update_all", every_step_is_adamws, nothing_travels, state_is_on_the_device_alone, weights_that_the_host_writes,
+        flush_shows_the_masters, a_weight_overflows, an_export_after_an_overflow, a_lent_gradient_is_kept,
+        staging_is_not_written_before_it_is_read)
