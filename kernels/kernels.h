@@ -156,6 +156,8 @@ typedef struct zfi_run_ahead {
     const zfi_scalars_t *scalars; /* element (i, j) uses scalars[i*scalars_row_stride + j*scalars_col_stride] */
     uint64_t scalars_row_stride;  /* 0 or 1 */
     uint64_t scalars_col_stride;  /* 0 or 1; never both 1 */
+    uint64_t cols; /* of the whole matrix: element (i, j) has index row(i)*cols + col(j) in the digest; 0: none is kept
+                    */
 } zfi_run_ahead_t;
 
 /* Masked publish of elements [first, first + n_elems) (linear, row-major index) of a matrix with cols columns: visible
@@ -220,14 +222,16 @@ typedef struct zfi_kernels {
     /* Compact copy of a sub-matrix of a contiguous [.][cols] matrix; elements of elem_nbytes = 2 or 4. */
     void (*gather)(void *out, const void *matrix, uint64_t cols, size_t elem_nbytes, const zfi_submatrix_t *sub);
 
-    /* Returns how many visible elements differed in bits from round(w) before the update: the host has overwritten
-     * them. */
+    /* Returns what the visible elements' digest (digest.h) has moved by; 0 where none is kept. */
     uint64_t (*run_ahead[ZFI_N_RULES])(const zfi_run_ahead_t *job);
 
     /* visible = round(w) at the places of a sub-matrix; w compact. */
     void (*scatter)(const zfi_place_t *place, const zfi_submatrix_t *sub, const float *w);
 
     void (*publish)(const zfi_publish_t *job);
+
+    /* The part of a digest (digest.h) of n elements one behind the other, of which the first has this index. */
+    uint64_t (*digest)(const void *bits, zfi_dtype_t dtype, uint64_t n, uint64_t index);
 
     /* acc = g (is_first) or acc + g; fp32. */
     void (*accumulate)(float *acc, const void *grad, zfi_dtype_t dtype, uint64_t n_elems, int is_first);

@@ -7,7 +7,8 @@
  * step. It is built when parameters are bound and changes only by copies that are enqueued like everything else.
  *
  * Kernels of one stream run one after the other; those that work on the same arrays are enqueued on one stream or
- * ordered by a timeline. No kernel allocates or waits. The arithmetic is that of kernels.h: the same bits on every
+ * ordered by a timeline. No kernel allocates or waits. Kernels that write visible values keep their digests up to date;
+ * WRITE_PLACE leaves that to a CHECK that seals. The arithmetic is that of kernels.h: the same bits on every
  * backend, sums in the order that is stated there.
  *
  * A CPU backend calls zfi_launch_cpu[kernel]; another backend has its own table of the same kernels. */
@@ -64,7 +65,7 @@ typedef struct zfi_data_piece {
 /* Totals that the device alone adds to; page-locked host memory, read by any thread. */
 typedef struct zfi_totals {
     uint64_t n_applied, n_skipped;
-    uint64_t n_overwritten; /* visible elements that the host had changed before the device wrote them */
+    uint64_t n_overwritten; /* elements of the matrices by which parameters were found to be foreign */
     uint64_t n_params_overwritten;
     uint64_t nonfinite_param; /* id + 1 of a parameter of which UPDATE_ALL left a weight Inf or NaN; 0: none */
 } zfi_totals_t;
@@ -113,9 +114,12 @@ struct zfi_data {
     zfi_stats_matrix_t *stats_matrices; /* scratch */
     double *block_squares; /* scratch of backends that work on many matrices at once, else NULL: sums of squares of
                             * every ZFI_SUM_BLOCK_ELEMS elements of a parameter */
-    uint32_t *n_differ;    /* ... [n_matrices] visible elements found overwritten */
+    uint64_t *found;       /* ... [n_matrices] digests of what CHECK finds; 0 between two of them */
+    uint32_t *is_bad;      /* ... [n_matrices] UPDATE_ALL found a weight Inf or NaN */
+    uint64_t *digests;     /* [n_matrices] of what was written to visible values (digest.h); NULL: nothing is checked */
+    uint8_t *is_foreign;   /* [n_params] CHECK found what nobody announced: no kernel writes its visible values */
     zfi_totals_t *totals;
-    uint8_t *overwritten; /* [n_params] page-locked host memory: set where the host had changed visible values */
+    uint8_t *overwritten; /* [n_params] page-locked host memory: set with is_foreign, for the host to read */
 };
 
 /* What the host sends along with a step: hyper[n_groups], then present[n_params], in device memory. */
@@ -155,6 +159,7 @@ typedef enum zfi_kernel {
     ZFI_KERNEL_ENTER_COUNTS,  /* zfi_enter_maps_args_t */
     ZFI_KERNEL_SHOW_ENTERED,  /* zfi_enter_maps_args_t */
     ZFI_KERNEL_MERGE,         /* zfi_merge_args_t */
+    ZFI_KERNEL_CHECK,         /* zfi_check_args_t */
     ZFI_KERNEL_ROUND_MOMENTS, /* zfi_round_moments_args_t */
     ZFI_KERNEL_ADD_SUMS,      /* zfi_add_sums_args_t */
     ZFI_KERNEL_ROUND_SUMS,    /* zfi_round_sums_args_t */
@@ -210,7 +215,8 @@ typedef struct zfi_scalars_args {
     zfi_step_scalars_t *out;
 } zfi_scalars_args_t;
 
-/* One update of the selected channels of matrices [first, end) of the present parameters, if the step is applied. */
+/* One update of the selected channels of matrices [first, end) of the present parameters that are not foreign, if the
+ * step is applied. */
 typedef struct zfi_run_ahead_args {
     const zfi_data_t *data;
     zfi_step_input_t step;
@@ -274,8 +280,8 @@ typedef struct zfi_enter_state_args {
     uint32_t n_arrays;
 } zfi_enter_state_args_t;
 
-/* Published values become visible where their channel is not selected: pieces listed_pieces[first, first + n), the i-th
- * staged in place (first_place + i) mod n_places. */
+/* Published values become visible where their channel is not selected and the parameter is not foreign: pieces
+ * listed_pieces[first, first + n), the i-th staged in place (first_place + i) mod n_places. */
 typedef struct zfi_merge_args {
     const zfi_data_t *data;
     const unsigned char *staged;
@@ -286,6 +292,14 @@ typedef struct zfi_merge_args {
     uint32_t turn;                       /* the mask that says what is selected */
     uint32_t first_segment, end_segment; /* of the pieces' segments, those with these numbers */
 } zfi_merge_args_t;
+
+/* Whether the visible values of matrices listed_matrices[first, first + n) are those that kernels wrote. Where they are
+ * not, the parameter is foreign from now on. With `seals`, whatever is found counts as written. */
+typedef struct zfi_check_args {
+    const zfi_data_t *data;
+    uint32_t first, n;
+    int seals;
+} zfi_check_args_t;
 
 /* The compact moments of matrices listed_matrices[first, first + n) as the host's are rounded. */
 typedef struct zfi_round_moments_args {

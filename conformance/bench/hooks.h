@@ -34,6 +34,9 @@ void hooks_replay(hooks_t *hooks);
 /* Worker time per element with the meter of lateness against without. */
 void hooks_lateness(hooks_t *hooks);
 
+/* CPU time of a step with the check of what is overwritten against without. */
+void hooks_guard(hooks_t *hooks);
+
 /* The step hook on the calling thread against the number of tensors. */
 void hooks_step(hooks_t *hooks);
 

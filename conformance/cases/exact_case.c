@@ -149,7 +149,7 @@ static void obey_law(zx_case_t *c) {
         c->config.predict = 0;
     c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
     if (c->law == 1 || c->law == 6)
-        c->p_changed = 0;
+        c->p_changed = c->p_edit = 0;
     if (c->law == 1 && c->config.is_moments) /* FLUSH shows the host's weights */
         c->p_flush = 0;
 }
@@ -208,12 +208,12 @@ static void write_config(zx_case_t *c) {
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
-             "full_warm_up_rounds = %u\n%s\nstagger = %s\n%s%s"
+             "full_warm_up_rounds = %u\n%s\nstagger = %s\non_overwrite = %s\n%s%s"
              "[host]\nmoments_dtype = %s\nthreads = %u\naffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", deferred, predict,
-             moments[g->moments], c->threads, affinity, c->max_steps_ahead);
+             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", c->is_follow ? "follow" : "error",
+             deferred, predict, moments[g->moments], c->threads, affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -349,6 +349,8 @@ static void draw_manners(zx_case_t *c, int has_queue) {
     c->p_skip = zx_chance(r, 50) ? zx_below(r, 30) : 0;
     c->p_discard = zx_chance(r, 30) ? 10 : 0;
     c->p_changed = zx_chance(r, 35) ? 12 : 0;
+    c->p_edit = zx_chance(r, 30) ? 15 : 0;
+    c->is_follow = zx_chance(r, 50);
     c->p_drain = zx_chance(r, 50) ? 20 : 2;
     c->p_flush = zx_chance(r, 40) ? 10 : 0;
     c->p_export = zx_chance(r, 50) ? 20 : 5;

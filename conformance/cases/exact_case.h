@@ -54,13 +54,15 @@ typedef struct zx_case {
     int is_predict_auto;
     int is_fit,
         is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
+    int is_follow;     /* on_overwrite */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
     zx_param_t params[ZX_MAX_PARAMS];
     zo_hyper_t base[ZX_MAX_GROUPS];
     int is_beta_changing;
     /* chances in percent, per step */
-    uint32_t p_hole, p_skip, p_discard, p_changed, p_drain, p_flush, p_export, p_inspect, p_wait, p_look, p_late_done;
+    uint32_t p_hole, p_skip, p_discard, p_changed, p_edit, p_drain, p_flush, p_export, p_inspect, p_wait, p_look,
+        p_late_done;
     double unscale, clip_norm;
     int norm_kind; /* 0 = the plugin's, 1 = the host's */
 } zx_case_t;

@@ -100,16 +100,22 @@ static void step(zx_run_t *run) {
     zo_hyper_t groups[ZX_MAX_GROUPS];
     int is_wait = zx_chance(&c->rng, c->p_wait);
     uint32_t flags = (is_wait ? ZF_STEP_WAIT : 0) | (zx_chance(&c->rng, 10) ? ZF_STEP_EPOCH_END : 0);
+    uint32_t edited = zx_below(&c->rng, c->n_params);
     double norm = draw_host_norm(c);
     zf_step_report_t report;
     zf_status_t st;
 
     zx_case_hyper(c, groups);
+    if (zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) && zo_n_elems(run->oracle, edited) > 0) {
+        is_wait = zx_run_edit(run, edited, groups);
+        flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
+    }
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
         zx_run_check_report(run, st, is_wait, &report);
     zx_host_settle(&run->host, is_wait);
+    zx_run_edited(run);
 }
 
 static void run_steps(zx_run_t *run) {

@@ -20,6 +20,9 @@ typedef struct zx_run {
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
     uint32_t forced_threads;
     int is_dry, is_over; /* is_over: another process has run the rest */
+    /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
+    void *edited;
+    uint32_t edited_param;
 } zx_run_t;
 
 /* Runs the case to its end or to the first difference. Where the result is bad the instance is left as it is (closing a
@@ -37,10 +40,16 @@ void zx_run_look(zx_run_t *run, int is_everything);                   /* visible
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
 void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
+/* The same, and for certain of parameter i. */
+void zx_run_export_with(zx_run_t *run, uint32_t i);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
 void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report);
 void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report */
+/* exact_edit.c: the host writes a trainable parameter unannounced, right before its step. Returns 1 where that step
+ * must wait; after one that does not, zx_run_edited() has to come first. */
+int zx_run_edit(zx_run_t *run, uint32_t param, const zo_hyper_t *groups);
+void zx_run_edited(zx_run_t *run);
 /* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
 void zx_run_between(zx_run_t *run);
 

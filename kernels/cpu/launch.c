@@ -15,6 +15,7 @@ const zfi_launch_fn zfi_launch_cpu[ZFI_N_KERNELS] = {
     [ZFI_KERNEL_ENTER_COUNTS] = zfi_cpu_enter_counts,
     [ZFI_KERNEL_SHOW_ENTERED] = zfi_cpu_show_entered,
     [ZFI_KERNEL_MERGE] = zfi_cpu_merge,
+    [ZFI_KERNEL_CHECK] = zfi_cpu_check,
     [ZFI_KERNEL_ROUND_MOMENTS] = zfi_cpu_round_moments,
     [ZFI_KERNEL_ADD_SUMS] = zfi_cpu_add_sums,
     [ZFI_KERNEL_ROUND_SUMS] = zfi_cpu_round_sums,

@@ -19,16 +19,17 @@ void zfi_cpu_enter_state(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_enter_counts(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_show_entered(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_add_sums(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_round_sums(const zfi_kernels_t *kernels, const void *raw);
 
-/* n visible elements of a parameter were not what the state says. */
-void zfi_note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n);
-
 /* The selected part of a matrix. */
 zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix);
+
+/* Of elements [first, first + n) of a matrix as the model reads them. */
+uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n);
 
 /* Copies the selected channels of a matrix's gradient to their place in the compact one. */
 void zfi_gather_selected(const zfi_kernels_t *kernels, const zfi_data_t *data, uint32_t matrix, const void *grad);

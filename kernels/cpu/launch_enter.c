@@ -2,6 +2,7 @@
 /* launch_enter.c - channels that enter the selection: the device's maps, their compact state, their visible values. */
 #include <string.h>
 
+#include "digest.h"
 #include "launch.h"
 
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
@@ -76,20 +77,37 @@ void zfi_cpu_enter_counts(const zfi_kernels_t *kernels, const void *raw) {
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
-static void show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering, uint32_t n) {
+static uint64_t digest_at(const zfi_data_matrix_t *matrix, uint64_t row, uint64_t col) {
+    return digest_run(zfi_place_at(&matrix->place, row, col), matrix->place.dtype, 1, row * matrix->cols + col);
+}
+
+/* Returns what the digest has moved by. */
+static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering,
+                     uint32_t n) {
     const uint32_t *position = entering->position + matrix->index_base;
     const uint32_t *channel = entering->channel + matrix->index_base;
     int by_rows = matrix->channels_are_rows;
-    uint64_t rows = by_rows ? n : matrix->rows, cols = by_rows ? matrix->cols : n;
+    uint64_t rows = by_rows ? n : matrix->rows, cols = by_rows ? matrix->cols : n, moved = 0;
     for (uint64_t i = 0; i < rows; i++)
-        for (uint64_t j = 0; j < cols; j++)
-            zfi_place_write(&matrix->place, by_rows ? channel[i] : i, by_rows ? j : channel[j],
-                            data->w[compact_index(matrix, position, i, j)]);
+        for (uint64_t j = 0; j < cols; j++) {
+            uint64_t row = by_rows ? channel[i] : i, col = by_rows ? j : channel[j];
+            moved -= digest_at(matrix, row, col);
+            zfi_place_write(&matrix->place, row, col, data->w[compact_index(matrix, position, i, j)]);
+            moved += digest_at(matrix, row, col);
+        }
+    return moved;
 }
 
 void zfi_cpu_show_entered(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_enter_maps_args_t *args = raw;
+    const zfi_data_t *data = args->data;
     (void)kernels;
-    for (uint32_t i = 0; i < args->data->n_matrices; i++)
-        show(args->data, &args->data->matrices[i], &args->entering, args->entering.n_enter[i]);
+    for (uint32_t i = 0; i < data->n_matrices; i++) {
+        uint64_t moved;
+        if (data->is_foreign[data->matrices[i].param])
+            continue;
+        moved = show(data, &data->matrices[i], &args->entering, args->entering.n_enter[i]);
+        if (data->digests)
+            data->digests[i] += moved;
+    }
 }

@@ -46,7 +46,8 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
                            .grad_dtype = param->grad_dtype,
                            .sub = zfi_selected_part(data, matrix),
                            .place = matrix->place,
-                           .scalars = data->scalars};
+                           .scalars = data->scalars,
+                           .cols = data->digests ? matrix->cols : 0};
     if (data->counts_per_channel) {
         scalars_per_channel(data, matrix, hyper, s);
         job.scalars_row_stride = matrix->channels_are_rows ? 1 : 0;
@@ -59,15 +60,6 @@ static uint64_t update(const zfi_kernels_t *kernels, const zfi_data_t *data, uin
     return kernels->run_ahead[data->rule](&job);
 }
 
-void zfi_note_overwritten(const zfi_data_t *data, uint32_t param, uint64_t n) {
-    zfi_totals_t *totals = data->totals;
-    if (n == 0)
-        return;
-    __atomic_store_n(&totals->n_overwritten, totals->n_overwritten + n, __ATOMIC_RELAXED);
-    if (!__atomic_exchange_n(&data->overwritten[param], 1, __ATOMIC_RELAXED))
-        __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
-}
-
 void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_run_ahead_args_t *args = raw;
     const zfi_data_t *data = args->data;
@@ -75,13 +67,15 @@ void zfi_cpu_run_ahead(const zfi_kernels_t *kernels, const void *raw) {
         return;
     for (uint32_t i = args->first; i < args->end; i++) {
         uint32_t param = data->matrices[i].param;
-        if (!args->step.present[param])
+        if (!args->step.present[param] || data->is_foreign[param])
             continue;
         if (!data->counts_per_channel)
             data->n[i]++;
-        if (!args->counts_only && data->matrices[i].k)
-            zfi_note_overwritten(
-                data, param, update(kernels, data, i, &args->step.hyper[data->params[param].group], args->scalars->s));
+        if (!args->counts_only && data->matrices[i].k) {
+            uint64_t moved = update(kernels, data, i, &args->step.hyper[data->params[param].group], args->scalars->s);
+            if (data->digests)
+                data->digests[i] += moved;
+        }
     }
 }
 

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch_update.c - the update of every channel where nothing is deferred: state that lies whole on the device.
  *
- * It is a replay with one slot (kernels.h), in strips that stay in the L1 cache: what visible should hold is made from
- * the old w, then compared with what it holds while the new values are written there. */
+ * It is a replay with one slot (kernels.h), in strips that stay in the L1 cache. */
 #include "launch.h"
 #include "tables.h"
 
 enum { STRIP = 1024 };
 
-/* Visible elements [first, first + n) of a matrix, row-major. Returns how many were not as expected. */
-static uint64_t show(const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n, const unsigned char *bits,
-                     const unsigned char *expected) {
+/* Visible elements [first, first + n) of a matrix, row-major; those that the host wrote stay. Returns what their digest
+ * moves by. */
+static uint64_t show(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n,
+                     const unsigned char *bits) {
     const zfi_submatrix_t all = {NULL, NULL, matrix->rows, matrix->cols};
     size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-    uint64_t n_differ = 0;
-    for (uint64_t done = 0, count; done < n; done += count) {
+    uint64_t moved = 0;
+    for (uint64_t done = 0, count; done < n && !data->is_foreign[matrix->param]; done += count) {
         uint64_t row = (first + done) / matrix->cols, col = (first + done) % matrix->cols;
         count = matrix->cols - col < n - done ? matrix->cols - col : n - done;
         if (!matrix->place.col_offset && matrix->place.row_stride == (int64_t)matrix->cols) /* the rows are one */
             count = n - done;
-        n_differ += zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, expected + done * elem);
+        moved +=
+            zfi_place_row(&matrix->place, &all, row, col, count, bits + done * elem, data->digests ? matrix->cols : 0);
     }
-    return n_differ;
+    return moved;
 }
 
 static void note_nonfinite(const zfi_data_t *data, uint32_t param) {
@@ -29,7 +30,7 @@ static void note_nonfinite(const zfi_data_t *data, uint32_t param) {
         __atomic_store_n(&data->totals->nonfinite_param, (uint64_t)param + 1, __ATOMIC_RELEASE);
 }
 
-/* Elements [at, at + n) of a segment, n <= STRIP; returns how many visible ones the host had changed. */
+/* Elements [at, at + n) of a segment, n <= STRIP; returns what the visible ones' digest moves by. */
 static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_args_t *args,
                              const zfi_data_segment_t *segment, uint64_t at, uint64_t n) {
     const zfi_data_t *data = args->data;
@@ -41,7 +42,7 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
     const void *grad = args->only_shows ? NULL
                                         : (const unsigned char *)data->held[matrix->param] +
                                               (matrix->param_offset + first) * zfi_dtype_nbytes(param->grad_dtype);
-    float before[STRIP], after[STRIP]; /* STRIP elements of any dtype */
+    float after[STRIP]; /* STRIP elements of any dtype */
     zfi_replay_t job = {.w = data->all_w + state,
                         .m = data->all_m ? (unsigned char *)data->all_m + state * moment : NULL,
                         .v = data->all_v ? (unsigned char *)data->all_v + state * moment : NULL,
@@ -55,13 +56,12 @@ static uint64_t update_strip(const zfi_kernels_t *kernels, const zfi_update_all_
                         .moments = data->moments,
                         .key = args->key,
                         .first_index = zfi_rounding_base(matrix->param) + matrix->param_offset + first};
-    kernels->narrow(before, matrix->place.dtype, job.w, n);
     bad = data->host_update
               ? data->host_update(data->host_rule_ctx, &job, param->group, hyper, data->n[segment->matrix])
               : kernels->replay[data->rule](&job);
     if (bad != UINT64_MAX)
         note_nonfinite(data, matrix->param);
-    return show(matrix, first, n, (const unsigned char *)after, (const unsigned char *)before);
+    return show(data, matrix, first, n, (const unsigned char *)after);
 }
 
 static int is_updated(const zfi_update_all_args_t *args, uint32_t matrix) {
@@ -88,12 +88,12 @@ void zfi_cpu_update_all(const zfi_kernels_t *kernels, const void *raw) {
     }
     for (uint32_t i = args->first_segment; i < args->end_segment; i++) {
         const zfi_data_segment_t *segment = &data->segments[i];
-        uint64_t n_differ = 0, n;
+        uint64_t moved = 0, n;
         for (uint64_t at = 0; at < segment->n_elems && is_updated(args, segment->matrix); at += n) {
             n = segment->n_elems - at < STRIP ? segment->n_elems - at : STRIP;
-            n_differ += update_strip(kernels, args, segment, at, n);
+            moved += update_strip(kernels, args, segment, at, n);
         }
-        if (!args->only_shows)
-            zfi_note_overwritten(data, data->matrices[segment->matrix].param, n_differ);
+        if (data->digests)
+            data->digests[segment->matrix] += moved;
     }
 }

@@ -6,21 +6,32 @@
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
 
+/* Elements that are not merged count before and after alike. */
 static void merge_segment(const zfi_kernels_t *kernels, const zfi_merge_args_t *args, const zfi_data_segment_t *segment,
                           const unsigned char *piece) {
-    const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
+    const zfi_data_t *data = args->data;
+    const zfi_data_matrix_t *matrix = &data->matrices[segment->matrix];
+    uint64_t before;
     zfi_publish_t job = {
         .staged = piece + segment->piece_offset * zfi_dtype_nbytes(matrix->place.dtype),
         .first = segment->matrix_offset,
         .n_elems = segment->n_elems,
         .cols = matrix->cols,
         .channels_are_rows = matrix->channels_are_rows,
-        .selected = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base,
+        .selected = args->takes_all ? NULL : data->masks[args->turn] + matrix->channel_base,
         .place = matrix->place,
     };
     if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
+    if (data->is_foreign[matrix->param])
+        return;
+    if (!data->digests) {
+        kernels->publish(&job);
+        return;
+    }
+    before = zfi_visible_digest(kernels, matrix, job.first, job.n_elems);
     kernels->publish(&job);
+    data->digests[segment->matrix] += zfi_visible_digest(kernels, matrix, job.first, job.n_elems) - before;
 }
 
 void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw) {

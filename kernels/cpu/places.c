@@ -6,6 +6,7 @@
  * Each loop is written once over the element size and instantiated for 2 and 4 bytes by inlining. */
 #include <string.h>
 
+#include "digest.h"
 #include "tables.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -40,55 +41,45 @@ static ALWAYS_INLINE int64_t offset_of(const int64_t *col_offset, const uint32_t
     return col_offset ? col_offset[c] : (int64_t)c;
 }
 
+/* An element's bits as a number; nbytes is a constant. */
+static ALWAYS_INLINE uint32_t bits_of(const char *at, size_t nbytes) {
+    uint16_t half;
+    uint32_t word;
+
+    if (nbytes == 4) {
+        memcpy(&word, at, 4);
+        return word;
+    }
+    memcpy(&half, at, 2);
+    return half;
+}
+
+/* index: of the matrix's column 0 in this row. */
 static ALWAYS_INLINE uint64_t place_elems(char *row, const int64_t *col_offset, const uint32_t *col_index,
-                                          uint64_t first_col, uint64_t n, const char *bits, const char *expected,
-                                          size_t nbytes) {
-    uint64_t n_differ = 0;
+                                          uint64_t first_col, uint64_t n, const char *bits, int is_counted,
+                                          uint64_t index, size_t nbytes) {
+    uint64_t products = 0, sum = 0;
 
     for (uint64_t j = 0; j < n; j++) {
         char *at = row + offset_of(col_offset, col_index, first_col + j) * (int64_t)nbytes;
 
-        if (expected)
-            n_differ += memcmp(at, expected + j * nbytes, nbytes) != 0;
+        if (is_counted) {
+            uint64_t moved = (uint64_t)bits_of(bits + j * nbytes, nbytes) - bits_of(at, nbytes);
+
+            products += moved * zfi_digest_spread(index + (col_index ? col_index[first_col + j] : first_col + j));
+            sum += moved;
+        }
         memcpy(at, bits + j * nbytes, nbytes);
     }
-    return n_differ;
-}
-
-/* How many of n elements differ in bits; they lie at any address, and are a strip's: fewer than 2^16. A count of an
- * element's size lets compilers use whole vectors. */
-static uint64_t n_different_16(const char *a, const char *b, uint64_t n) {
-    uint16_t count = 0, x, y;
-
-    for (uint64_t j = 0; j < n; j++) {
-        memcpy(&x, a + 2 * j, 2);
-        memcpy(&y, b + 2 * j, 2);
-        count = (uint16_t)(count + (x != y));
-    }
-    return count;
-}
-
-static uint64_t n_different_32(const char *a, const char *b, uint64_t n) {
-    uint32_t count = 0, x, y;
-
-    for (uint64_t j = 0; j < n; j++) {
-        memcpy(&x, a + 4 * j, 4);
-        memcpy(&y, b + 4 * j, 4);
-        count += x != y;
-    }
-    return count;
+    return 2 * products + sum;
 }
 
 /* n elements one behind the other. */
-static uint64_t place_run(char *at, const void *bits, const void *expected, uint64_t n, size_t nbytes) {
-    uint64_t n_differ = 0;
+static uint64_t place_run(char *at, zfi_dtype_t dtype, const void *bits, uint64_t n, int is_counted, uint64_t index) {
+    uint64_t moved = is_counted ? digest_run(bits, dtype, n, index) - digest_run(at, dtype, n, index) : 0;
 
-    if (expected && nbytes == 2)
-        n_differ = n_different_16(at, expected, n);
-    else if (expected)
-        n_differ = n_different_32(at, expected, n);
-    memcpy(at, bits, n * nbytes);
-    return n_differ;
+    memcpy(at, bits, n * zfi_dtype_nbytes(dtype));
+    return moved;
 }
 
 /* The first element of row i of the sub-matrix. */
@@ -97,15 +88,17 @@ static char *visible_row(const zfi_place_t *place, uint64_t r) {
 }
 
 uint64_t zfi_place_row(const zfi_place_t *place, const zfi_submatrix_t *sub, uint64_t i, uint64_t first_col, uint64_t n,
-                       const void *bits, const void *expected) {
+                       const void *bits, uint64_t cols) {
     char *row = visible_row(place, row_of(sub, i));
+    const int is_counted = cols != 0;
+    const uint64_t index = row_of(sub, i) * cols;
 
     if (!sub->col_index && !place->col_offset)
-        return place_run(row + first_col * zfi_dtype_nbytes(place->dtype), bits, expected, n,
-                         zfi_dtype_nbytes(place->dtype));
+        return place_run(row + first_col * zfi_dtype_nbytes(place->dtype), place->dtype, bits, n, is_counted,
+                         index + first_col);
     if (zfi_dtype_nbytes(place->dtype) == 2)
-        return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 2);
-    return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, expected, 4);
+        return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, is_counted, index, 2);
+    return place_elems(row, place->col_offset, sub->col_index, first_col, n, bits, is_counted, index, 4);
 }
 
 /* Columns [c, c + n) of one row. The write to a selected column goes to a local instead: no branch to mispredict, and

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_ahead.h - the update of selected channels: compact state, visible values at scattered places.
  *
- * Works in strips of one row by at most STRIP columns that stay in the L1 cache: narrow the old w (what visible should
- * hold), update in place, narrow the new w, then place and compare element by element (places.c). The scalars of a
+ * Works in strips of one row by at most STRIP columns that stay in the L1 cache: update in place, narrow the
+ * new w, then place element by element and count what the digest moves by (places.c). The scalars of a
  * strip are transposed to one array per scalar, so that a channel's own scalars cost a vector load instead of a
  * broadcast; they are filled when the row or the strip changes, whichever they depend on. */
 #ifndef ZFI_RUN_AHEAD_H
 #define ZFI_RUN_AHEAD_H
 
+#include "digest.h"
 #include "update.h"
 
 enum { STRIP = 512 };
@@ -72,12 +73,11 @@ static ALWAYS_INLINE void update_strip(zfi_rule_t rule, const zfi_run_ahead_t *j
 static ALWAYS_INLINE uint64_t run_ahead_strip(zfi_rule_t rule, const zfi_run_ahead_t *job, const strip_scalars_t *strip,
                                               uint64_t i, uint64_t first_col, uint64_t n) {
     const uint64_t e = i * job->sub.n_cols + first_col;
-    float before[STRIP], after[STRIP]; /* STRIP elements of either dtype */
+    float after[STRIP]; /* STRIP elements of either dtype */
 
-    narrow(before, job->place.dtype, job->w + e, n);
     update_strip(rule, job, strip, e, n);
     narrow(after, job->place.dtype, job->w + e, n);
-    return zfi_place_row(&job->place, &job->sub, i, first_col, n, after, before);
+    return zfi_place_row(&job->place, &job->sub, i, first_col, n, after, job->cols);
 }
 
 /* Narrow rows with one set of scalars: a strip is as many whole rows as fit, so that a column vector, or one channel of
@@ -86,22 +86,21 @@ static ALWAYS_INLINE uint64_t run_ahead_narrow(zfi_rule_t rule, const zfi_run_ah
     const uint64_t n_cols = job->sub.n_cols, most = STRIP / n_cols;
     const size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
     strip_scalars_t strip;
-    uint64_t n_differ = 0;
+    uint64_t moved = 0;
 
     fill_strip(&strip, job->scalars, 0, most * n_cols);
     for (uint64_t i = 0; i < job->sub.n_rows; i += most) {
         const uint64_t n_rows = job->sub.n_rows - i < most ? job->sub.n_rows - i : most;
         const uint64_t e = i * n_cols, n = n_rows * n_cols;
-        float before[STRIP], after[STRIP]; /* STRIP elements of either dtype */
+        float after[STRIP]; /* STRIP elements of either dtype */
 
-        narrow(before, job->place.dtype, job->w + e, n);
         update_strip(rule, job, &strip, e, n);
         narrow(after, job->place.dtype, job->w + e, n);
         for (uint64_t r = 0; r < n_rows; r++)
-            n_differ += zfi_place_row(&job->place, &job->sub, i + r, 0, n_cols, (char *)after + r * n_cols * nbytes,
-                                      (char *)before + r * n_cols * nbytes);
+            moved +=
+                zfi_place_row(&job->place, &job->sub, i + r, 0, n_cols, (char *)after + r * n_cols * nbytes, job->cols);
     }
-    return n_differ;
+    return moved;
 }
 
 /* Whether the visible elements lie like the compact ones, so that all of them are one row: vectors, above all. */
@@ -113,7 +112,7 @@ static ALWAYS_INLINE int is_one_row(const zfi_run_ahead_t *job) {
 static ALWAYS_INLINE uint64_t run_ahead_wide(zfi_rule_t rule, const zfi_run_ahead_t *job) {
     const int is_per_row = job->scalars_row_stride != 0;
     strip_scalars_t strip;
-    uint64_t n_differ = 0;
+    uint64_t moved = 0;
 
     for (uint64_t c = 0; c < job->sub.n_cols; c += STRIP) {
         const uint64_t n = job->sub.n_cols - c < STRIP ? job->sub.n_cols - c : STRIP;
@@ -122,10 +121,10 @@ static ALWAYS_INLINE uint64_t run_ahead_wide(zfi_rule_t rule, const zfi_run_ahea
             if (is_per_row || (i == 0 && (c == 0 || job->scalars_col_stride))) /* one set of scalars: once */
                 fill_strip(&strip, &job->scalars[i * job->scalars_row_stride + c * job->scalars_col_stride],
                            job->scalars_col_stride, n);
-            n_differ += run_ahead_strip(rule, job, &strip, i, c, n);
+            moved += run_ahead_strip(rule, job, &strip, i, c, n);
         }
     }
-    return n_differ;
+    return moved;
 }
 
 static ALWAYS_INLINE uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *given) {
@@ -154,7 +153,7 @@ static void scatter(const zfi_place_t *place, const zfi_submatrix_t *sub, const 
             const uint64_t n = sub->n_cols - c < STRIP ? sub->n_cols - c : STRIP;
 
             narrow(bits, place->dtype, w + i * sub->n_cols + c, n);
-            (void)zfi_place_row(place, sub, i, c, n, bits, NULL);
+            (void)zfi_place_row(place, sub, i, c, n, bits, 0);
         }
 }
 

@@ -27,6 +27,7 @@ const zfi_kernels_t ISA_TABLE = {
         },
     .scatter = scatter,
     .publish = zfi_publish,
+    .digest = digest_run,
     .accumulate = accumulate,
     .widen = widen,
     .narrow = narrow,

@@ -150,6 +150,30 @@ DEVICE int64_t place_offset(const zfi_place_t *place, uint64_t row, uint64_t col
     return (int64_t)row * place->row_stride + (place->col_offset ? place->col_offset[col] : (int64_t)col);
 }
 
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
+
+DEVICE uint64_t digest_factor(uint32_t index) {
+    uint32_t h = index * 0x9e3779b1u; /* zfi_digest_spread */
+    h = (h ^ h >> 15) * 0x85ebca77u;
+    return 2 * (uint64_t)(h ^ h >> 13) + 1;
+}
+DEVICE uint64_t digest_element(uint32_t bits, uint64_t index) { return bits * digest_factor((uint32_t)index); }
+/* What the digest moves by where an element's bits change. */
+DEVICE uint64_t digest_move(uint32_t from, uint32_t to, uint64_t index) {
+    return ((uint64_t)to - from) * digest_factor((uint32_t)index);
+}
+
+/* Every thread of a warp calls it: their parts go to *sum together. */
+DEVICE void add_to_digest(uint64_t *sum, uint64_t part) {
+    for (int half = 16; half > 0; half /= 2) {
+        uint32_t low = __shfl_xor_sync(0xffffffffu, (uint32_t)part, half);
+        uint32_t high = __shfl_xor_sync(0xffffffffu, (uint32_t)(part >> 32), half);
+        part += (uint64_t)high << 32 | low;
+    }
+    if (threadIdx.x % 32 == 0)
+        atomicAdd((unsigned long long *)sum, (unsigned long long)part);
+}
+
 /* ---- hash -------------------------------------------------------------------------------------------------------- */
 
 DEVICE uint32_t fmix(uint32_t h) {

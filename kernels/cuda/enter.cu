@@ -73,16 +73,24 @@ KERNEL(zf_enter_counts, zfi_enter_maps_args_t) {
 
 /* ---- visible values ---------------------------------------------------------------------------------------------- */
 
-DEVICE void show_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, const zfi_entering_t *entering,
-                      uint64_t n_cols, span_t span) {
+DEVICE void show_span(const zfi_data_t *data, uint32_t number, const zfi_entering_t *entering, uint64_t n_cols,
+                      span_t span) {
+    const zfi_data_matrix_t *matrix = &data->matrices[number];
     const uint32_t *position = entering->position + matrix->index_base;
     const uint32_t *channel = entering->channel + matrix->index_base;
+    const int dtype = matrix->place.dtype;
+    uint64_t moved = 0;
     for (uint64_t e = span.first + threadIdx.x; e < span.end; e += THREADS) {
         uint64_t j, i = divide(e, n_cols, &j);
         uint64_t row = matrix->channels_are_rows ? channel[i] : i, col = matrix->channels_are_rows ? j : channel[j];
-        store_bits(matrix->place.visible, matrix->place.dtype, (uint64_t)place_offset(&matrix->place, row, col),
-                   narrow(matrix->place.dtype, data->w[compact_index(matrix, position, i, j)]));
+        uint64_t at = (uint64_t)place_offset(&matrix->place, row, col), index = row * matrix->cols + col;
+        uint32_t bits = narrow(dtype, data->w[compact_index(matrix, position, i, j)]);
+        if (data->digests)
+            moved += digest_move(load_bits(matrix->place.visible, dtype, at), bits, index);
+        store_bits(matrix->place.visible, dtype, at, bits);
     }
+    if (data->digests)
+        add_to_digest(&data->digests[number], moved);
 }
 
 KERNEL(zf_show_entered, zfi_enter_maps_args_t) {
@@ -95,7 +103,7 @@ KERNEL(zf_show_entered, zfi_enter_maps_args_t) {
         const uint64_t n = args.entering.n_enter[number];
         const uint64_t n_rows = matrix->channels_are_rows ? n : matrix->rows;
         const uint64_t n_cols = matrix->channels_are_rows ? matrix->cols : n;
-        if (n)
-            show_span(data, matrix, &args.entering, n_cols, slice_of(n_rows * n_cols, (uint32_t)slice, n_slices, 32));
+        if (n && !data->is_foreign[matrix->param])
+            show_span(data, (uint32_t)number, &args.entering, n_cols, slice_of(n_rows * n_cols, (uint32_t)slice, n_slices, 32));
     }
 }

@@ -95,29 +95,4 @@ DEVICE float round_moment(float x, int moments, uint32_t random) {
     return __uint_as_float(carried & 0xffff0000u);
 }
 
-/* ---- what updates find ------------------------------------------------------------------------------------------- */
-
-/* In n_differ, beside the count: a weight became Inf or NaN. */
-#define NONFINITE 0x80000000u
-
-/* One thread: what was found of matrices [first, end), to where the host reads it. The host clears `overwritten` between
- * steps. */
-DEVICE void note_differences(const zfi_data_t *data, uint32_t first, uint32_t end) {
-    volatile zfi_totals_t *totals = data->totals;
-    for (uint32_t i = first; i < end; i++) {
-        const uint32_t found = data->n_differ[i], n = found & ~NONFINITE, param = data->matrices[i].param;
-        volatile uint8_t *is_overwritten = &data->overwritten[param];
-        if (found & NONFINITE && totals->nonfinite_param == 0)
-            totals->nonfinite_param = (uint64_t)param + 1;
-        if (n == 0)
-            continue;
-        totals->n_overwritten = totals->n_overwritten + n;
-        if (!*is_overwritten) {
-            *is_overwritten = 1;
-            __threadfence_system();
-            totals->n_params_overwritten = totals->n_params_overwritten + 1;
-        }
-    }
-}
-
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* selected.cu - the compact state of selected channels: their update with its visible values, rounding.
  *
- * A run-ahead is three kernels: update counts and scalars of every matrix, the update itself, and the count of what the
- * host had overwritten, which one thread adds to what the host reads. */
+ * A run-ahead is two kernels: update counts and scalars of every matrix, then the update itself. */
 #include "scalars.cuh"
 
 DEVICE bool is_updated(const zfi_run_ahead_args_t *args, const zfi_data_matrix_t *matrix) {
-    return args->scalars->applied && args->step.present[matrix->param];
+    return args->scalars->applied && args->step.present[matrix->param] && !args->data->is_foreign[matrix->param];
 }
 
 /* ---- counts and scalars ------------------------------------------------------------------------------------------ */
@@ -15,8 +14,6 @@ DEVICE void begin_matrix(const zfi_run_ahead_args_t *args, uint32_t number) {
     const zfi_data_t *data = args->data;
     const zfi_data_matrix_t *matrix = &data->matrices[number];
     const zfi_hyper_t *hyper = &args->step.hyper[data->params[matrix->param].group];
-    if (threadIdx.x == 0)
-        data->n_differ[number] = 0;
     if (!is_updated(args, matrix))
         return;
     if (!data->counts_per_channel) {
@@ -40,26 +37,25 @@ KERNEL(zf_run_ahead_begin, zfi_run_ahead_args_t) {
 
 /* ---- the update -------------------------------------------------------------------------------------------------- */
 
-/* Elements of the compact arrays; returns how many visible ones were not what the state says. */
-DEVICE uint32_t update_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint32_t number, span_t span) {
+/* Elements of the compact arrays. */
+DEVICE void update_span(const zfi_data_t *data, const zfi_data_matrix_t *matrix, uint32_t number, span_t span) {
     const uint32_t *index = index_of(data, matrix);
     const int dtype = matrix->place.dtype, grad_dtype = data->params[matrix->param].grad_dtype;
     const uint64_t n_cols = cols_selected(matrix);
     const zfi_scalars_t *scalars = data->scalars + (data->counts_per_channel ? matrix->index_base : number);
     float *w = data->w + matrix->sel_base, *m = data->m + matrix->sel_base;
     float *v = data->v ? data->v + matrix->sel_base : NULL;
-    uint32_t n_differ = 0;
+    uint64_t moved = 0;
     for (uint64_t e = span.first + threadIdx.x; e < span.end; e += THREADS) {
         uint64_t i, j, row, col;
         state_t x;
-        uint32_t before, after;
+        uint32_t after;
         int64_t at;
         i = divide(e, n_cols, &j);
         find_element(matrix, index, i, j, &row, &col);
         x.w = w[e];
         x.m = m[e];
         x.v = v ? v[e] : 0.0f;
-        before = narrow(dtype, x.w);
         update(data->rule, &x, load_float(data->grad + matrix->grad_base, grad_dtype, e),
                &scalars[data->counts_per_channel ? (matrix->channels_are_rows ? i : j) : 0]);
         after = narrow(dtype, x.w);
@@ -68,10 +64,12 @@ DEVICE uint32_t update_span(const zfi_data_t *data, const zfi_data_matrix_t *mat
         if (v)
             v[e] = x.v;
         at = place_offset(&matrix->place, row, col);
-        n_differ += load_bits(matrix->place.visible, dtype, (uint64_t)at) != before;
+        if (data->digests)
+            moved += digest_move(load_bits(matrix->place.visible, dtype, (uint64_t)at), after, row * matrix->cols + col);
         store_bits(matrix->place.visible, dtype, (uint64_t)at, after);
     }
-    return n_differ;
+    if (data->digests)
+        add_to_digest(&data->digests[number], moved);
 }
 
 KERNEL(zf_run_ahead, zfi_run_ahead_args_t) {
@@ -80,21 +78,13 @@ KERNEL(zf_run_ahead, zfi_run_ahead_args_t) {
     const uint32_t n_slices = slices_of(args.end - args.first);
     for (uint64_t unit = blockIdx.x; unit < (uint64_t)(args.end - args.first) * n_slices; unit += gridDim.x) {
         uint64_t slice;
-        uint32_t number = args.first + (uint32_t)divide(unit, n_slices, &slice), n_differ;
+        uint32_t number = args.first + (uint32_t)divide(unit, n_slices, &slice);
         const zfi_data_matrix_t *matrix = &data->matrices[number];
         if (!matrix->k || !is_updated(&args, matrix))
             continue;
-        n_differ = update_span(data, matrix, number,
-                               slice_of(rows_selected(matrix) * cols_selected(matrix), (uint32_t)slice, n_slices, THREADS));
-        if (n_differ)
-            atomicAdd(&data->n_differ[number], n_differ);
+        update_span(data, matrix, number,
+                    slice_of(rows_selected(matrix) * cols_selected(matrix), (uint32_t)slice, n_slices, THREADS));
     }
-}
-
-/* One thread. */
-KERNEL(zf_run_ahead_end, zfi_run_ahead_args_t) {
-    RETURN_IF_ENDED;
-    note_differences(args.data, args.first, args.end);
 }
 
 /* ---- rounding ---------------------------------------------------------------------------------------------------- */

@@ -10,15 +10,27 @@ DEVICE void merge_segment(const zfi_merge_args_t *args, const zfi_data_segment_t
     const zfi_data_matrix_t *matrix = &args->data->matrices[segment->matrix];
     const uint8_t *mask = args->takes_all ? NULL : args->data->masks[args->turn] + matrix->channel_base;
     const int dtype = matrix->place.dtype;
+    const bool is_counted = args->data->digests != NULL;
+    uint64_t moved = 0;
     if (!args->takes_all && !args->all_open && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
+    if (args->data->is_foreign[matrix->param])
+        return;
+#pragma unroll 1
     for (uint64_t at = span.first + threadIdx.x; at < span.end; at += THREADS) {
-        uint64_t col, row = divide(segment->matrix_offset + (at - segment->piece_offset), matrix->cols, &col);
+        uint64_t index = segment->matrix_offset + (at - segment->piece_offset), to, col;
+        uint64_t row = divide(index, matrix->cols, &col);
+        uint32_t bits;
         if (mask && mask[matrix->channels_are_rows ? row : col])
             continue;
-        store_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col),
-                   load_bits(staged, dtype, at));
+        to = (uint64_t)place_offset(&matrix->place, row, col);
+        bits = load_bits(staged, dtype, at);
+        if (is_counted)
+            moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, index);
+        store_bits(matrix->place.visible, dtype, to, bits);
     }
+    if (is_counted)
+        add_to_digest(&args->data->digests[segment->matrix], moved);
 }
 
 /* The last segment that begins at or before an element of the piece. */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../digest.h"
 #include "../kernels.h"
 
 static float load(const void *array, zfi_dtype_t dtype, uint64_t i) {
@@ -30,15 +31,6 @@ static void store(void *array, zfi_dtype_t dtype, uint64_t i, float x) {
     default:
         ((float *)array)[i] = x;
     }
-}
-
-/* Whether element i of the array has the bits of round(x). */
-static int holds(const void *array, zfi_dtype_t dtype, uint64_t i, float x) {
-    if (dtype == ZFI_BF16)
-        return ((const uint16_t *)array)[i] == zfi_f32_to_bf16(x);
-    if (dtype == ZFI_F16)
-        return ((const uint16_t *)array)[i] == zfi_f32_to_f16(x);
-    return memcmp((const float *)array + i, &x, sizeof x) == 0;
 }
 
 /* One element's state, and m/d of its last update. */
@@ -284,25 +276,41 @@ static void round_moments(const zfi_round_moments_t *job) {
         }
 }
 
+static uint64_t digest(const void *bits, zfi_dtype_t dtype, uint64_t n, uint64_t index) {
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t factor = 2 * (uint64_t)zfi_digest_spread(index + i) + 1;
+
+        sum += factor * (dtype == ZFI_F32 ? ((const uint32_t *)bits)[i] : ((const uint16_t *)bits)[i]);
+    }
+    return sum;
+}
+
+static const void *element(const zfi_place_t *place, uint64_t at) {
+    return (const char *)place->visible + at * zfi_dtype_nbytes(place->dtype);
+}
+
 static uint64_t run_ahead(zfi_rule_t rule, const zfi_run_ahead_t *job) {
-    uint64_t n_differ = 0;
+    uint64_t moved = 0;
 
     for (uint64_t i = 0; i < job->sub.n_rows; i++)
         for (uint64_t j = 0; j < job->sub.n_cols; j++) {
-            uint64_t at = i * job->sub.n_cols + j;
+            uint64_t index = row_of(&job->sub, i) * job->cols + col_of(&job->sub, j), at = i * job->sub.n_cols + j;
             uint64_t place = place_of(&job->place, row_of(&job->sub, i), col_of(&job->sub, j));
             const zfi_scalars_t *a = &job->scalars[i * job->scalars_row_stride + j * job->scalars_col_stride];
             elem_t e = {.w = job->w[at], .m = job->m[at], .v = zfi_rule_has_v(rule) ? job->v[at] : 0.0f};
 
-            n_differ += !holds(job->place.visible, job->place.dtype, place, e.w);
+            moved -= job->cols ? digest(element(&job->place, place), job->place.dtype, 1, index) : 0;
             rules[rule](&e, load(job->grad, job->grad_dtype, at), a);
             job->w[at] = e.w;
             job->m[at] = e.m;
             if (zfi_rule_has_v(rule))
                 job->v[at] = e.v;
             store(job->place.visible, job->place.dtype, place, e.w);
+            moved += job->cols ? digest(element(&job->place, place), job->place.dtype, 1, index) : 0;
         }
-    return n_differ;
+    return moved;
 }
 
 static uint64_t run_ahead_adamw(const zfi_run_ahead_t *job) { return run_ahead(ZFI_RULE_ADAMW, job); }
@@ -372,6 +380,7 @@ static const zfi_kernels_t ref = {
         },
     .scatter = scatter,
     .publish = publish,
+    .digest = digest,
     .accumulate = accumulate,
     .widen = widen,
     .narrow = narrow,

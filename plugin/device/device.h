@@ -113,7 +113,7 @@ typedef struct zfi_device_ops {
     const char *name;
     int32_t device_type; /* ZF_DEVICE_... */
     int runs_host_code;  /* a host's own update rule can run on it */
-    int is_parallel; /* kernels work on many matrices at once: they are given block_squares, n_differ, and scalars for
+    int is_parallel; /* kernels work on many matrices at once: they are given block_squares, is_bad, and scalars for
                       * all matrices (launch.h) */
 
     /* device [control]. open refuses a device_id that is not there. */

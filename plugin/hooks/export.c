@@ -9,8 +9,9 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "hooks/changed.h"
+#include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/quiesce.h"
 #include "instance/instance.h"
 #include "offload/replay_columns.h"
 #include "offload/state_arrays.h"
@@ -146,6 +147,8 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
         st = check_export(inst, items, n, elem_size, work.dst, err);
     if (!st)
         st = zfi_drain(inst, err);
+    if (!st)
+        st = zfi_overwritten_look(inst, "export_params", err);
     if (!st) {
         st = run_on_control(inst, run_export, &work);
         if (!st)

@@ -28,6 +28,7 @@ zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t
                               zf_error_t *err);
 /* quiesce.c */
 zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err);
+/* changed.c */
 zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err);
 /* export.c */
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,

@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "hooks/changed.h"
 #include "hooks/claims.h"
+#include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/quiesce.h"
 #include "hooks/stream.h"
 #include "offload/tables.h"
 #include "state/state.h"
@@ -136,6 +137,7 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
                        zf_error_t *err) {
     zfi_param_t *params = NULL;
     zfi_claims_t *claims = NULL;
+    int is_same;
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
@@ -147,7 +149,15 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
         zfi_params_free(params, n);
         return st;
     }
-    st = is_same_set(inst->run, params, n) ? move_storage(inst->run, params, err) : change_set(inst, params, n, err);
+    is_same = is_same_set(inst->run, params, n);
+    if (!is_same) /* masters are carried over, so what the host wrote would be lost */
+        st = zfi_overwritten_look(inst, "bind_params", err);
+    if (st) {
+        zfi_claims_drop(claims);
+        zfi_params_free(params, n);
+        return st;
+    }
+    st = is_same ? move_storage(inst->run, params, err) : change_set(inst, params, n, err);
     zfi_claims_drop(st ? claims : inst->claims);
     if (!st)
         inst->claims = claims;

@@ -10,8 +10,9 @@
 #include "base/struct.h"
 #include "base/timeline.h"
 #include "base/utf8.h"
+#include "hooks/changed.h"
+#include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/quiesce.h"
 #include "hooks/stream.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED, MOST_NOTE = 65536 };
@@ -34,17 +35,6 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
     return ZF_OK;
 }
 
-/* A weight that the host changed without saying so would be lost by a load. */
-static zf_status_t check_overwritten(const zf_instance_t *inst, zf_error_t *err) {
-    if (__atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE) == 0)
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_OVERWRITTEN, "state",
-                     "the host changed %" PRIu64
-                     " parameter(s) without params_changed: poll names one; call params_changed, "
-                     "then save",
-                     __atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE));
-}
-
 static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                         zf_error_t *err) {
     zf_state_report_t report = {.struct_size = sizeof report};
@@ -64,7 +54,7 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;
     if (!st)
-        st = check_overwritten(inst, err);
+        st = zfi_overwritten_look(inst, "state", err); /* a load would lose what it finds */
     if (!st)
         st = zfi_store_open_save(&args, &store, err);
     if (!st) {
@@ -129,6 +119,8 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     if (!st)
         st = zfi_drain(inst, err);
     to.flags = args.flags;
+    if (!st && (args.flags & ZF_STATE_PARTIAL)) /* what the checkpoint lacks keeps its masters */
+        st = zfi_overwritten_look(inst, "state", err);
     if (!st)
         st = read_checkpoint(&args, read_into, &to, err);
     if (!st) {

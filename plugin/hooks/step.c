@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "hooks/changed.h"
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
 #include "instance/instance.h"
@@ -45,20 +46,8 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
 }
 
 /* What the device has found in the weights that it wrote. */
-static zf_status_t check_weights(zf_instance_t *inst, zf_error_t *err) {
-    uint32_t id = 0;
-    zf_status_t st = zfi_update_all_check(inst->run);
-    if (st)
-        return zfi_hook_failed(inst, st, "step", "a weight became Inf or NaN", err);
-    if (__atomic_load_n(&inst->engine.totals->n_params_overwritten, __ATOMIC_ACQUIRE) == 0)
-        return ZF_OK;
-    while (id + 1 < inst->run->n_params && !__atomic_load_n(&inst->run->overwritten[id], __ATOMIC_RELAXED))
-        id++;
-    return zfi_error_scoped(err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, "step",
-                            "the host changed \"%s\" (id %u) without "
-                            "params_changed: its fp32 master would still hold the old weights; call params_changed for "
-                            "every parameter you wrote, then step again",
-                            inst->run->params[id].name, id);
+static zf_status_t check_finite(zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    return zfi_hook_failed(inst, zfi_update_all_check(inst->run), origin, "a weight became Inf or NaN", err);
 }
 
 static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_error_t *err) {
@@ -69,7 +58,7 @@ static zf_status_t check(zf_instance_t *inst, const zf_step_args_t *args, zf_err
         st = check_groups(inst, args, err);
     if (!st)
         st = zfi_deliver_check(inst, err);
-    return st ? st : check_weights(inst, err);
+    return st ? st : check_finite(inst, "step", err);
 }
 
 /* ---- pushing a step ---------------------------------------------------------------------------------------------- */
@@ -89,11 +78,25 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
     }
 }
 
-static zf_status_t push_step(zf_instance_t *inst, uint64_t t) {
+/* Whether the hook waits for the step. */
+static int waits(const zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread) {
+    return (args->flags & ZF_STEP_WAIT) || (is_host_thread && !(inst->engine.flags & ZF_CREATE_CAP_FETCH));
+}
+
+/* Weights that the host wrote unannounced. Where the hook waits anyway, it looks at once, before the step is taken;
+ * elsewhere the device looks when it comes to the step, and a later hook learns of it. */
+static zf_status_t check_overwritten(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread,
+                                     zf_error_t *err) {
+    if (args->flags & ZF_STEP_DISCARD)
+        return ZF_OK;
+    return (waits(inst, args, is_host_thread) ? zfi_overwritten_look : zfi_overwritten_settle)(inst, "step", err);
+}
+
+static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {
     zf_status_t st = zfi_interval_decide(inst->run, zfi_row(inst->run, t));
     if (!st)
         st = zfi_deliver_finish(inst);
-    return st ? st : zfi_program_step(inst->run, t);
+    return st ? st : zfi_program_step(inst->run, t, is_checked);
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
@@ -172,13 +175,13 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
 
 static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread, zf_error_t *err) {
     uint64_t t = inst->run->clock.t + 1, ahead = inst->engine.config.max_steps_ahead;
-    int waits = (args->flags & ZF_STEP_WAIT) || (is_host_thread && !(inst->engine.flags & ZF_CREATE_CAP_FETCH));
+    int is_waited = waits(inst, args, is_host_thread);
     zf_status_t st =
         t > ahead ? zfi_wait(&inst->engine, &inst->engine.lines.stepped, t - ahead, &inst->engine.count.host_wait_ns)
                   : ZF_OK;
     if (!st) {
         fill_row(inst, args, is_host_thread);
-        st = push_step(inst, t);
+        st = push_step(inst, t, is_waited);
     }
     if (!st) {
         warn_of_missing(inst, t);
@@ -189,7 +192,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         zfi_window_prepare(inst->run);
         zfi_pace_step(inst->run);
         st = zfi_decide(inst->run);
-        if (!st && waits)
+        if (!st && is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
     }
     return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);
@@ -210,6 +213,8 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
         st = check(inst, &args, err);
     if (!st)
         st = zfi_deliver_on(inst, args.stream, &is_host_thread, err);
+    if (!st)
+        st = check_overwritten(inst, &args, is_host_thread, err);
     if (!st) {
         inst->state = ZFI_STATE_ACTIVE;
         note_epoch(inst, &args);
@@ -236,7 +241,9 @@ zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error
         return st;
     st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
-        st = check_weights(inst, err);
+        st = check_finite(inst, "poll", err);
+    if (!st)
+        st = zfi_overwritten_report(inst, "poll", err);
     if (!st) {
         newest_report(inst, &report);
         zfi_struct_write(out_report, &report, sizeof report);

@@ -129,25 +129,15 @@ uint64_t zfi_callback_replay(const zf_rule_callback_t *callback, const zfi_kerne
 
 /* ---- run-ahead --------------------------------------------------------------------------------------------------- */
 
-static const void *visible_of(const zfi_run_ahead_t *job, uint64_t i, uint64_t j) {
-    const zfi_place_t *place = &job->place;
-    uint64_t r = job->sub.row_index ? job->sub.row_index[i] : i, c = job->sub.col_index ? job->sub.col_index[j] : j;
-    int64_t offset = (int64_t)r * place->row_stride + (place->col_offset ? place->col_offset[c] : (int64_t)c);
-    return (const unsigned char *)place->visible + offset * (int64_t)zfi_dtype_nbytes(place->dtype);
-}
-
-static uint64_t count_overwritten(const zfi_kernels_t *kernels, const zfi_run_ahead_t *job) {
-    size_t nbytes = zfi_dtype_nbytes(job->place.dtype);
-    uint64_t n_differ = 0, n;
-    unsigned char rounded[ZFI_CALLBACK_ELEMS * sizeof(float)];
-    for (uint64_t i = 0; i < job->sub.n_rows; i++)
-        for (uint64_t j = 0; j < job->sub.n_cols; j += n) {
-            n = job->sub.n_cols - j < ZFI_CALLBACK_ELEMS ? job->sub.n_cols - j : ZFI_CALLBACK_ELEMS;
-            kernels->narrow(rounded, job->place.dtype, job->w + i * job->sub.n_cols + j, n);
-            for (uint64_t e = 0; e < n; e++)
-                n_differ += memcmp(rounded + e * nbytes, visible_of(job, i, j + e), nbytes) != 0;
+static uint64_t digest_of(const zfi_kernels_t *kernels, const zfi_run_ahead_t *job) {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < job->sub.n_rows && job->cols; i++)
+        for (uint64_t j = 0; j < job->sub.n_cols; j++) {
+            uint64_t r = job->sub.row_index ? job->sub.row_index[i] : i;
+            uint64_t c = job->sub.col_index ? job->sub.col_index[j] : j;
+            sum += kernels->digest(zfi_place_at(&job->place, r, c), job->place.dtype, 1, r * job->cols + c);
         }
-    return n_differ;
+    return sum;
 }
 
 static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t e) {
@@ -157,7 +147,7 @@ static uint32_t count_at(const zfi_run_ahead_t *job, const uint32_t *n, uint64_t
 uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_kernels_t *kernels,
                                 const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,
                                 const uint32_t *n) {
-    uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, n_differ = count_overwritten(kernels, job);
+    uint64_t n_elems = job->sub.n_rows * job->sub.n_cols, end, before = digest_of(kernels, job);
     float g[ZFI_CALLBACK_ELEMS];
     for (uint64_t first = 0; first < n_elems; first = end) {
         uint32_t count = count_at(job, n, first);
@@ -169,7 +159,7 @@ uint64_t zfi_callback_run_ahead(const zf_rule_callback_t *callback, const zfi_ke
         call(callback, &piece, g, group, hyper, count);
     }
     kernels->scatter(&job->place, &job->sub, job->w);
-    return n_differ;
+    return digest_of(kernels, job) - before;
 }
 
 uint64_t zfi_callback_on_device(const void *ctx, const zfi_run_ahead_t *job, uint32_t group, const zfi_hyper_t *hyper,

@@ -202,6 +202,10 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->merge_from = zfi_arena_take(arena, plan->n_matrices, sizeof *head->merge_from);
     head->totals = run->engine->totals;
     head->overwritten = run->overwritten;
+    head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
+    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
+                        ? NULL
+                        : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
 }
 
 /* Where nothing is deferred: the state of all channels. */
@@ -248,7 +252,9 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
     if (!run->engine->ops->is_parallel)
         return;
     head->block_squares = zfi_arena_take(arena, n_blocks, sizeof(double));
-    head->n_differ = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->n_differ);
+    head->found = zfi_arena_take(arena, run->plan.n_matrices, sizeof *head->found);
+    head->is_bad = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? run->plan.n_matrices : 0,
+                                  sizeof *head->is_bad);
 }
 
 /* What steps leave behind, what travels, scratch. */

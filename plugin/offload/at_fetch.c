@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "offload/guard.h"
+
 /* Part of a close: its chunks [at, at + n), of which segments [first_segment, end_segment) count. */
 typedef struct part {
     const zfi_close_t *close;
@@ -158,8 +160,10 @@ static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t f
 }
 
 /* Parameters [first, end), none of which is done. */
-static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end) {
+static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
     zf_status_t st;
+    for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
+        zfi_guard_check_close(run, &run->clock.due[i], first, end);
     for (uint32_t i = 0; i < run->clock.n_due; i++) {
         part_t part = part_of(run, &run->clock.due[i], first, end);
         merge_part(run, &part);
@@ -173,7 +177,7 @@ static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end) {
     return st;
 }
 
-zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end) {
+static zf_status_t merge(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
     const uint8_t *is_done = run->unfetched.is_done;
     zf_status_t st = ZF_OK;
     uint32_t next;
@@ -183,16 +187,18 @@ zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end) {
         if (next == first)
             next++;
         else
-            st = merge_params(run, first, next);
+            st = merge_params(run, first, next, is_checked);
     }
     return st;
 }
 
-zf_status_t zfi_at_fetch_rest(zfi_run_t *run) {
+zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end) { return merge(run, first, end, 0); }
+
+zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
     zf_status_t st;
     if (!zfi_config_publishes_at_fetch(&run->engine->config))
         return ZF_OK;
-    st = zfi_at_fetch_merge(run, 0, run->n_params);
+    st = merge(run, 0, run->n_params, is_checked);
     run->clock.n_due = 0;
     return st;
 }

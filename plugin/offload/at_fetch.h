@@ -20,8 +20,8 @@ void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close);
 zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end);
 
 /* [hook] All that still wait become visible: before a step's own visible writes, and where the instance comes to rest.
- */
-zf_status_t zfi_at_fetch_rest(zfi_run_t *run);
+ * is_checked: what they replace is known to be the plugin's own (guard.h); else that is checked first. */
+zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked);
 
 /* [hook] The values of a parameter that wait are dropped: the host has written others. */
 zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t param);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/program.c - the programs of a step (contract in program.h).
  *
- * Order of what is enqueued on the device stream: finish, sums, what was not fetched, entering channels, run-ahead,
- * publishes due, closes (published at once where publish_lag = 0 and the host does not fetch), report. */
+ * Order of what is enqueued on the device stream: finish, sums, check of all visible values, what was not fetched,
+ * entering channels, run-ahead, publishes due, closes (published at once where publish_lag = 0 and the host does not
+ * fetch), report. */
 #include "offload/program.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "offload/at_fetch.h"
 #include "offload/control.h"
 #include "offload/gradients.h"
+#include "offload/guard.h"
 #include "offload/publish.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
@@ -185,13 +187,15 @@ static void defer(zfi_run_t *run, uint64_t t) {
         row->choice_turn = ++run->clock.n_choices & 1;
 }
 
-zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t) {
+zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zf_status_t st;
     begin(run);
     zfi_scalars_make(run, t);
     zfi_scalars_record(run, t);
     add_sums(run, t);
-    (void)zfi_at_fetch_rest(run); /* a failure stays with the lists */
+    if (!is_checked)
+        zfi_guard_check(run);
+    (void)zfi_at_fetch_rest(run, 1); /* a failure stays with the lists */
     show_entered(run);
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
@@ -233,7 +237,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 zf_status_t zfi_program_rest(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
-    zf_status_t st = zfi_at_fetch_rest(run);
+    zf_status_t st = zfi_at_fetch_rest(run, 0);
     if (!st)
         st = zfi_synchronise(engine, 1);
     if (!st)

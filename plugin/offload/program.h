@@ -10,8 +10,9 @@
 /* [hook] A batch of gradients of the coming step (gradients.h). */
 zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number);
 
-/* [hook] Step t, whose row is filled and whose gradients are shipped. */
-zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t);
+/* [hook] Step t, whose row is filled and whose gradients are shipped. is_checked: visible values are known to be those
+ * that the plugin wrote (guard.h); else the step begins with a check. */
+zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked);
 
 /* [hook] FLUSH: what is due and what is open becomes visible; clocks restart. The run is drained. */
 zf_status_t zfi_program_close_all(zfi_run_t *run);

@@ -141,7 +141,7 @@ static void set_column(columns_t *columns, uint64_t j, const zfi_hyper_t *hyper,
     columns->counts[j] = n;
 }
 
-/* Column j with scalars[j]. What it takes for overwritten visible values is only what the buffer held before. */
+/* Column j with scalars[j]. */
 static void update(const columns_t *columns, zfi_run_ahead_t *job, const zfi_hyper_t *hyper, uint64_t n_rows,
                    uint64_t n_cols) {
     const zfi_replay_view_t *view = columns->job->view;

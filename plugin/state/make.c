@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/exchange.h"
+#include "offload/guard.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
@@ -83,6 +84,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && reads_visible)
         st = check_masters(run, origin, err);
+    if (!st && (st = zfi_guard_start(run)))
+        zfi_error(err, st, origin, "cannot read the parameters");
     return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
 }
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/exchange.h"
+#include "offload/guard.h"
 #include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
@@ -215,6 +216,7 @@ static void set_clocks(zfi_run_t *run) {
     atomic_store(&count->steps, clock->t + clock->steps_before);
     __atomic_store_n(&run->engine->totals->n_applied, clock->n_applied, __ATOMIC_RELAXED);
     __atomic_store_n(&run->engine->totals->n_skipped, clock->n_skipped, __ATOMIC_RELAXED);
+    memset(run->overwritten, 0, run->n_params);
     __atomic_store_n(&run->engine->totals->n_params_overwritten, 0, __ATOMIC_RELAXED);
     zfi_lateness_start(run);
     zfi_memory_report(run);
@@ -287,6 +289,8 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+    if (!st)
+        st = zfi_guard_start(run);
     if (!st)
         st = stage_due(run);
     if (!st)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <digest.h>
+
 #include "arrays.h"
 #include "suite.h"
 
@@ -164,7 +166,8 @@ static void random_scalars(zfi_scalars_t *scalars, uint64_t n) {
                                      .l2 = 1e-2f * random_unit()};
 }
 
-/* visible holds round(w) where it should, but for some elements overwritten by "the host". */
+/* visible holds what the state says, but for some elements written by "the host": the digest moves by what was there.
+ */
 static void fill_visible(ahead_t *start, const geometry_t *g) {
     zfi_place_t place = place_of(g, &start->visible);
     array_t changed = array_copy(&start->w);
@@ -188,7 +191,7 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
                      .v = array_new(ZFI_F32, n, POSITIVE),
                      .visible = array_new(visible_dtype, g->n_visible, ORDINARY)};
     ahead_t want;
-    uint64_t want_differ;
+    uint64_t want_moved;
 
     random_scalars(scalars, scalars_by == 0 ? 1 : scalars_by == 1 ? g->sub.n_rows : g->sub.n_cols);
     start.job = (zfi_run_ahead_t){.v = zfi_rule_has_v(rule) ? start.v.at : NULL,
@@ -197,14 +200,15 @@ static void compare_run_ahead(geometry_t *g, zfi_rule_t rule, zfi_dtype_t grad_d
                                   .sub = g->sub,
                                   .scalars = scalars,
                                   .scalars_row_stride = scalars_by == 1,
-                                  .scalars_col_stride = scalars_by == 2};
+                                  .scalars_col_stride = scalars_by == 2,
+                                  .cols = contents == ORDINARY ? g->cols : 0}; /* NaN has many bits */
     fill_visible(&start, g);
     want = ahead_copy(&start, g);
-    want_differ = zfi_kernels_ref()->run_ahead[rule](&want.job);
+    want_moved = zfi_kernels_ref()->run_ahead[rule](&want.job);
     for (int t = 0; t < n_tables; t++) {
         ahead_t got = ahead_copy(&start, g);
 
-        ck_assert_uint_eq(tables[t]->run_ahead[rule](&got.job), want_differ);
+        ck_assert_uint_eq(tables[t]->run_ahead[rule](&got.job), want_moved);
         check_arrays(&want.w, &got.w, tables[t]->name, "run_ahead: w", n);
         check_arrays(&want.m, &got.m, tables[t]->name, "run_ahead: m", n);
         check_arrays(&want.v, &got.v, tables[t]->name, "run_ahead: v", n);
@@ -323,4 +327,56 @@ START_TEST(publish_masked) {
 }
 END_TEST
 
-ZT_MAIN("channels", gather_by_hand, gather_compact, scatter_places, run_ahead, run_ahead_equals_replay, publish_masked)
+/* ---- digests ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(digest) {
+    const zfi_kernels_t *tables[ZFI_N_ISAS];
+    const int n_tables = available_tables(tables);
+
+    for (uint64_t repeat = 0; repeat < 300; repeat++) {
+        const zfi_dtype_t dtype = (zfi_dtype_t)random_below(ZFI_N_DTYPES);
+        const size_t nbytes = zfi_dtype_nbytes(dtype);
+        const uint64_t n = 1 + random_below(3000), index = random_below(1u << 31), at = random_below(n);
+        const uint64_t other = random_below(n);
+        array_t bits = array_new(dtype, n, ANY_BITS);
+        unsigned char *a = (unsigned char *)bits.at + at * nbytes, *b = (unsigned char *)bits.at + other * nbytes;
+        const uint64_t want = zfi_kernels_ref()->digest(bits.at, dtype, n, index);
+        const int differ = memcmp(a, b, nbytes) != 0;
+
+        for (int t = 0; t < n_tables; t++)
+            ck_assert_uint_eq(tables[t]->digest(bits.at, dtype, n, index), want);
+        for (size_t i = 0; i < nbytes; i++) { /* two elements exchanged */
+            unsigned char was = a[i];
+
+            a[i] = b[i];
+            b[i] = was;
+        }
+        for (int t = 0; t < n_tables; t++)
+            ck_assert_int_eq(tables[t]->digest(bits.at, dtype, n, index) != want, differ);
+        a[random_below(nbytes)] ^= (unsigned char)(1u << random_below(8)); /* or one that differs */
+        ck_assert(differ || zfi_kernels_ref()->digest(bits.at, dtype, n, index) != want);
+        array_free(&bits);
+    }
+}
+END_TEST
+
+/* Factors of all indices differ: the spread can be undone. */
+START_TEST(digest_spreads) {
+    for (int repeat = 0; repeat < 10000; repeat++) {
+        const uint32_t index = (uint32_t)random_below(1ull << 32);
+        uint32_t h = zfi_digest_spread(index), inverse_a = 1, inverse_b = 1;
+
+        for (int i = 0; i < 5; i++) { /* of odd numbers mod 2^32, by Newton's steps */
+            inverse_a *= 2 - 0x9E3779B1u * inverse_a;
+            inverse_b *= 2 - 0x85EBCA77u * inverse_b;
+        }
+        h ^= h >> 13 ^ h >> 26;
+        h *= inverse_b;
+        h ^= h >> 15 ^ h >> 30;
+        ck_assert_uint_eq(h * inverse_a, index);
+    }
+}
+END_TEST
+
+ZT_MAIN("channels", gather_by_hand, gather_compact, scatter_places, run_ahead, run_ahead_equals_replay, publish_masked,
+        digest, digest_spreads)

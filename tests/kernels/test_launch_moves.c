@@ -188,7 +188,7 @@ static void try_show_entered(world_t *want, world_t *got, const zfi_kernels_t *t
     zfi_enter_maps_args_t args = {.data = &got->data, .entering = entering_of(&other)};
     for (uint32_t i = 0; i < want->data.n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &want->matrices[i];
-        for (uint32_t e = 0; e < lists.n_enter[i]; e++)
+        for (uint32_t e = 0; e < lists.n_enter[i] && !want->data.is_foreign[matrix->param]; e++)
             for (uint64_t k = 0; k < world_channel_elems(matrix); k++) {
                 uint64_t element = world_element(matrix, lists.channel[matrix->index_base + e], k);
                 uint64_t from = world_compact(matrix, lists.position[matrix->index_base + e], k);
@@ -223,7 +223,8 @@ static void naive_merge(const world_t *world, const zfi_merge_args_t *args) {
             const zfi_data_segment_t *segment = &world->segments[piece->first_segment + s];
             const zfi_data_matrix_t *matrix = &world->matrices[segment->matrix];
             size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
-            if (piece->first_segment + s < args->first_segment || piece->first_segment + s >= args->end_segment)
+            if (piece->first_segment + s < args->first_segment || piece->first_segment + s >= args->end_segment ||
+                world->data.is_foreign[matrix->param])
                 continue;
             for (uint64_t e = 0; e < segment->n_elems && number >= world->merge_from[segment->matrix]; e++)
                 if (takes(world, args, matrix, segment->matrix_offset + e))
@@ -285,7 +286,16 @@ END_TEST
 
 /* ---- plain reads and writes -------------------------------------------------------------------------------------- */
 
+/* Undoes what the trial began with. */
+static void count_back(world_t *world) {
+    for (uint32_t i = 0; i < world->data.n_matrices; i++)
+        world->digests[i] += world_digest(&world->matrices[i]);
+}
+
 static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
+    if (want->data.digests) /* what is written counts once it is sealed */
+        count_back(want);
+    want->data.digests = NULL;
     for (uint32_t i = 0; i < want->data.n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &want->matrices[i];
         zfi_dtype_t dtype = matrix->place.dtype;
@@ -305,6 +315,57 @@ static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, 
 }
 
 START_TEST(places) { world_try(try_places, "plain reads and writes"); }
+END_TEST
+
+/* ---- what the host wrote ----------------------------------------------------------------------------------------- */
+
+/* The host writes an element of some matrices. */
+static void edit(world_t *want, world_t *got, uint32_t i) {
+    const zfi_data_matrix_t *matrix = &want->matrices[i];
+    uint64_t e = world_below(want, matrix->rows * matrix->cols), byte, bit;
+    byte = world_below(want, zfi_dtype_nbytes(matrix->place.dtype));
+    bit = world_below(want, 8);
+    ((unsigned char *)world_visible(matrix, e))[byte] ^= (unsigned char)(1u << bit);
+    ((unsigned char *)world_visible(&got->matrices[i], e))[byte] ^= (unsigned char)(1u << bit);
+}
+
+static void naive_check(world_t *world, const zfi_check_args_t *args, const uint8_t *is_edited) {
+    zfi_data_t *data = &world->data;
+    for (uint32_t l = args->first; l < args->first + args->n; l++) {
+        const zfi_data_matrix_t *matrix = &world->matrices[world->listed_matrices[l]];
+        if (args->seals || !is_edited[world->listed_matrices[l]] || data->is_foreign[matrix->param])
+            continue;
+        world->totals.n_overwritten += matrix->rows * matrix->cols;
+        world->totals.n_params_overwritten += !data->overwritten[matrix->param];
+        data->overwritten[matrix->param] = data->is_foreign[matrix->param] = 1;
+    }
+}
+
+/* Any bit of any element shows, and nothing else does; sealed, it is as if the kernels had written it. */
+static void try_check(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
+    uint32_t first = (uint32_t)world_below(want, 3);
+    uint32_t n = want->data.n_matrices - first - (uint32_t)world_below(want, 3);
+    zfi_check_args_t all = {&got->data, 0, want->data.n_matrices, 1}, args = {&got->data, first, n, seed % 4 == 0};
+    uint8_t is_edited[WORLD_MATRICES] = {0};
+    (void)table;
+    want->data.digests = want->digests;
+    got->data.digests = got->digests;
+    LAUNCH(table, ZFI_KERNEL_CHECK, &all);
+    for (uint32_t i = 0; i < want->data.n_matrices; i++)
+        want->digests[i] = world_digest(&want->matrices[i]);
+    for (uint32_t i = 0; i < want->data.n_matrices; i++)
+        if (world_below(want, 2)) {
+            is_edited[i] = 1;
+            edit(want, got, i);
+        }
+    naive_check(want, &args, is_edited);
+    LAUNCH(table, ZFI_KERNEL_CHECK, &args);
+    for (uint32_t l = first; l < first + n && args.seals; l++)
+        want->digests[want->listed_matrices[l]] = world_digest(&want->matrices[want->listed_matrices[l]]);
+    want->data.digests = NULL; /* they are what they shall be */
+}
+
+START_TEST(check) { world_try(try_check, "check"); }
 END_TEST
 
 /* ---- moments ----------------------------------------------------------------------------------------------------- */
@@ -406,5 +467,5 @@ static void try_round_sums(world_t *want, world_t *got, const zfi_kernels_t *tab
 START_TEST(round_sums) { world_try(try_round_sums, "rounded sums"); }
 END_TEST
 
-ZT_MAIN("launch_moves", enter_maps, enter_counts, enter_state, show_entered, merge, places, round_moments, add_sums,
-        round_sums)
+ZT_MAIN("launch_moves", enter_maps, enter_counts, enter_state, show_entered, merge, places, check, round_moments,
+        add_sums, round_sums)

@@ -80,21 +80,12 @@ static int naive_update(const world_t *world, const zfi_data_segment_t *segment,
 
 static void naive_segment(world_t *world, const zfi_data_segment_t *segment, const zfi_scalars_t *k, uint64_t key) {
     const zfi_data_matrix_t *matrix = &world->matrices[segment->matrix];
-    size_t nbytes = zfi_dtype_nbytes(matrix->place.dtype);
-    uint64_t n_differ = 0;
     for (uint64_t i = 0; i < segment->n_elems; i++) {
         void *visible = world_visible(matrix, segment->matrix_offset + i);
-        float expected;
-        world_store(&expected, matrix->place.dtype, 0, world->data.all_w[segment->state_base + i]);
-        n_differ += memcmp(&expected, visible, nbytes) != 0;
         if (naive_update(world, segment, i, k, key) && !world->totals.nonfinite_param)
             world->totals.nonfinite_param = (uint64_t)matrix->param + 1;
-        world_store(visible, matrix->place.dtype, 0, world->data.all_w[segment->state_base + i]);
-    }
-    world->totals.n_overwritten += n_differ;
-    if (n_differ && !world->data.overwritten[matrix->param]) {
-        world->data.overwritten[matrix->param] = 1;
-        world->totals.n_params_overwritten++;
+        if (!world->data.is_foreign[matrix->param])
+            world_store(visible, matrix->place.dtype, 0, world->data.all_w[segment->state_base + i]);
     }
 }
 
@@ -110,6 +101,15 @@ static void naive_update_all(world_t *world, uint32_t first, uint32_t end, float
             if (world->segments[i].matrix == m)
                 naive_segment(world, &world->segments[i], &k, key);
     }
+}
+
+/* Runs the kernel. The wanted digests are told what it wrote: a NaN may have other bits here than there. */
+static void launch_update(world_t *want, world_t *got, const zfi_kernels_t *table, const zfi_update_all_args_t *args) {
+    for (uint32_t i = 0; i < want->data.n_matrices && want->data.digests; i++)
+        want->digests[i] = got->digests[i] - world_digest(&got->matrices[i]) - world_digest(&want->matrices[i]);
+    zfi_launch_cpu[ZFI_KERNEL_UPDATE_ALL](table, args);
+    for (uint32_t i = 0; i < want->data.n_matrices && want->data.digests; i++)
+        want->digests[i] += world_digest(&got->matrices[i]); /* and what world_try() adds */
 }
 
 static void try_update_all(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
@@ -130,7 +130,7 @@ static void try_update_all(world_t *want, world_t *got, const zfi_kernels_t *tab
         args.end_segment = got->segments[i].matrix < end ? i + 1 : args.end_segment;
     if (step.applied)
         naive_update_all(want, first, end, step.s, args.key);
-    zfi_launch_cpu[ZFI_KERNEL_UPDATE_ALL](table, &args);
+    launch_update(want, got, table, &args);
     want->data.scalars = drawn[0];
     got->data.scalars = drawn[1];
 }
@@ -150,12 +150,13 @@ static void try_show(world_t *want, world_t *got, const zfi_kernels_t *table, ui
         const zfi_data_matrix_t *matrix = &want->matrices[segment->matrix];
         for (uint64_t i = 0; i < segment->n_elems; i++) {
             float w = want->data.all_w[segment->state_base + i];
-            world_store(world_visible(matrix, segment->matrix_offset + i), matrix->place.dtype, 0, w);
+            if (!want->data.is_foreign[matrix->param])
+                world_store(world_visible(matrix, segment->matrix_offset + i), matrix->place.dtype, 0, w);
             if (!isfinite(w) && !want->totals.nonfinite_param)
                 want->totals.nonfinite_param = (uint64_t)matrix->param + 1;
         }
     }
-    zfi_launch_cpu[ZFI_KERNEL_UPDATE_ALL](table, &args);
+    launch_update(want, got, table, &args);
     want->data.scalars = drawn[0];
     got->data.scalars = drawn[1];
 }

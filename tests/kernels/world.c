@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <digest.h>
+
 #include "arrays.h"
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -254,6 +256,13 @@ static void draw_state(world_t *world) {
     data->scalars = calloc(n_index + 1, sizeof *data->scalars);
     data->stats_matrices = calloc(WORLD_MATRICES, sizeof *data->stats_matrices);
     data->overwritten = world_array(world, "overwritten", WORLD_BYTES, WORLD_PARAMS, 1);
+    data->is_foreign = world_array(world, "is_foreign", WORLD_BYTES, WORLD_PARAMS, 1);
+    for (uint32_t i = 0; i < WORLD_PARAMS; i++)
+        data->is_foreign[i] = world_below(world, 5) == 0;
+    world->digests = world_array(world, "digests", WORLD_BYTES, data->n_matrices, sizeof *world->digests);
+    for (uint32_t i = 0; i < data->n_matrices; i++)
+        world->digests[i] = world_below(world, UINT64_MAX);
+    data->digests = world_below(world, 6) ? world->digests : NULL;
     ck_assert(data->held && data->scalars && data->stats_matrices);
 }
 
@@ -348,6 +357,22 @@ void world_check(const world_t *want, const world_t *got, const char *table, con
     check_totals(&want->totals, &got->totals, table, what);
 }
 
+uint64_t world_digest(const zfi_data_matrix_t *matrix) {
+    uint64_t sum = 0;
+    for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++) {
+        uint64_t bits = 0;
+        memcpy(&bits, world_visible(matrix, e), zfi_dtype_nbytes(matrix->place.dtype));
+        sum += bits * (2 * (uint64_t)zfi_digest_spread(e) + 1);
+    }
+    return sum;
+}
+
+/* The wanted digests move by what the naive loops of a trial have written; sign -1 before it and 1 after it. */
+static void count_digests(world_t *world, uint64_t sign) {
+    for (uint32_t i = 0; i < world->data.n_matrices && world->data.digests; i++)
+        world->digests[i] += sign * world_digest(&world->matrices[i]);
+}
+
 void world_try(world_trial_fn trial, const char *what) {
     const zfi_kernels_t *tables[ZFI_N_ISAS];
     int n_tables = available_tables(tables);
@@ -357,7 +382,9 @@ void world_try(world_trial_fn trial, const char *what) {
         for (uint64_t seed = 1; seed <= 30; seed++) {
             world_start(want, seed);
             world_start(got, seed);
+            count_digests(want, UINT64_MAX);
             trial(want, got, tables[t], seed);
+            count_digests(want, 1);
             world_check(want, got, tables[t]->name, what);
             world_end(want);
             world_end(got);

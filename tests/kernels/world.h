@@ -37,6 +37,7 @@ typedef struct world {
     zfi_data_piece_t pieces[WORLD_SEGMENTS];
     uint32_t listed_pieces[WORLD_SEGMENTS], listed_matrices[WORLD_MATRICES], n_pieces;
     uint64_t merge_from[WORLD_MATRICES];
+    uint64_t *digests; /* data.digests, or what it would be */
     zfi_totals_t totals;
     zfi_hyper_t hyper[WORLD_GROUPS];
     uint8_t present[WORLD_PARAMS];
@@ -79,6 +80,8 @@ uint64_t world_compact(const zfi_data_matrix_t *matrix, uint64_t pos, uint64_t i
 uint64_t world_element(const zfi_data_matrix_t *matrix, uint64_t channel, uint64_t i);
 /* The channel at a selected position: all channels where none are listed. */
 uint32_t world_channel(const world_t *world, const zfi_data_matrix_t *matrix, uint32_t pos);
+/* The digest of a matrix's visible values. A trial's wanted digests move with what its naive loops write. */
+uint64_t world_digest(const zfi_data_matrix_t *matrix);
 /* A matrix's element in what the model reads. */
 void *world_visible(const zfi_data_matrix_t *matrix, uint64_t element);
 

@@ -232,8 +232,8 @@ START_TEST(all_params_changed) {
     for (size_t i = 0; i < 24 * 40; i++)
         ((float *)(void *)rig.params[0].visible)[i] = 0.25f;
     ZT_OK(&rig, rig.zf->params_changed(rig.inst, none, 0, 0, &rig.err));
-    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
-    ck_assert_float_ne(out[0], 0.25f);
+    expect_record(rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err), ZF_ERR_OVERWRITTEN,
+                  "\"layer.0.weight\"");
     ZT_OK(&rig, rig.zf->params_changed(rig.inst, NULL, 0, 0, &rig.err));
     ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
     for (size_t i = 0; i < 24 * 40; i++)

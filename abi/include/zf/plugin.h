@@ -254,7 +254,8 @@ typedef struct zf_plugin {
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 
     /* [control] The host wrote these parameters itself (a load). Masters follow the visible values, open slots of these
-     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. ids NULL with n = 0: all; a list of 0: none.
+     * parameters are dropped, moments are kept unless ZF_CHANGED_RESET. What is written without this call is found and
+     * left alone ([zenflow] on_overwrite). ids NULL with n = 0: all; a list of 0: none.
      * The host's writes are finished before the call. Blocks. State: bound, active, quiesced. */
     zf_status_t (*params_changed)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, uint32_t flags,
                                   zf_error_t *err);

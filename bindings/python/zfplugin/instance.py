@@ -182,10 +182,11 @@ _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one in
 class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
-    before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger."""
+    before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
+    before: overrides that come before those of a dict and of overrides."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python"):
+                 log=None, name="python", before=()):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         if rule_callback is not None and rule != "adamw":
@@ -205,15 +206,15 @@ class Instance:
         self._host = _make_host(self.log, name)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         callback = rule_callback.fill() if rule_callback is not None else None
-        self.handle = self._create(config, overrides, fetch, RULES[rule], callback)
+        self.handle = self._create(config, overrides, before, fetch, RULES[rule], callback)
         kept = (self._host, self.lib, rule_callback)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
 
-    def _create(self, config, overrides, fetch, rule, callback):
+    def _create(self, config, overrides, before, fetch, rule, callback):
         text, path, lines = _split_config(config)
-        lines += _config_lines(overrides)
+        lines = [*before, *lines, *_config_lines(overrides)]
         _check_sections(lines, self.lib)
         raw, record, out = text.encode() if text is not None else None, errors.new_record(), C.c_void_p()
         array = library.string_array(lines)

@@ -20,7 +20,6 @@
     X(zf_scalars)                                                                                                      \
     X(zf_run_ahead_begin)                                                                                              \
     X(zf_run_ahead)                                                                                                    \
-    X(zf_run_ahead_end)                                                                                                \
     X(zf_update_all_begin)                                                                                             \
     X(zf_update_all)                                                                                                   \
     X(zf_update_all_end)                                                                                               \
@@ -30,6 +29,8 @@
     X(zf_enter_counts)                                                                                                 \
     X(zf_show_entered)                                                                                                 \
     X(zf_merge)                                                                                                        \
+    X(zf_check)                                                                                                        \
+    X(zf_check_end)                                                                                                    \
     X(zf_round_moments)                                                                                                \
     X(zf_add_sums)                                                                                                     \
     X(zf_add_sums_end)                                                                                                 \
@@ -210,8 +211,7 @@ static zf_status_t launch_run_ahead(zfi_device_t *device, CUstream stream, const
     zf_status_t st = launch_wide(device, stream, K_zf_run_ahead_begin, args);
     if (st || args->counts_only)
         return st;
-    st = launch_wide(device, stream, K_zf_run_ahead, args);
-    return st ? st : launch_thread(device, stream, K_zf_run_ahead_end, args);
+    return launch_wide(device, stream, K_zf_run_ahead, args);
 }
 
 static zf_status_t launch_update_all(zfi_device_t *device, CUstream stream, const zfi_update_all_args_t *args) {
@@ -242,6 +242,7 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
         [ZFI_KERNEL_READ_PLACE] = K_zf_read_place,
         [ZFI_KERNEL_WRITE_PLACE] = K_zf_write_place,
     };
+    zf_status_t st;
     switch (kernel) {
     case ZFI_KERNEL_COLLECT:
         return launch_collect(device, stream, args);
@@ -255,6 +256,9 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
         return launch_run_ahead(device, stream, args);
     case ZFI_KERNEL_UPDATE_ALL:
         return launch_update_all(device, stream, args);
+    case ZFI_KERNEL_CHECK:
+        st = launch_wide(device, stream, K_zf_check, args);
+        return st ? st : launch(device, stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_ADD_SUMS:
         return launch_both(device, stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:

@@ -165,17 +165,25 @@ def read_directive(kernel, text, line, label):
 
 def read_body(kernel, text, line):
     """Fills kernel.body from the text between the braces, which starts at `line`."""
-    # A block in the body only gives names a scope (inline assembly brings some along): a name means the same everywhere.
-    brace = re.compile(r"\s*[{}]")
-    pos = 0
+    # A block in the body gives names a scope (inline assembly brings some along): its registers get names of their own.
+    brace = re.compile(r"\s*([{}])")
+    pos, n_blocks, scopes = 0, 0, []
     while m := brace.match(text, pos) or STATEMENT.match(text, pos):
         pos = m.end()
+        if m.re is brace and m[1] == "{":
+            n_blocks += 1
+            scopes.append({})
+            continue
         if m.re is brace:
+            scopes.pop()
             continue
         if m["label"] is not None:
             kernel.body.append(Label(line + text.count("\n", 0, m.end("label")), m["label"]))
             continue
         words = m["text"].strip()
+        if scopes and words.startswith(".reg"):
+            scopes[-1].update({name: f"{name}_block{n_blocks}" for name in re.findall(r"%(\w+)", words)})
+        words = re.sub(r"%(\w+)", lambda m: "%" + next((s[m[1]] for s in reversed(scopes) if m[1] in s), m[1]), words)
         at = line + text.count("\n", 0, pos)
         if not words:
             continue

@@ -83,6 +83,12 @@ class Reading(unittest.TestCase):
         self.assertIn("L__L__BB0_1:;", out)
         self.assertIn("if (!(r->p1 != 0)) { goto L__L__BB0_1; }", out)
 
+    def test_a_block_hides_names(self):
+        out = translated("mov.u32 %r1, 5;", "{ .reg .b32 %r1; mov.u32 %r1, 3; { .reg .b32 %r1; mov.u32 %r1, 2; } mov.u32 %r2, %r1; }",
+                         "mov.u32 %r3, %r1;")
+        for to, value in (("r1", "0x5ull"), ("r1_block1", "0x3ull"), ("r1_block2", "0x2ull"), ("r2", "r->r1_block1"), ("r3", "r->r1")):
+            self.assertIn(f"r->{to} = (uint32_t)(((uint32_t){value}));", out)
+
     def test_line_numbers(self):
         with self.assertRaisesRegex(ptx.PtxError, "PTX line 19:"):
             translated("mov.u32 %r1, 0; // ex2 {", "/* two\n lines */", "ex2.rn.f32 %f1, %f1;")

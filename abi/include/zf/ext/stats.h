@@ -39,7 +39,7 @@ typedef struct zf_stats { /* output struct */
     uint64_t host_wait_ns; /* hooks waited: the host was too many steps ahead, or HOST_THREAD waited for the device */
     uint64_t replay_ns;    /* worker time in replays, summed over workers */
     uint64_t replay_elems; /* elements x applied slots */
-    uint64_t overwritten_elems; /* visible values of selected channels that the host changed unannounced */
+    uint64_t overwritten_elems; /* of the blocks in which weights were found that the host wrote unannounced */
     uint64_t closes_by_data;    /* of window_closes: before the bound (update_interval = auto) */
     /* The meter of lateness, all parameter groups together (zf_lateness_t); 0 where it is off */
     uint64_t lateness_steps; /* that are counted in lateness_sum */

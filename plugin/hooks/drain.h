@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/quiesce.h - bringing an instance to rest. */
-#ifndef ZFI_QUIESCE_H
-#define ZFI_QUIESCE_H
+/* plugin/hooks/drain.h - bringing an instance to rest. */
+#ifndef ZFI_DRAIN_H
+#define ZFI_DRAIN_H
 
 #include "instance/instance.h"
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hooks_guard.c - what it costs that every publish checks what it replaces ([zenflow] on_overwrite).
+ *
+ * Two instances without the check and two with it make one window each in turn, opened in the order off, on, on, off,
+ * since where memory comes to lie makes a difference too. The figure is the CPU time of the whole process per element
+ * and step, from the delivery of gradients that are there to the end of everything that the step has started:
+ * statistics, the check, run-ahead, replay, merge. No forward or backward pass is in it. */
+#include <time.h>
+
+#include "hooks.h"
+#include "rig.h"
+#include "samples.h"
+
+enum { N_TENSORS = 17000, N_RIGS = 4, N_ELEMS = N_TENSORS * HOOKS_SMALL_ELEMS };
+
+typedef struct guard {
+    rig_t rigs[N_RIGS];
+    samples_t ns[2], ratio; /* without, with the check */
+} guard_t;
+
+static int has_check(int rig) { return rig == 1 || rig == 2; }
+
+static const char *const configs[] = {HOOKS_CONFIG "on_overwrite = off\n", HOOKS_CONFIG};
+
+typedef struct kind {
+    uint32_t n_tensors;
+    int64_t rows, cols;
+    int is_f32;
+} kind_t;
+
+static const kind_t kinds[] = {
+    {1, 2000, N_ELEMS / 2000, 0}, {1, 2000, N_ELEMS / 2000, 1}, {N_TENSORS, 20, HOOKS_SMALL_ELEMS / 20, 0}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static void open_rigs(const hooks_t *hooks, guard_t *guard, const kind_t *kind) {
+    for (int i = 0; i < N_RIGS; i++) {
+        const rig_spec_t spec = {.n_tensors = kind->n_tensors,
+                                 .ndim = 2,
+                                 .shape = {kind->rows, kind->cols},
+                                 .dtype = kind->is_f32 ? zf_dtype_float32() : zf_dtype_bfloat16(),
+                                 .mode = RIG_ASYNC,
+                                 .config = configs[has_check(i)]};
+        rig_open(&guard->rigs[i], hooks->loader, &spec);
+    }
+}
+
+static uint64_t process_ns(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* One window; ns of CPU time per element and step. */
+static double window_ns(rig_t *rig) {
+    const uint64_t ns = process_ns();
+
+    for (int s = 0; s < HOOKS_WINDOW; s++) {
+        rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
+        rig_step(rig, ZF_STEP_WAIT);
+        rig_drain(rig);
+    }
+    return (double)(process_ns() - ns) / HOOKS_WINDOW / N_ELEMS;
+}
+
+static void repeat(guard_t *guard, int turn) {
+    double ns[2] = {0, 0};
+
+    for (int i = 0; i < N_RIGS; i++) {
+        int rig = (i + turn) % N_RIGS;
+
+        ns[has_check(rig)] += window_ns(&guard->rigs[rig]) / 2;
+    }
+    samples_add(&guard->ns[0], ns[0]);
+    samples_add(&guard->ns[1], ns[1]);
+    samples_add(&guard->ratio, ns[1] / ns[0]);
+}
+
+static void print_row(const hooks_t *hooks, const guard_t *guard, const kind_t *kind) {
+    const quartiles_t ratio = samples_quartiles(&guard->ratio);
+    const double off = samples_median(&guard->ns[0]), on = samples_median(&guard->ns[1]);
+    const char *dtype = kind->is_f32 ? "f32" : "bf16";
+
+    printf("%7u x %8ld %-4s | %7.4f %7.4f | %6.3f %6.3f..%-6.3f\n", kind->n_tensors, (long)(kind->rows * kind->cols),
+           dtype, off, on, ratio.median, ratio.q1, ratio.q3);
+    if (hooks->json)
+        fprintf(
+            hooks->json,
+            "%s\n  {\"tensors\": %u, \"dtype\": \"%s\", \"off_ns\": %.5f, \"on_ns\": %.5f, \"ratio\": %.4f, \"q1\": "
+            "%.4f, \"q3\": %.4f}",
+            kind == kinds ? "" : ",", kind->n_tensors, dtype, off, on, ratio.median, ratio.q1, ratio.q3);
+}
+
+static void run_kind(const hooks_t *hooks, const kind_t *kind) {
+    static guard_t guard;
+
+    guard = (guard_t){0};
+    open_rigs(hooks, &guard, kind);
+    for (int warm = 0; warm < 3 * N_RIGS; warm++) /* past the warm-up and the first touch of every slot */
+        (void)window_ns(&guard.rigs[warm % N_RIGS]);
+    for (int r = 0; r < hooks->n_repeats; r++)
+        repeat(&guard, r);
+    print_row(hooks, &guard, kind);
+    for (int i = 0; i < N_RIGS; i++)
+        rig_close(&guard.rigs[i]);
+}
+
+void hooks_guard(hooks_t *hooks) {
+    printf("guard: CPU ns of the process per element and step, S = %d, without and with the check, medians of %d "
+           "windows\n",
+           HOOKS_WINDOW, hooks->n_repeats);
+    printf("%23s | %7s %7s | %6s %15s\n", "tensors x elements", "off", "on", "ratio", "quartiles");
+    if (hooks->json)
+        fprintf(hooks->json, "\"guard\": {\"slots\": %d, \"repeats\": %d, \"rows\": [", HOOKS_WINDOW, hooks->n_repeats);
+    for (int i = 0; i < N_KINDS; i++)
+        run_kind(hooks, &kinds[i]);
+    if (hooks->json)
+        fprintf(hooks->json, "\n]}");
+}

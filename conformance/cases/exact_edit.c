@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_edit.c - weights that the host writes without a word, between its gradients and its step: they are reported,
+ * and nothing of them is overwritten; or, with on_overwrite = follow, everything is as with params_changed.
+ *
+ * Two ways: the next call waits and looks, so it is refused, or follows, before it does anything. Or the step does not
+ * wait: the device finds out in it, and what comes to rest says so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exact_run.h"
+
+/* What a parameter shows, with one element changed, or a few, or all. */
+static void *draw_edit(zx_run_t *run, uint32_t i) {
+    zx_case_t *c = run->c;
+    const zx_param_t *p = &c->params[i];
+    uint64_t n = zo_n_elems(run->oracle, i), nbytes = zo_dtype_nbytes(p->decl.dtype);
+    unsigned char *values = zx_alloc(n * nbytes), *drawn = zx_case_values(c, p);
+    uint64_t first = zx_below(&c->rng, (uint32_t)n),
+             n_edited = zx_chance(&c->rng, 70) ? 1 : zx_below(&c->rng, (uint32_t)n) + 1;
+
+    memcpy(values, zo_visible(run->oracle, i), n * nbytes);
+    for (uint64_t e = 0; e < n_edited; e++)
+        memcpy(values + (first + e) % n * nbytes, drawn + (first + e) % n * nbytes, nbytes);
+    if (memcmp(values, zo_visible(run->oracle, i), n * nbytes) == 0)
+        values[first * nbytes] ^= 1;
+    free(drawn);
+    return values;
+}
+
+static void expect_refusal(zx_run_t *run, const char *call, uint32_t i, zf_status_t st, const zf_error_t *err) {
+    zx_where_t where = {
+        .law = 2, .what = call, .param = run->c->params[i].name, .step = run->host.step, .element = UINT64_MAX};
+
+    if (run->is_dry)
+        return;
+    if (st != ZF_ERR_OVERWRITTEN)
+        zx_fails(run->result, &where, "status %d after its weights were written unannounced", st);
+    else if (!strstr(err->message, run->c->params[i].name))
+        zx_fails(run->result, &where, "the error does not name it: %.200s", err->message);
+}
+
+/* The parameter shows what the host wrote, and nothing else. */
+static void look(zx_run_t *run, uint32_t i, const void *values) {
+    const void *expected[ZX_MAX_PARAMS] = {0};
+
+    expected[i] = values;
+    zx_host_look(&run->host, expected, 2);
+    zx_host_sync(&run->host);
+}
+
+static void announce(zx_run_t *run, uint32_t i) {
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t id = run->c->params[i].id;
+
+    zx_is_call_bad(&run->host, "params_changed", run->host.zf->params_changed(run->host.instance, &id, 1, 0, &err),
+                   &err);
+}
+
+static zf_status_t refused_step(zx_run_t *run, const zo_hyper_t *groups, zf_error_t *err) {
+    zx_host_t *h = &run->host;
+    zf_group_hyper_t hyper[ZX_MAX_GROUPS];
+    zf_step_args_t args = {.struct_size = sizeof args,
+                           .flags = ZF_STEP_WAIT | ZF_STEP_EPOCH_END,
+                           .groups = hyper,
+                           .n_groups = h->c->n_groups,
+                           .elem_size = sizeof *hyper,
+                           .stream = &h->stream};
+
+    for (uint32_t g = 0; g < h->c->n_groups; g++)
+        hyper[g] = (zf_group_hyper_t){.struct_size = sizeof *hyper, .lr = groups[g].lr, .eps = groups[g].eps};
+    return h->zf->step(h->instance, &args, NULL, err);
+}
+
+int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
+    zx_case_t *c = run->c;
+    zx_host_t *h = &run->host;
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t way = zx_below(&c->rng, 3);
+    void *values;
+
+    if (c->mode % 2 && (!zx_host_can_look_unfetched(h) || zx_chance(&c->rng, 50)))
+        zx_run_fetch(run, &i, 1);
+    values = draw_edit(run, i);
+    zx_host_sync(h);
+    zx_host_write(h, c->params[i].array, values);
+    run->edited = way == 2 && (c->mode != ZX_THREAD) ? values : NULL;
+    run->edited_param = i;
+    if (run->edited)
+        return 0;
+    if (c->is_follow) { /* the step that waits follows, if nothing before it does */
+        zo_params_changed(run->oracle, i, values, 0);
+        if (way == 1)
+            zx_run_export(run);
+    } else {
+        zo_rest(run->oracle);
+        expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
+                       way ? h->zf->quiesce(h->instance, ZF_QUIESCE_FLUSH, &err) : refused_step(run, groups, &err),
+                       &err);
+        look(run, i, values);
+        announce(run, i);
+        zo_params_changed(run->oracle, i, values, 0);
+    }
+    free(values);
+    return 1;
+}
+
+void zx_run_edited(zx_run_t *run) {
+    zx_host_t *h = &run->host;
+    zf_step_report_t report = {.struct_size = sizeof report};
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t i = run->edited_param;
+
+    if (!run->edited)
+        return;
+    zo_rest(run->oracle);
+    zx_host_quiesce(h, ZF_QUIESCE_DRAIN);
+    look(run, i, run->edited);
+    if (!run->c->is_follow) {
+        expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
+        announce(run, i);
+    }
+    zo_params_changed(run->oracle, i, run->edited, 0);
+    free(run->edited);
+    run->edited = NULL;
+    if (run->c->is_follow) /* so that the plugin follows before anything reads its state */
+        zx_run_export_with(run, i);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch_digest.c - what the host wrote unannounced: digests of visible values (../digest.h), compared and taken anew.
+ *
+ * Cost: one read of the visible values of the matrices that are looked at. */
+#include "digest.h"
+#include "launch.h"
+
+/* Columns [c, c + n) of a row. */
+static uint64_t row_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t row, uint64_t c,
+                           uint64_t n) {
+    const zfi_place_t *place = &matrix->place;
+    uint64_t sum = 0, index = row * matrix->cols + c;
+    if (!place->col_offset)
+        return kernels->digest(zfi_place_at(place, row, c), place->dtype, n, index);
+    for (uint64_t j = 0; j < n; j++)
+        sum += digest_run(zfi_place_at(place, row, c + j), place->dtype, 1, index + j);
+    return sum;
+}
+
+uint64_t zfi_visible_digest(const zfi_kernels_t *kernels, const zfi_data_matrix_t *matrix, uint64_t first, uint64_t n) {
+    uint64_t sum = 0, part;
+    if (!matrix->place.col_offset && matrix->place.row_stride == (int64_t)matrix->cols) /* one run */
+        return kernels->digest(zfi_place_at(&matrix->place, first / matrix->cols, first % matrix->cols),
+                               matrix->place.dtype, n, first);
+    for (uint64_t e = first; e < first + n; e += part) {
+        uint64_t row = e / matrix->cols, col = e % matrix->cols;
+        part = matrix->cols - col < first + n - e ? matrix->cols - col : first + n - e;
+        sum += row_digest(kernels, matrix, row, col, part);
+    }
+    return sum;
+}
+
+/* The host reads the totals while steps go on; whoever sees the second sees `overwritten` as well. */
+static void note_overwritten(const zfi_data_t *data, const zfi_data_matrix_t *matrix) {
+    zfi_totals_t *totals = data->totals;
+    __atomic_store_n(&totals->n_overwritten, totals->n_overwritten + matrix->rows * matrix->cols, __ATOMIC_RELAXED);
+    data->is_foreign[matrix->param] = 1;
+    if (!__atomic_exchange_n(&data->overwritten[matrix->param], 1, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&totals->n_params_overwritten, 1, __ATOMIC_RELEASE);
+}
+
+void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw) {
+    const zfi_check_args_t *args = raw;
+    const zfi_data_t *data = args->data;
+    for (uint32_t i = args->first; i < args->first + args->n; i++) {
+        uint32_t number = data->listed_matrices[i];
+        const zfi_data_matrix_t *matrix = &data->matrices[number];
+        uint64_t found;
+        if (!args->seals && data->is_foreign[matrix->param])
+            continue; /* known */
+        found = zfi_visible_digest(kernels, matrix, 0, matrix->rows * matrix->cols);
+        if (args->seals)
+            data->digests[number] = found;
+        else if (found != data->digests[number])
+            note_overwritten(data, matrix);
+    }
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/changed.c - params_changed (contract in zf/plugin.h; rules in SCHEDULE.md, "Between steps"), and what is
+ * done about weights that the host wrote without it. */
+#include "hooks/changed.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "hooks/deliver.h"
+#include "hooks/drain.h"
+#include "hooks/hooks.h"
+#include "offload/at_fetch.h"
+#include "offload/exchange.h"
+#include "offload/guard.h"
+#include "offload/lateness.h"
+#include "offload/publish.h"
+#include "offload/state_arrays.h"
+#include "offload/sums.h"
+
+enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
+
+/* ---- params_changed ---------------------------------------------------------------------------------------------- */
+
+/* Moments and counts of a matrix begin anew. */
+static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    if (zfi_is_mean(&run->engine->config))
+        memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
+    else
+        run->hs.n[number] = 0;
+    return zfi_state_clear_moments(run, number);
+}
+
+/* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
+static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
+    const zfi_param_t *param = &run->params[id];
+    uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
+    zf_status_t st = zfi_exchange_read_masters(run, id);
+    for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
+        zfi_row(run, t)->present[id] = 0;
+    zfi_publish_drop(run, param->first_matrix, param->n_matrices);
+    zfi_sums_restart(run, param->first_matrix, param->n_matrices);
+    zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
+    for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
+        st = reset_matrix(run, param->first_matrix + i);
+    if (!st)
+        st = zfi_exchange_reload_selected(run, id);
+    if (!st)
+        zfi_guard_accept(run, id, id + 1);
+    return st;
+}
+
+static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags,
+                                 zf_error_t *err) {
+    if (flags & ~ZF_CHANGED_RESET)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "params_changed", "unknown flags 0x%x", flags);
+    if (n && !ids)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "params_changed", "ids is NULL with n = %u", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids && ids[i] >= inst->run->n_params)
+            return zfi_error(err, ZF_ERR_PARAM, "params_changed", "unknown parameter id %u; %u are bound", ids[i],
+                             inst->run->n_params);
+    return ZF_OK;
+}
+
+/* The parameters of a list, or 0 .. n-1. All rests and the host's writes are over,
+ * so our own stream does it: the host's queue may be held up, and these waits have no deadline. */
+static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags) {
+    zfi_run_t *run = inst->run;
+    zfi_stream_t *hosts = inst->engine.stream;
+    zf_status_t st = ZF_OK;
+    inst->engine.stream = inst->engine.own_stream;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        uint32_t owner = run->params[ids ? ids[i] : i].owner;
+        if (!ids && owner != i)
+            continue; /* a tied one: taken with its owner */
+        if (run->params[owner].has_state)
+            st = take_over(run, owner, flags);
+    }
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 0);
+    inst->engine.stream = hosts;
+    return st;
+}
+
+/* What waits to be fetched of them would overwrite what the host has written. */
+static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < n && !st; i++)
+        st = zfi_at_fetch_drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+    return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
+}
+
+zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags, zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "params_changed", err);
+    if (st)
+        return st;
+    st = check_changed(inst, ids, n, flags, err);
+    if (!st)
+        st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (!st)
+        st = zfi_hook_failed(inst, take_over_all(inst, ids, ids ? n : inst->run->n_params, flags), "params_changed",
+                             "the device did not take the changed parameters", err);
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- found ------------------------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    const zfi_run_t *run = inst->run;
+    uint64_t n = zfi_guard_n_foreign(run);
+    uint32_t id;
+    if (n == 0 || inst->engine.config.on_overwrite == ZFI_OVERWRITE_FOLLOW)
+        return ZF_OK;
+    id = zfi_guard_next_foreign(run, 0);
+    return zfi_error_scoped(
+        err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
+        "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
+        "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
+        "wrote, then go on ([zenflow] on_overwrite = follow does that by itself)",
+        run->params[id].name, id, n > 1 ? " and others" : "");
+}
+
+/* As params_changed for those that are foreign, and for those of which what waited to be fetched shows it now. */
+static zf_status_t follow(zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    zfi_run_t *run = inst->run;
+    uint32_t id, first = zfi_guard_next_foreign(run, 0);
+    uint64_t n;
+    zf_status_t st = ZF_OK;
+    for (id = first; id < run->n_params && !st; id = zfi_guard_next_foreign(run, id + 1))
+        st = drop_unfetched(inst, &id, 1, err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (st)
+        return st;
+    n = zfi_guard_n_foreign(run);
+    for (id = zfi_guard_next_foreign(run, 0); id < run->n_params && !st; id = zfi_guard_next_foreign(run, id + 1))
+        st = take_over_all(inst, &id, 1, 0);
+    if (!st)
+        zfi_log(&inst->engine, ZF_LOG_INFO, "guard",
+                "%s: the host wrote \"%s\" (%" PRIu64
+                " such parameter(s)) without params_changed; its values are taken over (on_overwrite = follow)",
+                origin, run->params[first].name, n);
+    return zfi_hook_failed(inst, st, origin, "the device did not take the changed parameters", err);
+}
+
+zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    if (zfi_guard_n_foreign(inst->run) == 0)
+        return ZF_OK;
+    if (inst->engine.config.on_overwrite == ZFI_OVERWRITE_FOLLOW)
+        return follow(inst, origin, err);
+    return zfi_overwritten_report(inst, origin, err);
+}
+
+zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    zf_status_t st;
+    if (inst->engine.config.on_overwrite == ZFI_OVERWRITE_OFF)
+        return ZF_OK;
+    st = zfi_deliver_flush(inst);
+    zfi_guard_check(inst->run);
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 1);
+    st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
+    return st ? st : zfi_overwritten_settle(inst, origin, err);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/changed.h - weights that the host wrote: announced (params_changed), or found (offload/guard.h). */
+#ifndef ZFI_CHANGED_H
+#define ZFI_CHANGED_H
+
+#include "instance/instance.h"
+
+/* [hook] What checks have found so far: with on_overwrite = follow, what the host wrote is taken over; else an error
+ * that names a parameter. The caller has entered the hook. */
+zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_error_t *err);
+
+/* [hook] The same after a look at all visible values, which waits for the device. */
+zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err);
+
+/* [hook] The error, where there is one and nothing is to be followed. */
+zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin, zf_error_t *err);
+
+#endif

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_guard.c - weights that the host writes without params_changed, wherever and whenever: reported by
+ * name with nothing of the parameter overwritten, or followed as if it had been announced. */
+#define _GNU_SOURCE
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "state_rig.h"
+#include "suite.h"
+
+static zt_rig_t rig, other;
+
+static const char windows[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
+                              "select_interval = 2\n";
+static const char follows[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
+                              "select_interval = 2\non_overwrite = follow\n";
+
+/* Columns, rows, vectors, two types, one that never runs ahead and one that always does. */
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
+                                    {.rows = 30, .cols = 17, .channels = ZF_CHANNELS_ROWS},
+                                    {.rows = 50},
+                                    {.rows = 21, .cols = 33, .is_bf16 = 1},
+                                    {.rows = 16, .cols = 16, .flags = ZF_PARAM_NEVER_SELECTED},
+                                    {.rows = 12, .cols = 9, .flags = ZF_PARAM_ALWAYS_SELECTED}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void start(const char *config, uint32_t flags) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, flags);
+}
+
+static void steps(zt_rig_t *r, int n) {
+    for (int i = 0; i < n; i++)
+        zt_rig_step(r);
+}
+
+static size_t nbytes_of(uint32_t p) { return rig.params[p].n_elems * rig.params[p].elem_nbytes; }
+
+static unsigned char *copy_of(uint32_t p) {
+    unsigned char *copy = malloc(nbytes_of(p));
+    ck_assert_ptr_nonnull(copy);
+    memcpy(copy, rig.params[p].visible, nbytes_of(p));
+    return copy;
+}
+
+/* One bit of one element, low enough that the value stays finite. */
+static void edit_at(zt_rig_t *r, uint32_t p, size_t element) {
+    r->params[p].visible[element * r->params[p].elem_nbytes] ^= 1;
+}
+
+static size_t somewhere(uint32_t p, uint64_t seed) { return (size_t)(zt_hash(seed << 8 | p) % rig.params[p].n_elems); }
+
+static void expect_named(zf_status_t st, uint32_t p) {
+    ck_assert_int_eq(st, ZF_ERR_OVERWRITTEN);
+    ck_assert_int_eq(rig.err.scope, ZF_SCOPE_PARAM);
+    ck_assert_msg(strstr(rig.err.message, rig.params[p].name), "%s does not name %s", rig.err.message,
+                  rig.params[p].name);
+}
+
+static zf_status_t flush(zt_rig_t *r) { return r->zf->quiesce(r->inst, ZF_QUIESCE_FLUSH, &r->err); }
+
+static zf_status_t poll_report(void) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    return rig.zf->poll(rig.inst, &report, &rig.err);
+}
+
+static zf_status_t export_all(void) {
+    static float out[24 * 40];
+    zf_export_item_t item = {.struct_size = sizeof item, .id = 0, .dst = out, .dst_nbytes = sizeof out};
+    return rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err);
+}
+
+static void announce(zt_rig_t *r, uint32_t p) {
+    uint32_t id = r->params[p].id;
+    ZT_OK(r, r->zf->params_changed(r->inst, &id, 1, 0, &r->err));
+}
+
+static zf_status_t flush_it(void) { return flush(&rig); }
+static zf_status_t save_it(void) { return zt_save(&rig, NULL, zt_state_dir(), 0, NULL); }
+static zf_status_t step_it(void) { return zt_rig_try_step(&rig); }
+
+/* Every call that would overwrite the edit, or keep it from a checkpoint, is refused, whichever comes first. */
+static void check_refused(uint32_t p, uint64_t seed) {
+    static zf_status_t (*const calls[])(void) = {step_it, flush_it, export_all, save_it};
+    unsigned char *written;
+    edit_at(&rig, p, somewhere(p, seed));
+    written = copy_of(p);
+    for (uint32_t i = 0; i < 4; i++) {
+        expect_named(calls[(seed + i) % 4](), p);
+        expect_named(poll_report(), p);
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+    announce(&rig, p);
+    ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL)); /* its gradients are still there */
+    free(written);
+}
+
+/* ---- where ------------------------------------------------------------------------------------------------------- */
+
+/* Whatever the element's channel is at the time: not selected, selected, on its way in or out. */
+START_TEST(any_element_at_any_step) {
+    start(windows, 0);
+    for (uint32_t t = 0; t < 48; t++) {
+        check_refused(t % N_SHAPES, t);
+        steps(&rig, 1 + (int)(zt_hash(t) % 2));
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* The first and the last element, of every parameter; and all of them. */
+START_TEST(corners) {
+    start(windows, 0);
+    steps(&rig, 7);
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        const size_t at[] = {0, rig.params[p].n_elems - 1};
+        for (int i = 0; i < 2; i++) {
+            edit_at(&rig, p, at[i]);
+            expect_named(zt_rig_try_step(&rig), p);
+            announce(&rig, p);
+            ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+        }
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- when -------------------------------------------------------------------------------------------------------- */
+
+START_TEST(right_after_bind_and_in_warm_up) {
+    start(windows, 0);
+    check_refused(0, 1);
+    check_refused(3, 2); /* the warm-up has three steps */
+    check_refused(4, 3);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(after_flush_and_drain) {
+    start(windows, 0);
+    for (uint32_t t = 0; t < 12; t++) {
+        steps(&rig, 4);
+        ZT_OK(&rig, rig.zf->quiesce(rig.inst, t % 2 ? ZF_QUIESCE_FLUSH : ZF_QUIESCE_DRAIN, &rig.err));
+        check_refused(t % N_SHAPES, t);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Exact, and with a schedule that begins anew; into a run that has trained, and into a fresh one. */
+START_TEST(after_load) {
+    for (uint32_t way = 0; way < 4; way++) {
+        start(windows, 0);
+        steps(&rig, 8);
+        ZT_OK(&rig, zt_save(&rig, NULL, zt_state_dir(), way & 1 ? ZF_STATE_COMPACT : 0, NULL));
+        if (way & 2) {
+            zt_rig_end(&rig);
+            start(windows, 0);
+        } else {
+            steps(&rig, 3);
+        }
+        edit_at(&rig, 1, 5); /* gone with the load */
+        ZT_OK(&rig, zt_load(&rig, NULL, zt_state_dir(), 0, NULL));
+        steps(&rig, 1);
+        check_refused(way, way);
+        steps(&rig, 8);
+        check_refused(way, way + 9);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
+/* The same set with other memory, and another set. */
+START_TEST(after_bind_again) {
+    start(windows, 0);
+    steps(&rig, 8);
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        unsigned char *was = rig.params[p].visible;
+        rig.params[p].visible = copy_of(p);
+        rig.params[p].tensor.dl.data = rig.params[p].visible;
+        memset(was, 0, nbytes_of(p));
+        free(was);
+    }
+    zt_rig_bind(&rig);
+    check_refused(2, 1);
+    edit_at(&rig, 3, 7); /* between the bind and the first step */
+    zt_rig_bind(&rig);
+    expect_named(zt_rig_try_step(&rig), 3);
+    announce(&rig, 3);
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    rig.decls[0].flags = ZF_PARAM_NEVER_SELECTED; /* another set: masters are carried over */
+    edit_at(&rig, 4, 9);
+    expect_named(zt_rig_try_bind(&rig), 4);
+    announce(&rig, 4);
+    zt_rig_bind(&rig);
+    check_refused(0, 2);
+    steps(&rig, 8);
+    check_refused(5, 3);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* What the checkpoint lacks would keep its masters. */
+START_TEST(before_a_partial_load) {
+    start(windows, 0);
+    steps(&rig, 5);
+    ZT_OK(&rig, zt_save(&rig, NULL, zt_state_dir(), 0, NULL));
+    edit_at(&rig, 2, 3);
+    expect_named(zt_load(&rig, NULL, zt_state_dir(), ZF_STATE_PARTIAL, NULL), 2);
+    ZT_OK(&rig, zt_load(&rig, NULL, zt_state_dir(), 0, NULL));
+    steps(&rig, 5);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- hosts that do not wait -------------------------------------------------------------------------------------- */
+
+static void wait_for_steps(zt_rig_t *r) { ZT_OK(r, r->zf->quiesce(r->inst, ZF_QUIESCE_DRAIN, &r->err)); }
+
+/* The device finds out in the step; the next call names it. What runs ahead elsewhere goes on. */
+START_TEST(a_queue_is_told_at_the_next_call) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, windows, 0);
+    for (uint32_t t = 0; t < 24; t++) {
+        uint32_t p = t % N_SHAPES, q = p == 5 ? 2 : 5;
+        unsigned char *written, *before;
+        steps(&rig, 3);
+        zt_rig_sync(&rig);
+        wait_for_steps(&rig);
+        edit_at(&rig, p, somewhere(p, t));
+        written = copy_of(p);
+        before = copy_of(q);
+        steps(&rig, 1);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+        ck_assert(memcmp(before, rig.params[q].visible, nbytes_of(q)) != 0);
+        expect_named(zt_rig_try_step(&rig), p);
+        announce(&rig, p);
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+        steps(&rig, 4);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) != 0);
+        free(written);
+        free(before);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void fetch(zt_rig_t *r, uint32_t p) {
+    uint32_t id = r->params[p].id;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    ZT_OK(r, r->zf->param_fetch(r->inst, &id, 1, &r->stream, &fence, &r->err));
+    zt_rig_wait(r, &fence);
+}
+
+/* A fetch does not publish over it, and is no error; nor does what comes to rest. */
+START_TEST(a_fetch_leaves_it) {
+    start(windows, ZF_CREATE_CAP_FETCH);
+    steps(&rig, 6);
+    for (uint32_t t = 0; t < 18; t++) {
+        uint32_t p = t % N_SHAPES;
+        unsigned char *written;
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+            fetch(&rig, i);
+        zt_rig_step(&rig);
+        ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL)); /* without gradients; what closed waits to be fetched */
+        edit_at(&rig, p, somewhere(p, t));
+        written = copy_of(p);
+        if (t % 3)
+            fetch(&rig, p);
+        else
+            wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+        expect_named(zt_rig_submit(&rig, ZF_STEP_WAIT, NULL), p);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+        announce(&rig, p);
+        free(written);
+        steps(&rig, 1);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- no false alarm ---------------------------------------------------------------------------------------------- */
+
+/* Written and written back, announced, or of another parameter. */
+START_TEST(nothing_is_said_of_what_is_as_it_was) {
+    start(windows, 0);
+    for (uint32_t t = 0; t < 20; t++) {
+        uint32_t p = t % N_SHAPES;
+        unsigned char *was = copy_of(p);
+        memset(rig.params[p].visible, 0, nbytes_of(p));
+        memcpy(rig.params[p].visible, was, nbytes_of(p));
+        free(was);
+        steps(&rig, 1);
+        edit_at(&rig, p, 1);
+        announce(&rig, p);
+        ZT_OK(&rig, poll_report());
+    }
+    ck_assert_uint_eq(zt_rig_stats(&rig).overwritten_elems, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- follow ------------------------------------------------------------------------------------------------------ */
+
+typedef struct log_lines {
+    char last[512];
+    int n;
+} log_lines_t;
+
+static void note_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                      uint64_t length) {
+    log_lines_t *lines = ctx;
+    (void)level;
+    (void)component;
+    (void)file;
+    (void)line;
+    if (length >= sizeof lines->last || !memmem(msg, length, "taken over", 10))
+        return;
+    lines->n++;
+    snprintf(lines->last, sizeof lines->last, "%.*s", (int)length, msg);
+}
+
+/* Beside a run that announces: equal in everything that can be read, in every mode. */
+static void check_follow(const char *mode, uint32_t seed) {
+    char config[512];
+    zt_state_open(&rig, mode);
+    snprintf(config, sizeof config, "on_overwrite = follow\n%s", mode);
+    zt_state_open_copy(&other, config, 0);
+    for (uint32_t t = 0; t < 12; t++) {
+        uint32_t p = (uint32_t)(zt_hash(seed << 8 | t) % rig.n_params), q = (p + 1) % rig.n_params;
+        zt_state_steps(&rig, 1 + (int)(t % 3));
+        zt_state_steps(&other, 1 + (int)(t % 3));
+        for (int i = 0; i < 2; i++) {
+            uint32_t which = i ? q : p;
+            if (rig.decls[which].flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED) || !rig.params[which].n_elems)
+                continue;
+            edit_at(&rig, which, somewhere(which, t));
+            edit_at(&other, which, somewhere(which, t));
+            announce(&rig, which);
+        }
+        if (t % 4 == 1) {
+            ZT_OK(&rig, flush(&rig));
+            ZT_OK(&other, flush(&other));
+        }
+    }
+    zt_state_steps(&rig, 1);
+    zt_state_steps(&other, 1);
+    zt_state_check_equal(&rig, &other, mode);
+    zt_rig_end(&rig);
+    zt_rig_end(&other);
+}
+
+START_TEST(follow_is_as_params_changed) {
+    for (uint32_t i = 0; i < ZT_N_STATE_CONFIGS; i++)
+        check_follow(zt_state_configs[i], i);
+}
+END_TEST
+
+START_TEST(follow_says_so_in_one_line) {
+    log_lines_t lines = {.n = 0};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    rig.host.ctx = &lines;
+    rig.host.log = note_line;
+    zt_rig_open(&rig, follows, 0);
+    steps(&rig, 6);
+    ck_assert_int_eq(lines.n, 0);
+    edit_at(&rig, 1, 3);
+    edit_at(&rig, 4, 3);
+    steps(&rig, 1);
+    ck_assert_int_eq(lines.n, 1);
+    ck_assert_ptr_nonnull(strstr(lines.last, "\"layer.1.weight\""));
+    ck_assert_ptr_nonnull(strstr(lines.last, "2 such"));
+    steps(&rig, 6);
+    ck_assert_int_eq(lines.n, 1);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A queue's steps are not waited for: the first hook that knows follows. */
+START_TEST(follow_on_a_queue) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, follows, 0);
+    for (uint32_t t = 0; t < 12; t++) {
+        uint32_t p = t % N_SHAPES;
+        unsigned char *written;
+        steps(&rig, 4);
+        wait_for_steps(&rig);
+        edit_at(&rig, p, somewhere(p, t));
+        written = copy_of(p);
+        steps(&rig, 1);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+        ZT_OK(&rig, poll_report());
+        steps(&rig, 4);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) != 0);
+        free(written);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(off_checks_nothing) {
+    uint64_t on;
+    start(windows, 0);
+    on = rig.layout.device_nbytes;
+    zt_rig_end(&rig);
+    start("[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\non_overwrite = off\n", 0);
+    ck_assert_uint_le(rig.layout.device_nbytes, on);
+    steps(&rig, 5);
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        edit_at(&rig, p, 2);
+    steps(&rig, 5);
+    ZT_OK(&rig, flush(&rig));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("guard", any_element_at_any_step, corners, right_after_bind_and_in_warm_up, after_flush_and_drain, after_load,
+        after_bind_again, before_a_partial_load, a_queue_is_told_at_the_next_call, a_fetch_leaves_it,
+        nothing_is_said_of_what_is_as_it_was, follow_is_as_params_changed, follow_says_so_in_one_line,
+        follow_on_a_queue, off_checks_nothing)
