@@ -70,6 +70,10 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
         .lateness_steps = lateness.n_steps,
         .lateness_sum = lateness.sum,
         .lateness = lateness.loss,
+        .exchanges = atomic_load(&count->exchanges),
+        .sent_nbytes = atomic_load(&count->sent_nbytes),
+        .exchange_ns = atomic_load(&count->exchange_ns),
+        .stall_ranks_ns = atomic_load(&count->stall_ranks_ns),
     };
 }
 

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "hooks/deliver.h"
+#include "hooks/batch.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "offload/at_fetch.h"
 #include "offload/exchange.h"
 #include "offload/lateness.h"
@@ -19,7 +20,7 @@
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
 zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_deliver_flush(inst);
+    zf_status_t st = zfi_batch_flush(inst);
     if (!st)
         st = zfi_program_rest(inst->run);
     return zfi_hook_failed(inst, st, "quiesce", "the device did not come to rest", err);
@@ -40,6 +41,7 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_drain(inst, err);
     if (st)
         return st;
+    zfi_reduce_event(inst->run, ZF_QUIESCE_FLUSH, NULL, 0);
     st = zfi_program_close_all(inst->run);
     if (!st)
         st = zfi_program_rest(inst->run);
@@ -123,8 +125,10 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
         uint32_t owner = inst->run->params[ids ? ids[i] : i].owner;
         if (!ids && owner != i)
             continue; /* a tied one: taken with its owner */
-        if (inst->run->params[owner].has_state)
+        if (inst->run->params[owner].has_state) {
+            zfi_reduce_event(inst->run, flags, &owner, sizeof owner);
             st = take_over(inst->run, owner, flags);
+        }
         if (__atomic_exchange_n(&inst->run->overwritten[owner], 0, __ATOMIC_RELAXED))
             __atomic_fetch_sub(&inst->engine.totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
     }

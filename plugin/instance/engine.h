@@ -28,6 +28,8 @@ typedef struct zfi_counters {
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
     _Atomic uint64_t host_planned_nbytes, host_measured_nbytes, device_planned_nbytes, device_measured_nbytes;
     _Atomic uint64_t slot_pieces;
+    /* of several ranks */
+    _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
 /* The first asynchronous error; partner of every timeline wait. */
@@ -58,6 +60,7 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
+    zfi_serial_t *ranks; /* the communication thread; NULL on one rank */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_arena_t pinned;   /* one page that the device writes: */
@@ -68,6 +71,7 @@ typedef struct zfi_engine {
     zfi_stream_t *watched;      /* the same, for other threads; NULL once streams end */
     uint64_t visible_floor;     /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
+    uint64_t n_exchanged;       /* buckets handed to the communication thread */
     zfi_counters_t count;       /* they rise from create() on */
     zfi_meter_t meter;
 } zfi_engine_t;

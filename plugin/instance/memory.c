@@ -243,7 +243,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
     dev->inputs = zfi_arena_take(arena, run->n_rows, dev->input_nbytes);
     dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);
-    dev->parts = zfi_arena_take(arena, run->engine->comm_ops->size(run->engine->comm), sizeof *dev->parts);
+    dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
     dev->enter_blocks = zfi_arena_take(arena, ZFI_ENTER_BLOCKS, dev->enter_block_nbytes);
     dev->enter_n = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->enter_n);
@@ -381,7 +381,8 @@ void zfi_memory_free(zfi_run_t *run) {
         run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run, &run->mem.device_arena);
-    free_device(run, &run->mem.staging_arena);
+    if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
+        free_device(run, &run->mem.staging_arena);
     free_device(run, &run->mem.sum_arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
@@ -396,7 +397,10 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
     for (uint32_t i = 0; i < run->n_params; i++)
         if (run->params[i].has_state)
             n = run->mem.param_base[i] + run->params[i].n_elems;
-    zfi_arena_take(arena, n, 4);
+    if (arena == &run->mem.staging_arena && run->buckets.n)
+        zfi_arena_take(arena, run->buckets.nbytes + run->buckets.most_nbytes, 1);
+    else
+        zfi_arena_take(arena, n, 4);
     zfi_arena_promise(arena);
     st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
                     zfi_arena_mapped_nbytes(arena) +

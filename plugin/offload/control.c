@@ -107,8 +107,6 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
     zf_status_t st =
         run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
-    if (!st)
-        st = engine->comm_ops->add(engine->comm, run->sel.importance, run->plan.n_sums);
     if (st)
         return st;
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);

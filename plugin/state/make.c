@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/exchange.h"
+#include "offload/ranks.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
 #include "schedule/window.h"
@@ -49,6 +50,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     zf_status_t st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
     if (!st)
         st = zfi_memory_bind(run, err);
+    if (!st)
+        st = zfi_ranks_new(run, err);
     if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.n_cohorts))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
@@ -87,6 +90,7 @@ void zfi_run_free(zfi_run_t *run) {
         return;
     zfi_workers_stop(run->workers);
     zfi_memory_free(run);
+    zfi_ranks_free(run);
     zfi_plan_free(&run->plan);
     zfi_params_free(run->params, run->n_params);
     free(run);

@@ -45,6 +45,11 @@ typedef struct zf_stats { /* output struct */
     uint64_t lateness_steps; /* that are counted in lateness_sum */
     double lateness_sum;
     double lateness; /* of the newest of them */
+    /* Several ranks; all 0 on one */
+    uint64_t exchanges;      /* collectives of zf.collectives/1 that are over */
+    uint64_t sent_nbytes;    /* by this rank, to all others together */
+    uint64_t exchange_ns;    /* time in them, on the plugin's thread for it */
+    uint64_t stall_ranks_ns; /* device waited for sums over the ranks */
 } zf_stats_t;
 
 /* What lateness cost: with g the loss's gradient at the weights that the model read, unscaled and not clipped, and w

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/ranks.h - several ranks: the thread that makes all exchanges of an instance, and what it makes.
+ *
+ * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
+ * gradient of a bucket is there, its parts go to the ranks that sum them, and the sums come back: then the same memory
+ * holds the same bits on every rank, and a step goes on as on one rank. Buckets are reduced in the order of their
+ * numbers; `exchanged` counts what is over.
+ *
+ * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
+ * from what the ranks have agreed on before each step (hooks/reduce.h). */
+#ifndef ZFI_RANKS_H
+#define ZFI_RANKS_H
+
+#include "instance/run.h"
+
+/* [control] Plans buckets and maps their memory; nothing on one rank. free is legal after a failure. */
+zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
+void zfi_ranks_free(zfi_run_t *run);
+
+/* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
+ * over ranks. `exchanged` reaches run->reduction.number[bucket] then. */
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+
+/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
+ * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
+
+static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
+static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
+    return engine->comm_ops->holds_memory(engine->comm);
+}
+
+#endif
