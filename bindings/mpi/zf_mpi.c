@@ -11,6 +11,7 @@
 
 #include <mpi.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@ enum { PIECE = 1 << 30, TAG_BITS = 15 };
 struct zf_mpi {
     MPI_Comm comm;
     int rank, size;
-    int has_initialised, is_failed;
+    int has_initialised;
+    _Atomic int is_failed;
     zf_collectives_ext_t table;
 };
 
@@ -58,8 +60,13 @@ static zf_status_t group(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t
 
 /* FNV-1a of what the call is for. */
 static int tag_of(const zf_collective_t *call) {
-    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->purpose, call->bucket, call->step, call->number,
-                              call->nbytes};
+    const uint64_t words[] = {(uint64_t)call->kind,
+                              (uint64_t)call->purpose,
+                              call->bucket,
+                              call->step,
+                              call->number,
+                              call->nbytes,
+                              call->lane};
     const unsigned char *bytes = (const unsigned char *)words;
     uint64_t hash = 0xCBF29CE484222325u;
     for (size_t i = 0; i < sizeof words; i++)

@@ -37,12 +37,13 @@ typedef struct zs_ranks {
     zf_collectives_ext_t noting; /* what the plugin is given */
     zs_fault_t fault;            /* of this rank */
     /* of the case that runs */
+    uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
     zx_rng_t rng;          /* this rank's own */
     uint64_t expected_nbytes;
     /* noted on the plugin's thread, read once the instance is gone */
-    uint64_t order; /* digest of what was started, in order */
-    uint64_t n_started, gradient_nbytes;
+    uint64_t order[2]; /* digest of what was started in each lane, in order */
+    uint64_t n_started[2], gradient_nbytes;
 } zs_ranks_t;
 
 /* shard_ranks.c: MPI through FILE (libzf_mpi.so); 0, or -1 with a message on stderr. */
@@ -53,7 +54,7 @@ const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_exte
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
-void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c);
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 1, to be drawn */
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
 /* Items of a call in an order of this rank's own, which keeps each parameter's. */

@@ -15,7 +15,7 @@
 
 typedef struct zs_options {
     const char *plugin, *mpi, *fault;
-    uint32_t n_cases, only, at_rank, deadline_ms;
+    uint32_t n_cases, only, at_rank, deadline_ms, stage;
     uint64_t seed;
     int wants_help;
 } zs_options_t;
@@ -30,6 +30,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
+    ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0 or 1 in all cases that can have it; default: drawn per case",
+              .least = 0, .most = 1),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
@@ -43,7 +45,7 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 /* What every rank tells the others after a case. */
 typedef struct zs_report {
-    uint64_t order, n_started, sent_nbytes, expected_nbytes, n_values;
+    uint64_t order[2], n_started[2], sent_nbytes, expected_nbytes, n_values;
 } zs_report_t;
 
 typedef struct zs_totals {
@@ -64,15 +66,18 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     zs_report_t *own = &all[ranks->rank];
     int is_bad = 0;
 
-    *own = (zs_report_t){ranks->order, ranks->n_started, ranks->gradient_nbytes, ranks->expected_nbytes,
+    *own = (zs_report_t){{ranks->order[0], ranks->order[1]},
+                         {ranks->n_started[0], ranks->n_started[1]},
+                         ranks->gradient_nbytes,
+                         ranks->expected_nbytes,
                          count_values(result)};
     if (zs_ranks_gather(ranks, all, sizeof *all) != 0)
         return fprintf(stderr, "zf-conform shard: the ranks could not be compared\n"), -1;
     for (uint32_t r = 0; r < ranks->size && ranks->rank == 0; r++) {
-        if (all[r].order != all[0].order) {
+        if (all[r].order[0] != all[0].order[0] || all[r].order[1] != all[0].order[1]) {
             printf("case %" PRIu64 ": rank %u started other exchanges than rank 0, or in another order (%" PRIu64
                    " and %" PRIu64 ")\n",
-                   c->index, r, all[r].n_started, all[0].n_started);
+                   c->index, r, all[r].n_started[0] + all[r].n_started[1], all[0].n_started[0] + all[0].n_started[1]);
             is_bad = 1;
         }
         if (all[r].sent_nbytes != all[r].expected_nbytes) {
@@ -83,14 +88,15 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
         totals->n_values += all[r].n_values;
         totals->sent_nbytes += all[r].sent_nbytes;
     }
-    totals->n_started += all[0].n_started;
+    totals->n_started += all[0].n_started[0] + all[0].n_started[1];
     return is_bad;
 }
 
 static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result) {
-    printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64 ", %s, %s, buckets of %u bytes\n  config: ",
+    printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64
+           ", %s, %s, stage %u, buckets of %u bytes\n  config: ",
            ranks->rank, ranks->size, result->text, c->seed, c->index, zx_rule_name(c->config.rule),
-           zx_mode_name(c->mode), ranks->bucket_bytes);
+           zx_mode_name(c->mode), ranks->stage, ranks->bucket_bytes);
     for (const char *p = c->config_text; *p; p++)
         putchar(*p == '\n' ? ';' : *p);
     putchar('\n');
@@ -127,7 +133,7 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     zx_case_make(c, o->seed, 2, index, 0, 1);
     c->ranks = ranks;
     set_deadline(c, o->deadline_ms ? o->deadline_ms : o->fault ? ZS_DEADLINE_MS : 30000);
-    zs_case_prepare(ranks, c);
+    zs_case_prepare(ranks, c, o->stage);
     zx_result_init(result);
     zx_run_case(c, result, loader, &resume);
     if (zx_is_bad(result)) {
@@ -177,7 +183,7 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
 }
 
 int zs_shard_main(int argc, char **argv) {
-    zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1};
+    zs_options_t o = {.n_cases = 40, .seed = 1, .only = ALL, .at_rank = 1, .stage = ALL};
     zs_ranks_t *ranks = zx_alloc(sizeof *ranks);
     const char *file;
     glue_error_t err;

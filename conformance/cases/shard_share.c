@@ -44,14 +44,31 @@ static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
         ((unsigned char *)c->params[0].array->tensor.dl.data)[c->params[0].array->tensor.dl.byte_offset] ^= 1;
 }
 
-void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c) {
+/* Stage 1 is not in every mode; what is not in this version is not asked for. */
+static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
+    zx_rng_t rng = zx_rng(c->seed, 79, c->index);
+    uint32_t drawn = zx_chance(&rng, 65) ? 1 : 0;
+
+    ranks->stage = stage <= 1 ? stage : drawn;
+    if (c->config.is_mean || (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
+        ranks->stage = 0;
+    if (ranks->stage == 0 || ranks->size == 1)
+        return;
+    c->p_changed = c->p_export = 0;
+    c->config.can_fetch = 0; /* values are published in the step */
+}
+
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     size_t n = strlen(c->config_text);
 
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
-    ranks->expected_nbytes = ranks->gradient_nbytes = ranks->order = ranks->n_started = 0;
+    ranks->expected_nbytes = ranks->gradient_nbytes = 0;
+    memset(ranks->order, 0, sizeof ranks->order);
+    memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
-    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = 0\n");
+    draw_stage(ranks, c, stage);
+    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
     misbehave_early(ranks, c);
@@ -137,15 +154,17 @@ static uint64_t cost_of(const zs_ranks_t *ranks, uint64_t n_elems, uint64_t elem
 }
 
 void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) {
-    for (int dtype = 0; dtype < ZO_N_DTYPES; dtype++)
+    for (int kind = 0; kind < ZO_N_DTYPES * ZO_N_DTYPES; kind++)
         for (uint32_t average = 0; average <= ZF_PARAM_AVERAGE; average += ZF_PARAM_AVERAGE) {
+            int dtype = kind / ZO_N_DTYPES, value_dtype = kind % ZO_N_DTYPES;
             uint64_t elem = zo_dtype_nbytes((zo_dtype_t)dtype), n_elems = 0;
             uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * elem;
 
             for (uint32_t i = c->n_params; i-- > 0;) {
                 const zx_param_t *p = &c->params[i];
 
-                if (!zx_is_trainable(p) || (int)p->decl.grad_dtype != dtype || (p->flags & ZF_PARAM_AVERAGE) != average)
+                if (!zx_is_trainable(p) || (int)p->decl.grad_dtype != dtype || (int)p->decl.dtype != value_dtype ||
+                    (p->flags & ZF_PARAM_AVERAGE) != average)
                     continue;
                 n_elems = up_to(n_elems + zx_n_elems(p), 64);
                 if (n_elems * elem < wanted)

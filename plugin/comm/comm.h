@@ -2,8 +2,8 @@
 /* plugin/comm/comm.h - what ranks exchange, as one table per transport.
  *
  * A transport moves bytes; every sum over ranks is made afterwards, by rank index, so that all ranks have the same
- * bits. All exchanges of an instance are made by one thread of its own (offload/ranks.h), one after the other, in an
- * order that is the same on every rank. Each is named by its purpose, bucket and step: an error says them.
+ * bits. Exchanges are made by the instance's own threads, one after the other in each lane (offload/ranks.h),
+ * in an order that is the same on every rank. Each is named by its purpose, bucket and step: an error says them.
  *
  * Failure. A peer that does not come within the deadline, or a transport that fails, ends the transport: its error
  * names who and what, the exchange that was under way is given up, and no other is begun. */
@@ -33,7 +33,10 @@ typedef struct zfi_exchange {
     const void *send;
     void *recv;
     uint64_t nbytes; /* of one rank's part */
+    uint32_t lane;   /* exchanges of one lane have one order, and one thread; those of two are independent */
 } zfi_exchange_t;
+
+enum { ZFI_N_LANES = 2 }; /* 0: the communication thread; 1: the control thread */
 
 typedef struct zfi_comm_ops {
     const char *name;
@@ -42,7 +45,7 @@ typedef struct zfi_comm_ops {
     uint32_t (*rank)(const zfi_comm_t *comm);
     uint32_t (*size)(const zfi_comm_t *comm);
 
-    /* [the communication thread] Returns when it is over: ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what;
+    /* [own threads, one per lane] Returns when it is over: ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what;
      * ZF_ERR_POISONED, without a record, where the instance ended meanwhile. */
     zf_status_t (*exchange)(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err);
 

@@ -18,7 +18,7 @@ struct zfi_comm {
     zfi_comm_env_t env;
     zf_collectives_ext_t table;
     uint32_t rank, size;
-    uint64_t number; /* of the next exchange */
+    uint64_t number[ZFI_N_LANES]; /* of the next exchange; each its thread's */
     _Atomic int is_ended, holds_memory;
 };
 
@@ -29,7 +29,8 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
                                            "the reduction of gradients",
                                            "the gathering of gradients",
                                            "the norm",
-                                           "the gathering of values"};
+                                           "the gathering of values",
+                                           "the state of entering channels"};
     int n = snprintf(out, nbytes, "%s", purposes[exchange->purpose]);
     if (exchange->bucket != ZF_NO_ID && n > 0 && (uint64_t)n < nbytes)
         n += snprintf(out + n, nbytes - (uint64_t)n, ", bucket %" PRIu32, exchange->bucket);
@@ -139,7 +140,8 @@ static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchang
                             .purpose = exchange->purpose,
                             .bucket = exchange->bucket,
                             .step = exchange->step,
-                            .number = comm->number,
+                            .number = comm->number[exchange->lane],
+                            .lane = exchange->lane,
                             .send = exchange->send,
                             .recv = exchange->recv,
                             .nbytes = exchange->nbytes};
@@ -148,7 +150,7 @@ static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchang
     zf_status_t st;
     if (atomic_load(&comm->is_ended))
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
-    comm->number++;
+    comm->number[exchange->lane]++;
     st = comm->table.start(comm->table.ctx, &call, &request, &why);
     if (st) {
         atomic_store(&comm->is_ended, 1);

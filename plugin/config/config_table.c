@@ -106,9 +106,11 @@ static const zfi_key_t keys[] = {
      "x > 0 (AdamW, Adam; deferred = replay or moments): published weights are those that momentum will have reached x "
      "steps on. auto: update_interval - 1 + publish_lag, at most 4; none where the rule or the window has no "
      "prediction."},
-    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 0, 0, NULL, "1 2 3", "0", "0",
-     "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state; "
-     "gradients are summed over the ranks."},
+    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 1, 0, NULL, "2 3", "0 | 1", "0",
+     "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
+     "1: "
+     "host state, slots and the work of replays of its part; needs deferred = replay. Gradients are summed over the "
+     "ranks in either."},
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket, NULL,
      "1..4294967295 | auto", "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "

@@ -45,7 +45,7 @@ typedef struct zfi_config {
                        * given and the rule or the window has no prediction */
     int is_predict_given;
     /* [shard] */
-    uint32_t stage;        /* 0, default 0: what each of several ranks keeps; 0 = everything */
+    uint32_t stage;        /* 0 | 1, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t bucket_bytes; /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */

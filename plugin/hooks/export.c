@@ -11,6 +11,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "hooks/quiesce.h"
+#include "hooks/reduce.h"
 #include "instance/instance.h"
 #include "offload/replay_columns.h"
 #include "schedule/window.h"
@@ -116,6 +117,8 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     if (st)
         return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = zfi_reduce_refuse(inst, "export_params", err);
     if (!st) {
         work.run = inst->run;
         zfi_replay_view(inst->run, &work.view);
@@ -156,14 +159,15 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
                             zf_inspect_out_t *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
-    uint64_t from = zfi_state_index(&run->plan, matrix, linear);
-    if (out->w)
+    uint64_t from = zfi_state_find(&run->plan, matrix, linear);
+    int is_owned = from != ZFI_NOT_OWNED;
+    if (out->w && is_owned)
         out->w[at] = run->hs.w[from];
-    if (out->m)
+    if (out->m && is_owned)
         out->m[at] = zfi_moment(&run->engine->config, run->hs.m, from);
-    if (out->v)
+    if (out->v && is_owned)
         out->v[at] = zfi_moment(&run->engine->config, run->hs.v, from);
-    if (out->n)
+    if (out->n && is_owned)
         out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
     if (out->selected)
         out->selected[at] = run->sel.mask[matrix->channel_base + channel];

@@ -160,6 +160,21 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
     return is_whole ? &zfi_comm_host : &zfi_comm_self;
 }
 
+/* Where each rank keeps a part of the state, some modes are not in this version, and values are published in the step
+ * instead of at fetch. */
+static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
+    zfi_config_t *config = &engine->config;
+    if (!zfi_is_sharded(engine))
+        return ZF_OK;
+    if (config->deferred != ZFI_DEFERRED_REPLAY)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = %u on %u ranks needs [zenflow] deferred = replay in this version",
+                         config->stage, zfi_n_ranks(engine));
+    config->can_fetch = 0;
+    config->lateness = 0;
+    return ZF_OK;
+}
+
 static void warn_of_short_table(const zfi_engine_t *engine) {
     int is_whole;
     if (zfi_comm_is_offered(engine->host, &is_whole) && !is_whole)
@@ -209,6 +224,8 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(&inst->engine, err);
+    if (!st)
+        st = settle_shards(&inst->engine, err);
     if (st) {
         free_instance(inst);
         return st;

@@ -152,6 +152,8 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
         return st;
     st = check_changed(inst, ids, n, flags, err);
     if (!st)
+        st = zfi_reduce_refuse(inst, "params_changed", err);
+    if (!st)
         st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
     if (!st)
         st = zfi_drain(inst, err);

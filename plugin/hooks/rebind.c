@@ -140,7 +140,9 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
-    st = zfi_reduce_compare(inst, params, n, err);
+    st = zfi_reduce_refuse(inst, "bind_params", err);
+    if (!st)
+        st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
     if (!st)

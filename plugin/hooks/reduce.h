@@ -13,6 +13,9 @@
 
 static inline int zfi_is_reduced(const zfi_run_t *run) { return run->buckets.n > 0; }
 
+/* [control] ZF_ERR_STATE, with the call's name, where each rank keeps a part of the state only. */
+zf_status_t zfi_reduce_refuse(const zf_instance_t *inst, const char *origin, zf_error_t *err);
+
 /* [hook] REPLACE of a gradient that is on its way to the other ranks is refused. */
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err);
 

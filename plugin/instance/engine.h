@@ -76,6 +76,15 @@ typedef struct zfi_engine {
     zfi_meter_t meter;
 } zfi_engine_t;
 
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
+static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+/* Each rank keeps the optimizer's state of its parts of the buckets only. */
+static inline int zfi_is_sharded(const zfi_engine_t *engine) {
+    return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
+}
+
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
 static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }

@@ -398,7 +398,10 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
         if (run->params[i].has_state)
             n = run->mem.param_base[i] + run->params[i].n_elems;
     if (arena == &run->mem.staging_arena && run->buckets.n)
-        zfi_arena_take(arena, run->buckets.nbytes + run->buckets.most_nbytes, 1);
+        zfi_arena_take(arena,
+                       run->buckets.nbytes + run->buckets.most_nbytes +
+                           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0),
+                       1);
     else
         zfi_arena_take(arena, n, 4);
     zfi_arena_promise(arena);

@@ -28,6 +28,11 @@ static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
     }
     return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
 }
+/* Sharded: the flat memory of a bucket's values. */
+static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
+    return run->mem.staging_arena.base + run->buckets.nbytes + run->buckets.most_nbytes +
+           run->buckets.all[bucket].values_offset_nbytes;
+}
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];
 }

@@ -20,21 +20,37 @@ enum { SUM_ELEMS = 2048 };
 
 static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u; }
 
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
+    zfi_engine_t *engine = run->engine;
+    if (zfi_n_ranks(engine) == 1)
+        return ZF_OK;
+    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, zfi_n_ranks(engine), &run->buckets))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
+                         run->n_params);
+    for (uint32_t i = 0; i < run->n_params && zfi_is_sharded(engine); i++)
+        if (run->params[i].has_state)
+            zfi_bucket_owned(&run->buckets, &run->params[i], zfi_rank(engine), &run->params[i].owned_first,
+                             &run->params[i].owned_end);
+    return ZF_OK;
+}
+
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
     uint32_t n_ranks = zfi_n_ranks(run->engine);
-    zf_status_t st;
     if (n_ranks == 1)
         return ZF_OK;
-    st = zfi_buckets_build(run->params, run->n_params, run->engine->config.bucket_bytes, n_ranks, &run->buckets);
     reduction->agreement_nbytes = agreement_nbytes(run->n_params);
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(run->n_params, 1);
     reduction->number = calloc(run->n_params, sizeof *reduction->number);
     reduction->agreements = calloc(n_ranks, reduction->agreement_nbytes);
-    if (st || !reduction->n_final || !reduction->is_final || !reduction->number || !reduction->agreements)
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
-                         run->n_params);
+    reduction->is_published = calloc(run->plan.n_cohorts, 1);
+    reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
+    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
+    reduction->entering = calloc(n_ranks * reduction->most_words, sizeof *reduction->entering);
+    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->agreements ||
+        !reduction->is_published || !reduction->value_number || !reduction->entering)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     return zfi_memory_need_staging(run, err);
 }
 
@@ -44,8 +60,12 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->n_final);
     free(reduction->is_final);
     free(reduction->number);
+    free(reduction->is_published);
+    free(reduction->value_number);
     if (!zfi_ranks_holds_memory(run->engine))
         free(reduction->agreements);
+    if (!zfi_ranks_holds_memory(run->engine))
+        free(reduction->entering);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
@@ -95,9 +115,9 @@ static void run_reduce(void *raw) {
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
     unsigned char *flat = run->mem.staging_arena.base + bucket->offset_nbytes;
     unsigned char *arriving = run->mem.staging_arena.base + run->buckets.nbytes;
-    zfi_exchange_t parts = {ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, flat, arriving,
-                            zfi_part_nbytes(bucket)};
-    zfi_exchange_t sums = {ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, flat, zfi_part_nbytes(bucket)};
+    zfi_exchange_t parts = {
+        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, flat, arriving, zfi_part_nbytes(bucket), 0};
+    zfi_exchange_t sums = {ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, flat, zfi_part_nbytes(bucket), 0};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
@@ -107,6 +127,24 @@ static void run_reduce(void *raw) {
     if (exchange(engine, &sums))
         return;
     zfi_timeline_signal(&engine->lines.exchanged, args->number);
+}
+
+static void run_share(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
+    zfi_exchange_t values = {ZF_COLLECTIVE_FOR_VALUES,
+                             args->bucket,
+                             args->step,
+                             NULL,
+                             zfi_values(run, args->bucket),
+                             bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype),
+                             0};
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (!exchange(engine, &values))
+        zfi_timeline_signal(&engine->lines.exchanged, args->number);
 }
 
 typedef struct gather_args {
@@ -122,19 +160,41 @@ static void run_gather(void *raw) {
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+/* The next one for the communication thread, once the device stream has come here. */
+static zf_status_t hand_over(zfi_run_t *run, void (*fn)(void *), uint32_t bucket, uint64_t step, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
     reduce_args_t args = {run, bucket, step, ++engine->n_exchanged};
     zf_status_t st;
-    run->reduction.number[bucket] = args.number;
+    *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
     st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->ranks, run_reduce, &args, sizeof args);
+    return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+    return hand_over(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
+}
+
+zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number) {
+    return hand_over(run, run_share, bucket, step, out_number);
+}
+
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
+    zfi_engine_t *engine = run->engine;
+    uint32_t *all = run->reduction.entering;
+    zfi_exchange_t what = {ZF_COLLECTIVE_FOR_ENTERING, ZF_NO_ID, step, NULL, all, n_words * sizeof *all, 1};
+    zf_status_t st;
+    memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
+    st = exchange(engine, &what);
+    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
+        for (uint64_t i = 0; i < n_words; i++)
+            words[i] |= all[r * n_words + i];
+    return st;
 }
 
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
     zf_status_t outcome = ZF_ERR_POISONED;
-    gather_args_t args = {engine, {purpose, ZF_NO_ID, step, NULL, all, nbytes}, &outcome};
+    gather_args_t args = {engine, {purpose, ZF_NO_ID, step, NULL, all, nbytes, 0}, &outcome};
     uint64_t began = zfi_now_ns();
     zf_status_t st = zfi_serial_call(engine->ranks, run_gather, &args, sizeof args);
     atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);

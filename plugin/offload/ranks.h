@@ -13,7 +13,9 @@
 
 #include "instance/run.h"
 
-/* [control] Plans buckets and maps their memory; nothing on one rank. free is legal after a failure. */
+/* [control] Plans buckets, and what this rank owns: before the plan. Then maps their memory. Nothing on one rank. free
+ * is legal after a failure. */
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err);
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
 void zfi_ranks_free(zfi_run_t *run);
 
@@ -21,12 +23,18 @@ void zfi_ranks_free(zfi_run_t *run);
  * over ranks. `exchanged` reaches run->reduction.number[bucket] then. */
 zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
 
+/* [hook] The values of a bucket, which the device stream writes with what is enqueued so far into this rank's part of
+ * its memory, become those of every rank. `exchanged` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number);
+
+/* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
+ * most run->reduction.most_words. */
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);
+
 /* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
  * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
 
-static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
-static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
 static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
     return engine->comm_ops->holds_memory(engine->comm);
 }

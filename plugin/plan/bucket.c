@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_KINDS = 6, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
+#include "plan/tile.h"
+
+enum { N_KINDS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
 
 /* What parameters of one bucket have in common: a number below N_KINDS. */
 static uint32_t kind_of(const zfi_param_t *param) {
-    return (uint32_t)param->grad_dtype * 2 + ((param->flags & ZF_PARAM_AVERAGE) != 0);
+    return ((uint32_t)param->grad_dtype * 3 + (uint32_t)param->dtype) * 2 + ((param->flags & ZF_PARAM_AVERAGE) != 0);
 }
 
 static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -41,6 +43,9 @@ static void close_bucket(build_t *build, open_t *open) {
     bucket->n_elems = up_to(open->n_elems, unit);
     bucket->part_elems = bucket->n_elems / out->n_ranks;
     bucket->offset_nbytes = out->nbytes;
+    bucket->value_dtype = param->dtype;
+    bucket->values_offset_nbytes = out->values_nbytes;
+    out->values_nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(param->dtype), MEMORY_ALIGN);
     for (uint32_t i = 0; i < open->n_params; i++, id = build->next[id]) {
         out->params[build->n_listed++] = id;
         out->of_param[id] = out->n;
@@ -98,6 +103,12 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
     fill(&build, n_params, wanted_nbytes);
     free(build.next);
     return ZF_OK;
+}
+
+void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, uint32_t rank, uint64_t *out_first,
+                      uint64_t *out_end) {
+    uint64_t part = buckets->all[buckets->of_param[param->id]].part_elems;
+    zfi_overlap(buckets->offset[param->id], param->n_elems, rank * part, (rank + 1) * part, out_first, out_end);
 }
 
 void zfi_buckets_free(zfi_buckets_t *buckets) {

@@ -35,19 +35,22 @@ static zf_status_t check_masters(const zfi_run_t *run, const char *origin, zf_er
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         const zfi_param_t *param = &run->params[matrix->param];
-        for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++)
-            if (!isfinite(run->hs.w[zfi_state_index(&run->plan, matrix, e)]))
+        for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++) {
+            uint64_t at = zfi_state_find(&run->plan, matrix, e);
+            if (at != ZFI_NOT_OWNED && !isfinite(run->hs.w[at]))
                 return zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
                                         "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights "
                                         "first",
-                                        param->name, e, i - param->first_matrix,
-                                        (double)run->hs.w[zfi_state_index(&run->plan, matrix, e)]);
+                                        param->name, e, i - param->first_matrix, (double)run->hs.w[at]);
+        }
     }
     return ZF_OK;
 }
 
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
-    zf_status_t st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
+    zf_status_t st = zfi_ranks_plan(run, err);
+    if (!st)
+        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
     if (!st)
         st = zfi_memory_bind(run, err);
     if (!st)

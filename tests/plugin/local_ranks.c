@@ -16,20 +16,20 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
 static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    struct zt_call *call = &all->calls[rank->n_started % ZT_CALLS];
+    struct zt_call *call = &all->calls[what->lane][rank->n_started[what->lane] % ZT_CALLS];
     (void)err;
     if (rank->fails_to_start)
         return ZF_ERR_RANKS;
     pthread_mutex_lock(&all->lock);
-    if (call->number != rank->n_started + 1) {
+    if (call->number != rank->n_started[what->lane] + 1) {
         memset(call, 0, sizeof *call);
-        call->number = rank->n_started + 1;
+        call->number = rank->n_started[what->lane] + 1;
     }
     call->what[rank->rank] = *what;
     call->is_posted[rank->rank] = 1;
     call->n_posted++;
     pthread_mutex_unlock(&all->lock);
-    *out_request = ++rank->n_started;
+    *out_request = ++rank->n_started[what->lane] * ZT_LANES + what->lane;
     return ZF_OK;
 }
 
@@ -47,11 +47,11 @@ static void copy(const zt_rank_t *rank, const struct zt_call *call) {
 static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
-    struct zt_call *call = &all->calls[(request - 1) % ZT_CALLS];
+    struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
     zf_status_t st = ZF_IN_PROGRESS;
     (void)err;
     pthread_mutex_lock(&all->lock);
-    if (call->number != request) { /* all have copied, and gone on */
+    if (call->number != request / ZT_LANES) { /* all have copied, and gone on */
         st = ZF_OK;
     } else if (call->n_posted == all->size) {
         if (!call->is_copied[rank->rank])

@@ -9,14 +9,14 @@
 
 #include "zf/ext/collectives.h"
 
-enum { ZT_MAX_RANKS = 8, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+enum { ZT_MAX_RANKS = 8, ZT_LANES = 2, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
 
 typedef struct zt_rank {
     struct zt_ranks *all;
     uint32_t rank;
-    uint64_t n_started;
+    uint64_t n_started[ZT_LANES];
     int fails_to_start, fails_to_abort; /* set by the test */
     zf_collectives_ext_t table;
 } zt_rank_t;
@@ -29,7 +29,7 @@ typedef struct zt_ranks {
         zf_collective_t what[ZT_MAX_RANKS];
         uint32_t n_posted, n_copied;
         uint8_t is_posted[ZT_MAX_RANKS], is_copied[ZT_MAX_RANKS];
-    } calls[ZT_CALLS];
+    } calls[ZT_LANES][ZT_CALLS];
     zt_rank_t ranks[ZT_MAX_RANKS];
 } zt_ranks_t;
 

@@ -19,6 +19,9 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 9 };
 static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
                              "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
                              "[shard]\nbucket_bytes = 1000\n";
+static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
+                              "select_interval = 3\npredict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
+                              "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
 
@@ -52,6 +55,8 @@ static void *run_job(void *raw) {
             return NULL;
         job->st = zt_rig_try_step(&job->rig);
     }
+    if (job->st >= 0 && job->config == sharded) /* a collective call there */
+        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
     return NULL;
 }
 
@@ -95,6 +100,45 @@ START_TEST(averages_on_the_hosts_thread) { train(_i ? 4 : 2, 0); }
 END_TEST
 
 START_TEST(averages_on_a_queue) { train(_i ? 4 : 2, 1); }
+END_TEST
+
+/* After FLUSH every rank shows what one rank would. */
+static void check_visible(const job_t *jobs, uint32_t rank) {
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &jobs[rank].rig.params[i];
+        size_t nbytes = param->n_elems * param->elem_nbytes;
+        ck_assert_mem_eq(param->visible, jobs[0].rig.params[i].visible, nbytes);
+        if (!shapes[i].is_bf16)
+            ck_assert_mem_eq(param->visible, param->serial.w, nbytes);
+    }
+}
+
+static void shard(uint32_t n, int uses_queue) {
+    job_t jobs[MOST] = {0};
+    float exported[24 * 40];
+    zf_export_item_t item = {.struct_size = sizeof item, .dst = exported, .dst_nbytes = sizeof exported};
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = sharded;
+        jobs[r].uses_queue = uses_queue;
+    }
+    run_jobs(jobs, n);
+    for (uint32_t r = 0; r < n; r++) {
+        zt_rig_t *rig = &jobs[r].rig;
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, rig->err.message);
+        check_visible(jobs, r);
+        ck_assert_int_eq(rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err), ZF_ERR_STATE);
+        ck_assert(strstr(rig->err.message, "not in this version with [shard] stage = 1") != NULL);
+        ck_assert_int_eq(rig->zf->params_changed(rig->inst, NULL, 0, 0, &rig->err), ZF_ERR_STATE);
+        ck_assert_int_eq(zt_rig_try_bind(rig), ZF_ERR_STATE);
+    }
+    end_jobs(jobs, n);
+}
+
+START_TEST(shards_on_the_hosts_thread) { shard(_i ? 4 : 2, 0); }
+END_TEST
+
+START_TEST(shards_on_a_queue) { shard(_i ? 4 : 2, 1); }
 END_TEST
 
 static void expect(job_t *job, zf_status_t st, const char *text) {
@@ -153,6 +197,17 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 }
 END_TEST
 
+START_TEST(modes_that_are_not_in_this_version) {
+    job_t job = {.config = "[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n"};
+    zt_ranks_init(&ranks, 2);
+    job.rank = &ranks.ranks[0];
+    open_job(&job);
+    ck_assert_int_eq(job.st, ZF_ERR_CONFIG);
+    ck_assert(strstr(job.rig.err.message, "stage = 1 on 2 ranks needs [zenflow] deferred = replay") != NULL);
+    end_jobs(&job, 1);
+}
+END_TEST
+
 START_TEST(not_in_this_version) {
     const zf_state_ext_t *state = zt_table()->get_extension(ZF_EXT_STATE);
     zf_state_args_t args = {.struct_size = sizeof args, .path = "x"};
@@ -175,10 +230,13 @@ int main(void) {
     tcase_set_timeout(tcase, ZT_TIMEOUT_S);
     tcase_add_loop_test(tcase, averages_on_the_hosts_thread, 0, 2);
     tcase_add_loop_test(tcase, averages_on_a_queue, 0, 2);
+    tcase_add_loop_test(tcase, shards_on_the_hosts_thread, 0, 2);
+    tcase_add_loop_test(tcase, shards_on_a_queue, 0, 2);
     tcase_add_test(tcase, a_rank_that_does_not_come_is_named);
     tcase_add_test(tcase, memory_of_a_stuck_exchange_stays);
     tcase_add_test(tcase, a_transport_that_fails);
     tcase_add_test(tcase, destroyed_in_the_middle_of_a_step);
+    tcase_add_test(tcase, modes_that_are_not_in_this_version);
     tcase_add_test(tcase, not_in_this_version);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

@@ -386,6 +386,7 @@ COLLECTIVE_FOR_GRADIENTS = 3
 COLLECTIVE_FOR_SUMS = 4
 COLLECTIVE_FOR_NORM = 5
 COLLECTIVE_FOR_VALUES = 6
+COLLECTIVE_FOR_ENTERING = 7
 
 
 class Collective(C.Structure):
@@ -395,7 +396,7 @@ class Collective(C.Structure):
         ("group", C.c_uint32),
         ("purpose", C.c_int32),
         ("bucket", C.c_uint32),
-        ("reserved0", C.c_uint32),
+        ("lane", C.c_uint32),
         ("step", C.c_uint64),
         ("number", C.c_uint64),
         ("send", C.c_void_p),
@@ -636,7 +637,7 @@ LAYOUT = {
     "StepReport": (96, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8), ("n_missing", 88, 4), ("first_missing", 92, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
     "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
-    "Collective": (64, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("reserved0", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8)]),
+    "Collective": (64, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("lane", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8)]),
     "CollectivesExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("group", 16, 8), ("start", 24, 8), ("test", 32, 8), ("abort", 40, 8)]),
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
     "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),

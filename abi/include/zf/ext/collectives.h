@@ -3,12 +3,12 @@
  *
  * A host with more than one rank offers it in zf_host_t.get_extension; without it an instance is alone. It moves bytes
  * and nothing else: what is summed over ranks the plugin sums itself, by rank index, so that every transport gives the
- * same bits. Every rank of a group makes the same calls in the same order; each call says what it is for, so that a
- * transport can refuse to pair calls that differ.
+ * same bits. Every rank of a group makes the same calls in the same order in each lane; each call says what it is for,
+ * so that a transport can refuse to pair calls that differ.
  *
  * Threads: group [callback], from create. start, test and abort are the one exception to the rule that the plugin's
- * own threads call nothing of the host: they are called on one such thread per instance, one call at a time, between
- * create and destroy. They do not wait for other ranks, and must not call the plugin. */
+ * own threads call nothing of the host: they are called on one such thread per lane of an instance, between create and
+ * destroy. They do not wait for other ranks, and must not call the plugin. */
 #ifndef ZF_EXT_COLLECTIVES_H
 #define ZF_EXT_COLLECTIVES_H
 
@@ -32,6 +32,7 @@ extern "C" {
 #define ZF_COLLECTIVE_FOR_SUMS 4      /* ... and the sums, to everyone */
 #define ZF_COLLECTIVE_FOR_NORM 5      /* every rank's part of the gradient norm */
 #define ZF_COLLECTIVE_FOR_VALUES 6    /* new values of a bucket's parameters */
+#define ZF_COLLECTIVE_FOR_ENTERING 7  /* optimizer state of channels that are about to run ahead */
 
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;
@@ -39,9 +40,9 @@ typedef struct zf_collective { /* input struct */
     uint32_t group;  /* process group; 0 = data parallel */
     int32_t purpose; /* ZF_COLLECTIVE_FOR_... */
     uint32_t bucket;
-    uint32_t reserved0;
+    uint32_t lane; /* calls of one lane come in one order; those of two lanes are independent of each other */
     uint64_t step;
-    uint64_t number;  /* of this instance's calls, from 0: the same on every rank */
+    uint64_t number;  /* of this instance's calls in that lane, from 0: the same on every rank */
     const void *send; /* [size][nbytes] */
     void *recv;       /* [size][nbytes]; both stay as they are until test or abort returns ZF_OK */
     uint64_t nbytes;  /* of one part */
