@@ -248,6 +248,7 @@ typedef struct zfi_reduction {
     uint32_t *n_final;         /* [buckets] of its parameters, delivered for good */
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
+    zfi_arena_t arena;         /* holds agreements and entering */
     unsigned char *agreements; /* [ranks][agreement_nbytes] */
     uint64_t agreement_nbytes;
     uint32_t events;

@@ -34,23 +34,34 @@ zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* What a transport reads and writes besides buckets. */
+static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks) {
+    zfi_arena_t *arena = &reduction->arena;
+    reduction->agreements = zfi_arena_take(arena, n_ranks, reduction->agreement_nbytes);
+    reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
+}
+
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
     uint32_t n_ranks = zfi_n_ranks(run->engine);
+    zf_status_t st;
     if (n_ranks == 1)
         return ZF_OK;
     reduction->agreement_nbytes = agreement_nbytes(run->n_params);
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(run->n_params, 1);
     reduction->number = calloc(run->n_params, sizeof *reduction->number);
-    reduction->agreements = calloc(n_ranks, reduction->agreement_nbytes);
     reduction->is_published = calloc(run->plan.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
-    reduction->entering = calloc(n_ranks * reduction->most_words, sizeof *reduction->entering);
-    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->agreements ||
-        !reduction->is_published || !reduction->value_number || !reduction->entering)
+    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
+        !reduction->value_number)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
+    lay_out(reduction, n_ranks);
+    st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
+    if (st)
+        return st;
+    lay_out(reduction, n_ranks);
     return zfi_memory_need_staging(run, err);
 }
 
@@ -62,10 +73,8 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->number);
     free(reduction->is_published);
     free(reduction->value_number);
-    if (!zfi_ranks_holds_memory(run->engine))
-        free(reduction->agreements);
-    if (!zfi_ranks_holds_memory(run->engine))
-        free(reduction->entering);
+    if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
+        zfi_arena_free(&reduction->arena);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
