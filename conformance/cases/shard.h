@@ -28,7 +28,7 @@ typedef enum zs_fault {
     ZS_N_FAULTS
 } zs_fault_t;
 
-enum { ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
+enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
 
 /* The ranks as a case sees them. */
 typedef struct zs_ranks {
@@ -42,8 +42,8 @@ typedef struct zs_ranks {
     zx_rng_t rng;          /* this rank's own */
     uint64_t expected_nbytes;
     /* noted on the plugin's thread, read once the instance is gone */
-    uint64_t order[2]; /* digest of what was started in each lane, in order */
-    uint64_t n_started[2], gradient_nbytes;
+    uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
+    uint64_t n_started[ZS_LANES], gradient_nbytes;
 } zs_ranks_t;
 
 /* shard_ranks.c: MPI through FILE (libzf_mpi.so); 0, or -1 with a message on stderr. */

@@ -45,7 +45,7 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 /* What every rank tells the others after a case. */
 typedef struct zs_report {
-    uint64_t order[2], n_started[2], sent_nbytes, expected_nbytes, n_values;
+    uint64_t order[ZS_LANES], n_started, sent_nbytes, expected_nbytes, n_values;
 } zs_report_t;
 
 typedef struct zs_totals {
@@ -66,18 +66,19 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     zs_report_t *own = &all[ranks->rank];
     int is_bad = 0;
 
-    *own = (zs_report_t){{ranks->order[0], ranks->order[1]},
-                         {ranks->n_started[0], ranks->n_started[1]},
-                         ranks->gradient_nbytes,
-                         ranks->expected_nbytes,
-                         count_values(result)};
+    *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
+                         .expected_nbytes = ranks->expected_nbytes,
+                         .n_values = count_values(result)};
+    memcpy(own->order, ranks->order, sizeof own->order);
+    for (int lane = 0; lane < ZS_LANES; lane++)
+        own->n_started += ranks->n_started[lane];
     if (zs_ranks_gather(ranks, all, sizeof *all) != 0)
         return fprintf(stderr, "zf-conform shard: the ranks could not be compared\n"), -1;
     for (uint32_t r = 0; r < ranks->size && ranks->rank == 0; r++) {
-        if (all[r].order[0] != all[0].order[0] || all[r].order[1] != all[0].order[1]) {
+        if (memcmp(all[r].order, all[0].order, sizeof all[r].order) != 0) {
             printf("case %" PRIu64 ": rank %u started other exchanges than rank 0, or in another order (%" PRIu64
                    " and %" PRIu64 ")\n",
-                   c->index, r, all[r].n_started[0] + all[r].n_started[1], all[0].n_started[0] + all[0].n_started[1]);
+                   c->index, r, all[r].n_started, all[0].n_started);
             is_bad = 1;
         }
         if (all[r].sent_nbytes != all[r].expected_nbytes) {
@@ -88,7 +89,7 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
         totals->n_values += all[r].n_values;
         totals->sent_nbytes += all[r].sent_nbytes;
     }
-    totals->n_started += all[0].n_started[0] + all[0].n_started[1];
+    totals->n_started += all[0].n_started;
     return is_bad;
 }
 

@@ -17,11 +17,11 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
     const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->purpose, call->bucket, call->step, call->number,
                               call->nbytes};
     const unsigned char *bytes = (const unsigned char *)words;
-    uint64_t *order = &ranks->order[call->lane % 2];
+    uint64_t *order = &ranks->order[call->lane % ZS_LANES];
 
     for (size_t i = 0; i < sizeof words; i++)
         *order = (*order ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
-    ranks->n_started[call->lane % 2]++;
+    ranks->n_started[call->lane % ZS_LANES]++;
     if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS)
         ranks->gradient_nbytes += (ranks->size - 1) * call->nbytes;
 }

@@ -36,7 +36,7 @@ typedef struct zfi_exchange {
     uint32_t lane;   /* exchanges of one lane have one order, and one thread; those of two are independent */
 } zfi_exchange_t;
 
-enum { ZFI_N_LANES = 2 }; /* 0: the communication thread; 1: the control thread */
+enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
 
 typedef struct zfi_comm_ops {
     const char *name;

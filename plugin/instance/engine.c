@@ -90,7 +90,8 @@ static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
                          "%u ranks on a device of type %d: in this version several ranks (%s) need the CPU (%d)",
                          engine->comm_ops->size(engine->comm), engine->device_type, engine->comm_ops->name,
                          ZF_DEVICE_CPU);
-    return zfi_serial_create(&engine->ranks, "zf-ranks", err);
+    st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
+    return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
 }
 
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
@@ -134,6 +135,7 @@ void zfi_engine_stop(zfi_engine_t *engine) {
     engine->ops->stream_destroy(engine->own_stream);
     zfi_serial_destroy(engine->control);
     zfi_serial_destroy(engine->ranks);
+    zfi_serial_destroy(engine->values);
     engine->ops->stream_destroy(engine->enter_stream);
     engine->ops->stream_destroy(engine->up_stream);
     engine->ops->stream_destroy(engine->down_stream);

@@ -60,19 +60,19 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
-    zfi_serial_t *ranks; /* the communication thread; NULL on one rank */
+    zfi_serial_t *ranks, *values; /* the communication threads, of gradients and of values; NULL on one rank */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_arena_t pinned;   /* one page that the device writes: */
     zfi_totals_t *totals; /* what it counts, from create() on */
     /* read and changed by hooks alone */
-    zfi_stream_t *stream;       /* device stream of the newest hook */
-    pthread_mutex_t watch_lock; /* guards: */
-    zfi_stream_t *watched;      /* the same, for other threads; NULL once streams end */
-    uint64_t visible_floor;     /* mark on it: visible writes that former streams were given are over */
-    uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
-    uint64_t n_exchanged;       /* buckets handed to the communication thread */
-    zfi_counters_t count;       /* they rise from create() on */
+    zfi_stream_t *stream;           /* device stream of the newest hook */
+    pthread_mutex_t watch_lock;     /* guards: */
+    zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
+    uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
+    uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
+    uint64_t n_exchanged, n_shared; /* buckets handed to the communication threads */
+    zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
 } zfi_engine_t;
 

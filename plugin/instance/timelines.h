@@ -16,8 +16,8 @@
  * and merged; enter for device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control
  * for down, jobs, shown and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what
  * enters is read from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made
- * from records <= t-2, and a hook waits for it. The communication thread (offload/ranks.h) waits for collected, and the
- * device, for the statistics of t, for exchanged.
+ * from records <= t-2, and a hook waits for it. The communication threads (offload/ranks.h) wait for collected and for
+ * packed, the device for exchanged before the statistics of t, and for shared after the publishes of t.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -54,7 +54,9 @@
     X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
     X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: a bucket's gradients are in its memory */      \
-    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and are their sums over the ranks */
+    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and are their sums over the ranks */                      \
+    X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory */      \
+    X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

@@ -114,7 +114,7 @@ static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, uns
 typedef struct reduce_args {
     zfi_run_t *run;
     uint32_t bucket;
-    uint64_t step, number; /* of `collected` and `exchanged` */
+    uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
 } reduce_args_t;
 
 static void run_reduce(void *raw) {
@@ -143,17 +143,16 @@ static void run_share(void *raw) {
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
-    zfi_exchange_t values = {ZF_COLLECTIVE_FOR_VALUES,
-                             args->bucket,
-                             args->step,
-                             NULL,
-                             zfi_values(run, args->bucket),
-                             bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype),
-                             0};
-    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+    zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
+                             .bucket = args->bucket,
+                             .step = args->step,
+                             .recv = zfi_values(run, args->bucket),
+                             .nbytes = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype),
+                             .lane = ZFI_LANE_VALUES};
+    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!exchange(engine, &values))
-        zfi_timeline_signal(&engine->lines.exchanged, args->number);
+        zfi_timeline_signal(&engine->lines.shared, args->number);
 }
 
 typedef struct gather_args {
@@ -169,29 +168,31 @@ static void run_gather(void *raw) {
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-/* The next one for the communication thread, once the device stream has come here. */
-static zf_status_t hand_over(zfi_run_t *run, void (*fn)(void *), uint32_t bucket, uint64_t step, uint64_t *out_number) {
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
     zfi_engine_t *engine = run->engine;
     reduce_args_t args = {run, bucket, step, ++engine->n_exchanged};
     zf_status_t st;
-    *out_number = args.number;
+    run->reduction.number[bucket] = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
     st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
-}
-
-zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
-    return hand_over(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
+    return st ? st : zfi_serial_start(engine->ranks, run_reduce, &args, sizeof args);
 }
 
 zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number) {
-    return hand_over(run, run_share, bucket, step, out_number);
+    zfi_engine_t *engine = run->engine;
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared};
+    zf_status_t st;
+    *out_number = args.number;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
 }
 
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
     zfi_engine_t *engine = run->engine;
     uint32_t *all = run->reduction.entering;
-    zfi_exchange_t what = {ZF_COLLECTIVE_FOR_ENTERING, ZF_NO_ID, step, NULL, all, n_words * sizeof *all, 1};
+    zfi_exchange_t what = {ZF_COLLECTIVE_FOR_ENTERING, ZF_NO_ID,         step, NULL, all,
+                           n_words * sizeof *all,      ZFI_LANE_ENTERING};
     zf_status_t st;
     memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
     st = exchange(engine, &what);

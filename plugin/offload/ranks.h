@@ -6,6 +6,9 @@
  * holds the same bits on every rank, and a step goes on as on one rank. Buckets are reduced in the order of their
  * numbers; `exchanged` counts what is over.
  *
+ * Values (offload/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
+ * gradients of the coming step and others have not.
+ *
  * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
  * from what the ranks have agreed on before each step (hooks/reduce.h). */
 #ifndef ZFI_RANKS_H
@@ -24,7 +27,7 @@ void zfi_ranks_free(zfi_run_t *run);
 zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
 
 /* [hook] The values of a bucket, which the device stream writes with what is enqueued so far into this rank's part of
- * its memory, become those of every rank. `exchanged` reaches *out_number then. */
+ * its memory, become those of every rank. `shared` reaches *out_number then. */
 zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number);
 
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at

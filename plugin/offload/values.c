@@ -73,8 +73,7 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
     for (uint32_t b = run->buckets.n; b-- > 0;) {
         if (!numbers[b])
             continue;
-        zfi_list_add(&engine->to_device,
-                     zfi_op_wait(&engine->lines.exchanged, numbers[b], &engine->count.stall_ranks_ns));
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, numbers[b], &engine->count.stall_ranks_ns));
         (void)move_bucket(run, b, 0);
     }
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);

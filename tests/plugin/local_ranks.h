@@ -9,7 +9,7 @@
 
 #include "zf/ext/collectives.h"
 
-enum { ZT_MAX_RANKS = 8, ZT_LANES = 2, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+enum { ZT_MAX_RANKS = 8, ZT_LANES = 3, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
 

@@ -341,8 +341,7 @@ START_TEST(moments) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n",
-                                        "[trace]\nfile = x\n"};
+    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n", "[trace]\nfile = x\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         refused(texts[i], "not in this version");
 }
