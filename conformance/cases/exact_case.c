@@ -144,6 +144,15 @@ static void obey_law(zx_case_t *c) {
         c->p_flush = 0;
 }
 
+/* Numbers of their own, so that the cases of a seed are otherwise what they are without. */
+static void draw_fit(zx_case_t *c) {
+    enum { LONGEST = 4, STREAM = 1000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+
+    c->is_fit = !c->config.is_interval_auto && c->config.update_interval <= LONGEST && zx_chance(&r, 45);
+    c->is_fit_lag = c->is_fit && zx_chance(&r, 65);
+}
+
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
@@ -177,6 +186,12 @@ static void write_config(zx_case_t *c) {
         lag = "overlap_step = false";
     else if (g->publish_lag != g->can_fetch && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
+    if (c->is_fit)
+        snprintf(windows, sizeof windows, "update_interval = fit\n");
+    if (c->is_fit_lag)
+        lag = "publish_lag = auto";
+    else if (c->is_fit && !is_plain_lag0)
+        lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
@@ -383,6 +398,7 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     obey_law(c);
     if (threads)
         c->threads = threads;
+    draw_fit(c);
     write_config(c);
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);

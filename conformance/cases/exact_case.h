@@ -54,6 +54,8 @@ typedef struct zx_case {
     char config_text[1400];
     zx_mode_t mode;
     int is_predict_auto;
+    int is_fit,
+        is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
     zx_param_t params[ZX_MAX_PARAMS];

@@ -44,6 +44,27 @@ static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
         ((unsigned char *)c->params[0].array->tensor.dl.data)[c->params[0].array->tensor.dl.byte_offset] ^= 1;
 }
 
+/* A line of the configuration, of which `from` is the beginning, becomes another. */
+static void replace_line(zx_case_t *c, const char *from, const char *key, uint32_t value) {
+    char rest[sizeof c->config_text], *at = strstr(c->config_text, from);
+    size_t room;
+
+    if (!at)
+        return;
+    snprintf(rest, sizeof rest, "%s", strchr(at, '\n'));
+    room = sizeof c->config_text - (size_t)(at - c->config_text);
+    snprintf(at, room, "%s = %u%s", key, value, rest);
+}
+
+/* update_interval = fit is not in this version with several ranks: what it would choose is said instead. */
+static void say_fit(zx_case_t *c) {
+    if (c->is_fit)
+        replace_line(c, "update_interval = fit", "update_interval", c->config.update_interval);
+    if (c->is_fit_lag)
+        replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+    c->is_fit = c->is_fit_lag = 0;
+}
+
 /* Stage 1 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index);
@@ -59,15 +80,17 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
-    size_t n = strlen(c->config_text);
+    size_t n;
 
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
+    say_fit(c);
     draw_average(ranks, c);
     draw_stage(ranks, c, stage);
+    n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);

@@ -26,7 +26,8 @@ static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
-static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
+static const zfi_choice_t window_words[] = {
+    {"auto", ZFI_UPDATE_INTERVAL_AUTO}, {"fit", ZFI_UPDATE_INTERVAL_FIT}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {
     {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"moments", ZFI_DEFERRED_MOMENTS}, {NULL, 0}};
 static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
@@ -70,16 +71,20 @@ static const zfi_key_t keys[] = {
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
      "auto: "
      "4 windows."},
-    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, NULL,
-     "1..64 | auto", "2",
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, window_words, NULL,
+     "1..64 | auto | fit", "2",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
      "auto: "
      "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "
-     "step."},
+     "step. fit: the least lateness that this machine hides, 1 to 4, is chosen from measured times when warm-up ends; "
+     "with publish_lag = auto the lag too. The choice is logged; set it to repeat a run to the bit."},
+    {"zenflow", "max_stall", ZFI_KEY_REAL, MEMBER(max_stall), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.03",
+     "update_interval = fit only: share of a step that the trainer may wait for the host's updates."},
     {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, NULL, "1..64", "2",
      "update_interval = auto only: shortest window; what it decides from is two steps old, so below 3 is 3."},
     {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, NULL, "1..64", "16",
-     "update_interval = auto only: longest window; slots are planned for it, so deferred = moments suits it best."},
+     "update_interval = auto or fit only: longest window; slots are planned for it, so with auto deferred = moments "
+     "suits it best. fit goes no further than 4."},
     {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.5",
      "update_interval = auto only: share of a cohort's matrices whose deferred channels must have caught up."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",

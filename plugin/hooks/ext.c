@@ -30,6 +30,14 @@ static zf_status_t check_instance(const zf_instance_t *inst, const char *origin,
 
 /* ---- zf.stats/1 -------------------------------------------------------------------------------------------------- */
 
+static void read_windows(zf_instance_t *inst, uint32_t *interval, uint32_t *lag) {
+    const zfi_config_t *config = &inst->engine.config;
+    pthread_mutex_lock(&inst->engine.config_lock);
+    *interval = config->is_interval_fit ? 0 : config->update_interval;
+    *lag = config->is_interval_fit ? 0 : config->publish_lag;
+    pthread_mutex_unlock(&inst->engine.config_lock);
+}
+
 /* Any thread may ask, so the run, which a hook may be exchanging, is not read. */
 static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
     const zfi_counters_t *count = &inst->engine.count;
@@ -37,6 +45,8 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
     uint64_t applied = __atomic_load_n(&totals->n_applied, __ATOMIC_RELAXED);
     uint64_t skipped = __atomic_load_n(&totals->n_skipped, __ATOMIC_RELAXED);
     zfi_meter_reading_t lateness;
+    uint32_t interval, lag;
+    read_windows(inst, &interval, &lag);
     (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
     *out = (zf_stats_t){
         .struct_size = sizeof *out,
@@ -70,6 +80,10 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
         .lateness_steps = lateness.n_steps,
         .lateness_sum = lateness.sum,
         .lateness = lateness.loss,
+        .update_interval = interval,
+        .publish_lag = lag,
+        .fit_step_ns = atomic_load(&count->fit_step_ns),
+        .fit_stall_ns = atomic_load(&count->fit_stall_ns),
         .exchanges = atomic_load(&count->exchanges),
         .sent_nbytes = atomic_load(&count->sent_nbytes),
         .exchange_ns = atomic_load(&count->exchange_ns),
@@ -138,7 +152,12 @@ static zf_status_t config_value(zf_instance_t *inst, uint32_t i, char *buf, uint
     zf_status_t st = check_instance(inst, "config", err);
     if (!st && (!buf || !nbytes))
         st = zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
-    return st ? st : zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
+    if (st)
+        return st;
+    pthread_mutex_lock(&inst->engine.config_lock);
+    st = zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
+    pthread_mutex_unlock(&inst->engine.config_lock);
+    return st;
 }
 
 static zf_status_t config_check(const char *text, uint64_t nbytes, const char *const *overrides, uint32_t n_overrides,

@@ -12,6 +12,7 @@
 #include "hooks/stream.h"
 #include "instance/instance.h"
 #include "offload/at_fetch.h"
+#include "offload/pace.h"
 #include "offload/program.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
@@ -61,6 +62,9 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
     if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
         st = publish(inst, ids, n, err);
+    if (!st)
+        st = zfi_hook_failed(inst, zfi_pace_fetch(inst->run, ids, n), "param_fetch", "the device did not take a signal",
+                             err);
     if (!st && is_host_thread) {
         inst->engine.ops->fence(inst->engine.stream, newest_write(inst, ids, n), &fence);
     } else if (!st && stream != inst->engine.stream) {

@@ -103,6 +103,23 @@ static void choose_block_elems(zfi_engine_t *engine) {
                 ZFI_BLOCK_ELEMS);
 }
 
+/* ZF_TEST_FIT (SCHEDULE.md): what update_interval = fit chooses, so that a run does not depend on its times. */
+static void choose_fit(zfi_engine_t *engine) {
+    const char *wanted = getenv("ZF_TEST_FIT");
+    unsigned interval, lag;
+    char rest;
+    if (!wanted || !*wanted)
+        return;
+    if (sscanf(wanted, "%1u,%1u%c", &interval, &lag, &rest) == 2 && interval >= 1 && interval <= ZFI_FIT_MOST &&
+        lag <= 1) {
+        engine->given_fit.interval = interval;
+        engine->given_fit.lag = lag;
+        return;
+    }
+    zfi_log(engine, ZF_LOG_WARN, "create", "ZF_TEST_FIT = \"%.32s\" is ignored: need S,lag with S from 1 to %d", wanted,
+            ZFI_FIT_MOST);
+}
+
 static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
     unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
@@ -164,6 +181,12 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
  * instead of at fetch. */
 static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
+    if (zfi_n_ranks(engine) > 1 && config->is_interval_fit)
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[zenflow] update_interval = fit is not in this version with several ranks (%u), which measure "
+            "different times: give a number",
+            zfi_n_ranks(engine));
     if (!zfi_is_sharded(engine))
         return ZF_OK;
     if (config->deferred != ZFI_DEFERRED_REPLAY)
@@ -219,6 +242,8 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = choose_kernels(&inst->engine.kernels, err);
     if (!st)
         choose_block_elems(&inst->engine);
+    if (!st)
+        choose_fit(&inst->engine);
     if (!st)
         st = map_alive_page(inst, err);
     inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
@@ -287,22 +312,25 @@ static const char *deferred_name(const zf_instance_t *inst) {
 static void log_plan(zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
-    char topk[16] = "auto";
+    char topk[16] = "auto", window[48];
+    const zfi_config_t *config = &inst->engine.config;
+    snprintf(window, sizeof window, "window %u, lag %u", config->update_interval, config->publish_lag);
+    if (config->is_interval_fit)
+        snprintf(window, sizeof window, "window to fit, at most %u", config->update_interval);
     if (!zfi_config_is_topk_auto(&inst->engine.config))
         snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(
         &inst->engine, ZF_LOG_INFO, "bind",
-        "ZenFlow %s of %s: %" PRIu64
-        " elements in %u tensors, %s; window %u, topk %s, lag %u%s, predict %u; kernels %s, "
+        "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
         deferred_name(inst),
         inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
-        layout->n_elems, inst->run->n_params, inst->engine.ops->name, inst->engine.config.update_interval, topk,
-        inst->engine.config.publish_lag, zfi_config_publishes_at_fetch(&inst->engine.config) ? " (at fetch)" : "",
-        zfi_config_predict(&inst->engine.config), inst->engine.kernels->name, inst->engine.n_workers,
-        (double)layout->host_nbytes / 1048576, (double)layout->host_nbytes / per,
-        (double)layout->host_state_nbytes / per, (double)layout->host_slots_nbytes / per,
-        (double)layout->host_publish_nbytes / per, (double)layout->device_nbytes / 1048576);
+        layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
+        zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
+        inst->engine.kernels->name, inst->engine.n_workers, (double)layout->host_nbytes / 1048576,
+        (double)layout->host_nbytes / per, (double)layout->host_state_nbytes / per,
+        (double)layout->host_slots_nbytes / per, (double)layout->host_publish_nbytes / per,
+        (double)layout->device_nbytes / 1048576);
 }
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,

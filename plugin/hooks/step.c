@@ -12,6 +12,8 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "instance/instance.h"
+#include "offload/decide.h"
+#include "offload/pace.h"
 #include "offload/program.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -184,7 +186,9 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst->run);
-        if (waits)
+        zfi_pace_step(inst->run);
+        st = zfi_decide(inst->run);
+        if (!st && waits)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
     }
     return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);

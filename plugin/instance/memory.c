@@ -37,7 +37,7 @@ static void *take_moment(const zfi_run_t *run, zfi_arena_t *arena, uint32_t whic
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
-    uint32_t n_cohorts = run->plan.n_cohorts;
+    uint32_t n_cohorts = run->plan.room.n_cohorts;
     run->n_rows = run->engine->config.update_interval + run->engine->config.max_steps_ahead + 16;
     run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
     run->rows = zfi_arena_take(arena, run->n_rows, sizeof *run->rows);
@@ -71,9 +71,9 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     if (run->engine->config.is_interval_auto) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
-        sel->choice_step = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->choice_step);
+        sel->choice_step = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->choice_step);
         for (int i = 0; i < ZFI_READY_DEPTH; i++)
-            sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
+            sel->ready[i] = zfi_arena_take(arena, plan->room.n_cohorts, 1);
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->engine) * ZFI_ENTER_ELEMS * sizeof(float);
@@ -81,8 +81,8 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
-    uint32_t n_cohorts = run->plan.n_cohorts;
-    int at_fetch = zfi_config_publishes_at_fetch(&run->engine->config);
+    uint32_t n_cohorts = run->plan.room.n_cohorts;
+    int at_fetch = zfi_config_may_publish_at_fetch(&run->engine->config);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.cohort_sums);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
@@ -90,7 +90,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
-        zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
+        zfi_arena_take(arena, at_fetch ? run->plan.room.max_close_chunks : 0, sizeof *run->unfetched.n_left);
     run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->n_params : 0, 1);
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
@@ -160,16 +160,14 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     run->slots.n_tables = run->engine->config.max_steps_ahead + 3;
-    run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
-    run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
-    run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
-    run->slots.n_given = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_given);
-    run->slots.tables =
-        zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->slots.n_tables * run->engine->config.update_interval,
-                       plan->n_layers * sizeof *run->slots.tables);
+    run->slots.pool = zfi_arena_take(arena, plan->room.pool_nbytes, 1);
+    run->slots.free = zfi_arena_take(arena, plan->room.n_pieces, sizeof *run->slots.free);
+    run->slots.n_taken = zfi_arena_take(arena, plan->room.n_layers, sizeof *run->slots.n_taken);
+    run->slots.n_given = zfi_arena_take(arena, plan->room.n_layers, sizeof *run->slots.n_given);
+    run->slots.tables = zfi_arena_take(arena, plan->room.n_slots, run->slots.n_tables * sizeof *run->slots.tables);
     out->host_slots_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
-    run->publish = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
+    run->publish = zfi_arena_take(arena, plan->room.max_close_chunks, plan->publish_piece_nbytes);
     out->host_publish_nbytes = arena->used_nbytes - before;
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);

@@ -28,7 +28,7 @@
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
  * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums; EXCHANGE of a
- * bucket among ranks.
+ * bucket's gradients among ranks; SHARE of its values; FETCH that is timed (offload/pace.h).
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_TRANSFER: the sums that
@@ -56,7 +56,8 @@
     X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: a bucket's gradients are in its memory */      \
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and are their sums over the ranks */                      \
     X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory */      \
-    X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */
+    X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
+    X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

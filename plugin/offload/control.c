@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "offload/pace.h"
 #include "offload/ranks.h"
 #include "offload/selected.h"
 #include "offload/tables.h"
@@ -146,6 +147,8 @@ static void run_step(void *raw) {
     const zfi_step_row_t *row = zfi_row(run, args->t);
     int record_first = args->t == engine->config.full_warm_up_rounds;
     zfi_fp_mode_ieee();
+    if (engine->config.is_interval_fit && zfi_pace_measure(run, row))
+        return;
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
     if (engine->config.is_interval_auto) {

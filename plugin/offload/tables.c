@@ -147,7 +147,7 @@ static zf_status_t upload_pieces(zfi_run_t *run) {
     return st;
 }
 
-static zf_status_t upload_lists(zfi_run_t *run) {
+zf_status_t zfi_tables_list(zfi_run_t *run) {
     zf_status_t st = zfi_exchange_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
                                         run->plan.n_chunks * sizeof(uint32_t));
     return st ? st
@@ -182,6 +182,6 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     if (!st)
         st = upload_pieces(run);
     if (!st)
-        st = upload_lists(run);
+        st = zfi_tables_list(run);
     return st ? st : zfi_tables_place(run, NULL);
 }

@@ -401,6 +401,16 @@ static void size_publications(zfi_plan_t *plan) {
     plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
 }
 
+/* update_interval = fit: room for each that it may choose; warm-up goes on with the longest. */
+static zf_status_t deal_all(zfi_plan_t *plan, const zfi_config_t *config) {
+    zfi_config_t chosen = *config;
+    zf_status_t st = ZF_OK;
+    for (chosen.update_interval = 1; config->is_interval_fit && chosen.update_interval < config->update_interval && !st;
+         chosen.update_interval++)
+        st = zfi_plan_deal(plan, &chosen);
+    return st ? st : zfi_plan_deal(plan, config);
+}
+
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
                          zfi_plan_t *plan) {
     uint64_t lot_elems = total / SHARE, least = config->block_elems, most = lot_elems > least ? lot_elems : least;
@@ -423,7 +433,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
     size_publications(plan);
-    return zfi_plan_deal(plan, config);
+    return deal_all(plan, config);
 }
 
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,

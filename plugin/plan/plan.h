@@ -95,6 +95,14 @@ typedef struct zfi_cohort_plan {
     uint64_t nbytes;
 } zfi_cohort_plan_t;
 
+/* The most that any of the deals so far needs: what memory is bound for. */
+typedef struct zfi_plan_room {
+    uint64_t intervals; /* bit S - 1: dealt for update_interval = S */
+    uint32_t n_cohorts, n_layers, n_pieces, max_close_chunks;
+    uint64_t pool_nbytes;
+    uint64_t n_slots; /* of the slots' tables: cohorts x slots x layers */
+} zfi_plan_room_t;
+
 typedef struct zfi_plan {
     uint32_t n_matrices, n_lots, n_tiles, n_segments, n_chunks, n_cohorts;
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
@@ -121,6 +129,7 @@ typedef struct zfi_plan {
     uint32_t n_layers, n_pieces;
     uint64_t pool_nbytes;
     double slots_peak, slots_mean; /* of the schedule, per parameter, in units of one full gradient */
+    zfi_plan_room_t room;
 } zfi_plan_t;
 
 /* [any-thread] Whether topk_ratio = auto decides how many channels of a matrix of this parameter are selected. */
@@ -130,8 +139,8 @@ int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint3
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);
 /* [control] Deals the lots into the cohorts of a configuration, as its update_interval and stagger say, and sizes the
- * slot pool for it. Matrices (but for their cohort), lots, chunks and segments stay. After a failure (memory) the plan
- * can only be freed. */
+ * slot pool for it; room rises with it. Matrices (but for their cohort), lots, chunks and segments stay. After a
+ * failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
 /* Chunk i of a cohort. */
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {

@@ -12,6 +12,7 @@
 #include "base/tensor.h"
 #include "config/config_table.h"
 #include "instance/memory.h"
+#include "offload/redeal.h"
 #include "schedule/window.h"
 #include "state/state.h"
 
@@ -22,7 +23,8 @@ typedef struct loader {
     zfi_saved_t saved;
     uint32_t *ids; /* [saved.n_params] of the run, ZF_NO_ID: none */
     uint32_t n_missing, n_extra;
-    char why[256]; /* not exact */
+    zfi_config_t before; /* the configuration, which a fitted update_interval of the checkpoint may change */
+    char why[256];       /* not exact */
 } loader_t;
 
 /* ---- which parameters ----------------------------------------------------------------------------------------------
@@ -97,11 +99,34 @@ static zf_status_t match(loader_t *loader, uint32_t flags, zf_error_t *err) {
 /* ---- exact or not --------------------------------------------------------------------------------------------------
  */
 
+/* update_interval = fit goes on with what the checkpoint chose, or with its choice still to come. */
+static void take_fit(loader_t *loader) {
+    zfi_engine_t *engine = loader->run->engine;
+    loader->before = engine->config;
+    pthread_mutex_lock(&engine->config_lock);
+    if (!loader->saved.is_compact)
+        zfi_config_refit(&engine->config, &loader->saved.config);
+    pthread_mutex_unlock(&engine->config_lock);
+}
+
+static void give_back_fit(loader_t *loader) {
+    zfi_engine_t *engine = loader->run->engine;
+    pthread_mutex_lock(&engine->config_lock);
+    zfi_config_refit(&engine->config, &loader->before);
+    pthread_mutex_unlock(&engine->config_lock);
+}
+
+/* The run's cohorts are not those of the configuration yet. */
+static int is_dealt_otherwise(const loader_t *loader) {
+    return loader->run->engine->config.update_interval != loader->before.update_interval;
+}
+
 /* Keys that change neither the schedule nor the arithmetic. */
 static int is_free_key(const zfi_key_t *key) {
     static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",    "local_rank",
                                             "memory_limit_mib", "deadline_ms", "max_steps_ahead"};
-    if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0)
+    if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 ||
+        strcmp(key->name, "max_stall") == 0)
         return 1;
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys && strcmp(key->section, "host") == 0; i++)
         if (strcmp(free_keys[i], key->name) == 0)
@@ -124,10 +149,10 @@ static int config_differs(loader_t *loader) {
 }
 
 /* is_open: topk_ratio = auto has decided k there, and has yet to decide it here or did so otherwise. */
-static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
+static int cut_differs(const loader_t *loader, const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
     return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           saved->cohort != here->cohort || saved->is_choosable != here->is_choosable ||
-           (saved->k != here->k && !is_open);
+           (saved->cohort != here->cohort && !is_dealt_otherwise(loader)) ||
+           saved->is_choosable != here->is_choosable || (saved->k != here->k && !is_open);
 }
 
 static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
@@ -137,7 +162,7 @@ static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const
                   there->channels_are_rows != here->channels_are_rows || saved->n_matrices != here->n_matrices;
     for (uint32_t m = 0; m < saved->n_matrices && !differs; m++) {
         const zfi_matrix_t *matrix = &loader->run->plan.matrices[here->first_matrix + m];
-        differs = cut_differs(&saved->matrices[m], matrix,
+        differs = cut_differs(loader, &saved->matrices[m], matrix,
                               zfi_plan_is_open(&loader->run->engine->config, here, matrix->n_channels));
     }
     if (differs)
@@ -323,14 +348,21 @@ static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
     zfi_state_io_t io;
-    if (st)
+    int is_in_place_dealt;
+    if (st) {
+        give_back_fit(loader);
         return st;
+    }
+    is_in_place_dealt = replacement.into == loader->run && is_dealt_otherwise(loader);
+    if (is_in_place_dealt)
+        st = zfi_redeal(replacement.into);
     io = (zfi_state_io_t){.run = replacement.into,
                           .overlay = replacement.overlay,
                           .copies = replacement.copies,
                           .ids = loader->ids,
                           .n_ids = loader->saved.n_params};
-    st = put_choice_sizes(loader, replacement.into, err);
+    if (!st)
+        st = put_choice_sizes(loader, replacement.into, err);
     if (!st)
         put_clocks(replacement.into, loader);
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
@@ -355,6 +387,9 @@ static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
     }
     if (!st)
         return zfi_replace_commit(&replacement, err);
+    give_back_fit(loader);
+    if (replacement.into == loader->run && is_in_place_dealt)
+        (void)zfi_redeal(loader->run); /* fails by poisoning */
     zfi_replace_cancel(&replacement);
     return st;
 }
@@ -458,13 +493,20 @@ static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *rep
         st = zfi_state_check_tensors(loader->store, &loader->saved, err);
     if (st)
         return st;
+    take_fit(loader);
     is_exact = fits_exactly(loader);
+    if (!is_exact)
+        give_back_fit(loader);
     if (!is_exact && (flags & ZF_STATE_EXACT))
         return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
                          loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
     st = is_exact ? load_exact(loader, err) : load_compact(loader, err);
     if (st)
         return st;
+    if (loader->before.is_interval_fit && !engine->config.is_interval_fit)
+        zfi_log(engine, ZF_LOG_INFO, "fit",
+                "update_interval = %u, publish_lag = %u (fit: what the checkpoint was trained with)",
+                engine->config.update_interval, engine->config.publish_lag);
     zfi_state_report(&loader->saved, loader->store, report);
     report->is_exact = is_exact;
     report->n_params = loader->saved.n_params - loader->n_extra;

@@ -47,15 +47,35 @@ static zf_status_t check_masters(const zfi_run_t *run, const char *origin, zf_er
     return ZF_OK;
 }
 
+/* update_interval = fit may do with shorter windows, where memory is short. */
+static int shorten(zfi_run_t *run) {
+    zfi_config_t *config = &run->engine->config;
+    if (!config->is_interval_fit || config->update_interval == 1)
+        return 0;
+    config->update_interval--;
+    zfi_plan_free(&run->plan);
+    for (uint32_t i = 0; i < run->n_params; i++)
+        run->params[i].first_ref = run->params[i].n_refs = 0;
+    return 1;
+}
+
+static zf_status_t plan_and_bind(zfi_run_t *run, zf_error_t *err) {
+    zf_status_t st;
+    do {
+        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
+        if (!st)
+            st = zfi_memory_bind(run, err);
+    } while (st == ZF_ERR_MEMORY && shorten(run));
+    return st;
+}
+
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_ranks_plan(run, err);
     if (!st)
-        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
-    if (!st)
-        st = zfi_memory_bind(run, err);
+        st = plan_and_bind(run, err);
     if (!st)
         st = zfi_ranks_new(run, err);
-    if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.n_cohorts))
+    if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.room.n_cohorts))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
         zfi_window_start(run);

@@ -14,6 +14,7 @@
 #include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
+#include "offload/redeal.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
@@ -96,7 +97,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
     zfi_run_t *run = *slot;
     zf_status_t st = ZF_OK;
     *out = (zfi_replacement_t){.slot = slot, .run = run, .into = run};
-    if (params || !is_fresh(run)) {
+    if (params || !is_fresh(run) || !zfi_redeal_fits(run)) {
         if (!params) {
             n_params = run->n_params;
             params = copy_params(run);

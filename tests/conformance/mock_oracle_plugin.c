@@ -112,12 +112,23 @@ static zo_moments_t moments_of(const char *name) {
 
 static int is_interval_auto(const char *text) { return strncmp(setting(text, "\nupdate_interval"), "auto", 4) == 0; }
 
+/* update_interval = fit: "S,lag" in ZF_TEST_FIT is the choice. */
+static const char *fit_of(const char *text) {
+    const char *given = getenv("ZF_TEST_FIT");
+
+    return given && strncmp(setting(text, "\nupdate_interval"), "fit", 3) == 0 ? given : NULL;
+}
+
 /* S, or the longest window. */
 static uint32_t interval_of(const char *text) {
+    if (fit_of(text))
+        return (uint32_t)atoi(fit_of(text));
     return (uint32_t)atoi(setting(text, is_interval_auto(text) ? "\nmax_update_interval" : "\nupdate_interval"));
 }
 
 static int lag_of(const char *text, int can_fetch) {
+    if (fit_of(text) && strstr(text, "publish_lag = auto"))
+        return atoi(strchr(fit_of(text), ',') + 1);
     return strstr(text, "publish_lag = auto") ? !can_fetch : strstr(text, "publish_lag = 1") != NULL;
 }
 

@@ -326,7 +326,7 @@ START_TEST(automatic_interval) {
     ck_assert(config.update_interval == 9 && config.min_update_interval == 9 && config.auto_ratio == 1.0);
     refused("[zenflow]\nmax_update_interval = 4\nmin_update_interval = 5\n",
             "min_update_interval = 5 is more than max_update_interval = 4");
-    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto");
+    refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto | fit");
     refused("[zenflow]\nauto_ratio = 0\n", "out of range");
 }
 END_TEST

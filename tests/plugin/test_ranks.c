@@ -196,14 +196,21 @@ START_TEST(destroyed_in_the_middle_of_a_step) {
 }
 END_TEST
 
-START_TEST(modes_that_are_not_in_this_version) {
-    job_t job = {.config = "[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n"};
+static void refused(const char *text, const char *why) {
+    job_t job = {.config = text};
     zt_ranks_init(&ranks, 2);
     job.rank = &ranks.ranks[0];
     open_job(&job);
     ck_assert_int_eq(job.st, ZF_ERR_CONFIG);
-    ck_assert(strstr(job.rig.err.message, "stage = 1 on 2 ranks needs [zenflow] deferred = replay") != NULL);
+    ck_assert(strstr(job.rig.err.message, why) != NULL);
     end_jobs(&job, 1);
+}
+
+START_TEST(modes_that_are_not_in_this_version) {
+    refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n",
+            "stage = 1 on 2 ranks needs [zenflow] deferred = replay");
+    refused("[zenflow]\nupdate_interval = fit\n",
+            "update_interval = fit is not in this version with several ranks (2)");
 }
 END_TEST
 

@@ -205,6 +205,7 @@ START_TEST(hostile_indexes) {
         {NULL, "\"kind\":\"exact\"", "\"kind\":\"compact\""},
         {"\"config\"", "\"zenflow.topk_ratio\":", "\"zenflow.no_such_key\":\"1\",\"zenflow.topk_ratio\":"},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"64\""},
+        {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"fit\""},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":4"},
         {"\"params\"", "\"name\":\"", "\"name\":\"\\u0000"},
     };

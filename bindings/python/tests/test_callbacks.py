@@ -15,7 +15,7 @@ import zfplugin
 sys.path.insert(0, str(HERE.parent / "examples"))
 WINDOWS = {"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 2}
 FIGURES = {"zenflow/stall_ms", "zenflow/host_wait_ms", "zenflow/replay_ms", "zenflow/host_mib", "zenflow/lost_overlap_mib",
-           "zenflow/skipped_steps", "zenflow/lateness"}
+           "zenflow/skipped_steps", "zenflow/update_interval", "zenflow/publish_lag", "zenflow/lateness"}
 warnings.filterwarnings("ignore")
 
 
