@@ -65,9 +65,9 @@ conforms() {
     fi
 }
 
-# noticed FAULT TEXT - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+# noticed FAULT TEXT [STAGE] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
-    out=$(ranks 3 --fault "$1")
+    out=$(ranks 3 --fault "$1" --stage "${3:-0}")
     for r in 0 2; do
         line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
         [ -n "$line" ] || fail "$1: rank $r did not say \"$2\": $(echo "$out" | cut -c 1-400 | head -n 6)"
@@ -113,6 +113,8 @@ else
     noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
     noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
     noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
+    noticed flush "rank 1 has not come to" 1 # FLUSH is an exchange there
+    noticed stop "rank 1 has not come to" 1
 fi
 for fault in "$build"/faults/ranks/*.so; do
     [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || continue
