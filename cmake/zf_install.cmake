@@ -20,8 +20,14 @@ if(TARGET zf_loader)
     set_target_properties(zf_loader PROPERTIES EXPORT_NAME loader)
 endif()
 
+if(TARGET zf_mpi)
+    install(FILES bindings/mpi/zf_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS zf_mpi EXPORT zfplugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    set_target_properties(zf_mpi PROPERTIES EXPORT_NAME mpi)
+endif()
+
 # Documents keep their places, so that links from one to another work.
-foreach(zf_folder IN ITEMS . abi plugin bindings/c)
+foreach(zf_folder IN ITEMS . abi plugin bindings/c bindings/mpi)
     file(GLOB zf_pages "${PROJECT_SOURCE_DIR}/${zf_folder}/*.md")
     install(FILES ${zf_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${zf_folder})
 endforeach()

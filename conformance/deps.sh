@@ -47,6 +47,7 @@ check() {
 # check_tests: a tool of LLVM may be there under a name with its version only.
 check_tests() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing_wanted="$missing_wanted python3-venv"
+    { has_command mpirun && has_command mpicc; } || missing_wanted="$missing_wanted libopenmpi-dev openmpi-bin"
     has_command clang-tidy || has_command clang-tidy-14 || missing_wanted="$missing_wanted clang-tidy"
     # libFuzzer and the sanitizers of clang: their package is named after its version
     ! has_command clang || [ -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a" ] ||

@@ -11,6 +11,7 @@
 #include "glue_area.h"
 #include "perf_area.h"
 #include "report_command.h"
+#include "shard.h"
 #include "verdict_area.h"
 
 typedef struct area {
@@ -22,6 +23,7 @@ typedef struct area {
 static const area_t areas[] = {
     {"abi", zfc_abi_main, "the contract of the tables: layout, symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
+    {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
     {"glue", zg_glue_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
     {"curves", zg_curves_main, "training loss of the plugin's modes beside AdamW's, from scratch"},
     {"ablation", za_ablation_main, "what each factor of the configuration is worth: loss, bytes, memory, beside AdamW"},

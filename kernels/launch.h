@@ -178,6 +178,7 @@ enum {
     ZFI_GRADIENT_FROM_SUM = 8,  /* no source: `grad` is the sum, rounded */
     ZFI_GRADIENT_STRIDED = 16,  /* packed into `grad` */
     ZFI_GRADIENT_KEEP = 32,     /* copied into `grad`: the source is only lent */
+    ZFI_GRADIENT_ROUND = 128,   /* the sum is rounded into `grad`, without SHIP too */
     ZFI_GRADIENT_AGAIN = 64     /* for copies: an earlier one of this parameter, perhaps of the same list, is lost */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "zf/bootstrap.h"
+#include "zf/ext/collectives.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/digest.h"

@@ -42,6 +42,8 @@ typedef struct zx_param {
     double grad_scale;
 } zx_param_t;
 
+struct zs_ranks;
+
 typedef struct zx_case {
     uint64_t seed, index;
     int law;
@@ -64,7 +66,8 @@ typedef struct zx_case {
     uint32_t p_hole, p_skip, p_discard, p_changed, p_edit, p_drain, p_flush, p_export, p_inspect, p_wait, p_look,
         p_late_done;
     double unscale, clip_norm;
-    int norm_kind; /* 0 = the plugin's, 1 = the host's */
+    int norm_kind;          /* 0 = the plugin's, 1 = the host's */
+    struct zs_ranks *ranks; /* the area `shard` (shard.h): several ranks; else NULL */
 } zx_case_t;
 
 /* threads 0 = random. has_queue 0: only host-thread modes. */

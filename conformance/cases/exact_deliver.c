@@ -12,6 +12,7 @@
 #include "exact_deliver.h"
 #include "exact_device.h"
 #include "exact_host.h"
+#include "shard.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -155,15 +156,21 @@ static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
     return b;
 }
 
+/* NULL: another rank delivers it. */
 static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     zx_write_t *write = zx_alloc(sizeof *write);
     uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
 
-    *write = (zx_write_t){.buffer = take_buffer(h, d->param), .values = zx_alloc(nbytes)};
+    *write = (zx_write_t){.values = zx_alloc(nbytes)};
     memcpy(write->values, d->values, nbytes);
     if (zx_chance(&h->c->rng, 8) && h->queue)
         write->delay_us = zx_below(&h->c->rng, 300);
-    zx_buffer_t *b = write->buffer;
+    if (h->c->ranks && !zs_share(h->c->ranks, h->c, d->param, h->step, write->values)) {
+        free(write->values);
+        free(write);
+        return NULL;
+    }
+    zx_buffer_t *b = write->buffer = take_buffer(h, d->param);
     zx_launch(h, write_now, write);
     return b;
 }
@@ -227,18 +234,24 @@ void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n) {
 
         buffers[i] = h->is_on_gpu ? prepare_on_gpu(h, &items[i]) : prepare(h, &items[i]);
         is_borrowed[i] = h->is_async || is_async;
+        if (!buffers[i])
+            continue;
         grads[n_grads] = (zf_grad_item_t){.struct_size = sizeof *grads,
                                           .id = h->c->params[items[i].param].id,
                                           .flags = items[i].flags | (is_async ? ZF_GRAD_ASYNC_READ : 0),
                                           .tensor = &buffers[i]->array.tensor};
         n_grads += cut(h, &items[i], &grads[n_grads]);
     }
-    zx_is_call_bad(
-        h, "grads_ready",
-        h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
-        &err);
+    if (h->c->ranks)
+        zs_shuffle(h->c->ranks, grads, n_grads);
+    if (n_grads > 0)
+        zx_is_call_bad(
+            h, "grads_ready",
+            h->zf->grads_ready(h->instance, grads, n_grads, sizeof *grads, &h->stream, has_done ? &fence : NULL, &err),
+            &err);
     for (uint32_t i = 0; i < n; i++)
-        after_call(h, buffers[i], is_borrowed[i], has_done ? &fence : NULL, is_late);
+        if (buffers[i])
+            after_call(h, buffers[i], is_borrowed[i], has_done ? &fence : NULL, is_late);
     free(grads);
     free(is_borrowed);
     free(buffers);

@@ -51,6 +51,10 @@ static void plan_param(zx_case_t *c, zx_plan_t *plan, uint32_t param, int is_bad
         add_many(c, plan, param, zx_chance(&c->rng, 50) ? ZF_GRAD_PART : ZF_GRAD_TOTAL, zx_between(&c->rng, 1, 2));
         if (zx_chance(&c->rng, 25))
             poison(c, &c->params[param], plan->list[0].values);
+        for (uint32_t i = 0; i < plan->n && c->ranks; i++) { /* nothing may be void that other ranks have */
+            plan->list[i].flags = plan->list[i].flags & ~ZF_GRAD_LAST;
+            plan->list[i].is_only = 0;
+        }
         kind |= ZF_GRAD_REPLACE;
     }
     add_many(c, plan, param, kind, n);

@@ -10,6 +10,7 @@
 #include "exact_deliver.h"
 #include "exact_device.h"
 #include "exact_state.h"
+#include "shard.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -115,6 +116,8 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
         h->inspect = zx_dry_inspect();
     }
     zf_host_stderr("zf-conform", "1", 0, &h->table);
+    if (c->ranks)
+        h->table.get_extension = zs_ranks_extension;
     zf_stream_host_thread(&h->stream);
     h->is_async = c->mode >= ZX_QUEUE;
     h->is_on_gpu = zx_device_is_gpu();
@@ -190,6 +193,11 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                                       .beta2 = groups[i].beta2,
                                       .eps = groups[i].eps,
                                       .weight_decay = groups[i].weight_decay};
+    if (h->c->ranks) {
+        zs_count_step(h->c->ranks, h->c);
+        if (zs_misbehave(h->c->ranks, h->step, hyper, &args.flags))
+            zx_host_quiesce(h, ZF_QUIESCE_FLUSH);
+    }
     if (norm) {
         norm[0] = -1e30;
         norm[1] = *host_norm;

@@ -5,6 +5,7 @@
 #include "exact_device.h"
 
 #include "exact_state.h"
+#include "shard.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -141,7 +142,8 @@ static void finish(zx_run_t *run) {
 
     if (run->c->law == 6 || (may_flush && zx_chance(&run->c->rng, 60)))
         flush(run);
-    zx_run_export(run);
+    if (!run->c->ranks || run->c->ranks->stage == 0)
+        zx_run_export(run);
     zx_run_look(run, 1);
     zx_run_inspect(run);
     if (run->c->law == 6)

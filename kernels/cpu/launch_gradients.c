@@ -25,7 +25,8 @@ static void collect(const zfi_kernels_t *kernels, const zfi_data_param_t *param,
     if (gradient->flags & ZFI_GRADIENT_SUM)
         kernels->accumulate(gradient->sum, source, param->grad_dtype, param->n_elems,
                             (gradient->flags & ZFI_GRADIENT_SUM_FIRST) != 0);
-    if ((gradient->flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM)) && (gradient->flags & ZFI_GRADIENT_SHIP))
+    if ((gradient->flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM)) &&
+        (gradient->flags & (ZFI_GRADIENT_SHIP | ZFI_GRADIENT_ROUND)))
         kernels->narrow(gradient->grad, param->grad_dtype, gradient->sum, param->n_elems);
 }
 

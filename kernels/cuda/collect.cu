@@ -47,7 +47,7 @@ DEVICE void collect_one(const zfi_gradient_t *gradient, int dtype, uint64_t e) {
         sum = add_to_sum(gradient, e, dtype, bits);
     else if (flags & ZFI_GRADIENT_FROM_SUM)
         sum = gradient->sum[e];
-    if ((flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM)) && (flags & ZFI_GRADIENT_SHIP))
+    if ((flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM)) && (flags & (ZFI_GRADIENT_SHIP | ZFI_GRADIENT_ROUND)))
         store_bits(gradient->grad, dtype, e, narrow(dtype, sum));
 }
 

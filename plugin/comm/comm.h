@@ -1,33 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/comm/comm.h - what ranks exchange, as one table per transport.
  *
- * The engine calls it for every step even where there is one rank: what decides a step (norm, non-finite gradients) and
- * what decides a choice (importance) pass through here, in one order on every rank. A transport moves bytes; every sum
- * over ranks is made afterwards, by rank index, so that all ranks have the same bits. */
+ * A transport moves bytes; every sum over ranks is made afterwards, by rank index, so that all ranks have the same
+ * bits. Exchanges are made by the instance's own threads, one after the other in each lane (offload/ranks.h),
+ * in an order that is the same on every rank. Each is named by its purpose, bucket and step: an error says them.
+ *
+ * Failure. A peer that does not come within the deadline, or a transport that fails, ends the transport: its error
+ * names who and what, the exchange that was under way is given up, and no other is begun. */
 #ifndef ZFI_COMM_H
 #define ZFI_COMM_H
 
-#include "device/device.h"
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "zf/ext/collectives.h"
 
 typedef struct zfi_comm zfi_comm_t;
 
+/* What a transport is told. The host's table, and *is_poisoned, outlive it. */
+typedef struct zfi_comm_env {
+    const zf_host_t *host;
+    uint64_t timeout_ns;            /* of every exchange */
+    const _Atomic int *is_poisoned; /* set: what is under way ends soon */
+} zfi_comm_env_t;
+
+/* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. */
+typedef struct zfi_exchange {
+    int32_t purpose; /* ZF_COLLECTIVE_FOR_... */
+    uint32_t bucket; /* or ZF_NO_ID */
+    uint64_t step;
+    const void *send;
+    void *recv;
+    uint64_t nbytes; /* of one rank's part */
+    uint32_t lane;   /* exchanges of one lane have one order, and one thread; those of two are independent */
+} zfi_exchange_t;
+
+enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
+
 typedef struct zfi_comm_ops {
     const char *name;
-    zf_status_t (*open)(zfi_comm_t **out, zf_error_t *err);
+    zf_status_t (*open)(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err);
     void (*close)(zfi_comm_t *comm); /* NULL is legal */
     uint32_t (*rank)(const zfi_comm_t *comm);
     uint32_t (*size)(const zfi_comm_t *comm);
 
-    /* [hook] Enqueues on a stream: part r of all[size][nbytes], which is rank r's, to every rank. all is device memory.
-     */
-    zf_status_t (*all_gather)(zfi_comm_t *comm, zfi_stream_t *stream, void *all, uint64_t nbytes);
+    /* [own threads, one per lane] Returns when it is over: ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what;
+     * ZF_ERR_POISONED, without a record, where the instance ended meanwhile. */
+    zf_status_t (*exchange)(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err);
 
-    /* [own threads] values[n] of every rank, host memory, added by rank index from +0.0; the same on every rank when it
-     * returns. One rank: nothing happens. */
-    zf_status_t (*add)(zfi_comm_t *comm, double *values, uint64_t n);
+    /* [control] An exchange was given up that the transport may still write to: its memory must stay mapped. */
+    int (*holds_memory)(const zfi_comm_t *comm);
 } zfi_comm_ops_t;
 
 /* One rank: nothing moves. */
 extern const zfi_comm_ops_t zfi_comm_self;
+/* The host's zf.collectives/1. */
+extern const zfi_comm_ops_t zfi_comm_host;
+
+/* [control] Whether a host offers zf.collectives/1, and with all that zfi_comm_host needs. */
+int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole);
+
+/* [any-thread] Writes "the gradients of bucket 3 in step 12" or the like. */
+void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbytes);
 
 #endif

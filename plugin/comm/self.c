@@ -2,7 +2,8 @@
 /* plugin/comm/self.c - the transport of one rank: every part is there already (contract in comm.h). */
 #include "comm/comm.h"
 
-static zf_status_t self_open(zfi_comm_t **out, zf_error_t *err) {
+static zf_status_t self_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err) {
+    (void)env;
     (void)err;
     *out = NULL;
     return ZF_OK;
@@ -20,19 +21,16 @@ static uint32_t self_size(const zfi_comm_t *comm) {
     return 1;
 }
 
-static zf_status_t self_all_gather(zfi_comm_t *comm, zfi_stream_t *stream, void *all, uint64_t nbytes) {
+static zf_status_t self_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
     (void)comm;
-    (void)stream;
-    (void)all;
-    (void)nbytes;
+    (void)exchange;
+    (void)err;
     return ZF_OK;
 }
 
-static zf_status_t self_add(zfi_comm_t *comm, double *values, uint64_t n) {
+static int self_holds_memory(const zfi_comm_t *comm) {
     (void)comm;
-    (void)values;
-    (void)n;
-    return ZF_OK;
+    return 0;
 }
 
 const zfi_comm_ops_t zfi_comm_self = {
@@ -41,6 +39,6 @@ const zfi_comm_ops_t zfi_comm_self = {
     .close = self_close,
     .rank = self_rank,
     .size = self_size,
-    .all_gather = self_all_gather,
-    .add = self_add,
+    .exchange = self_exchange,
+    .holds_memory = self_holds_memory,
 };

@@ -25,6 +25,7 @@ static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO},
 static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
+static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t window_words[] = {
     {"auto", ZFI_UPDATE_INTERVAL_AUTO}, {"fit", ZFI_UPDATE_INTERVAL_FIT}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY},
@@ -122,6 +123,15 @@ static const zfi_key_t keys[] = {
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
      "params_changed had been called for it. off: no check; such weights are lost in silence, or mixed with others."},
+    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 1, 0, NULL, "2 3", "0 | 1", "0",
+     "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
+     "1: "
+     "host state, slots and the work of replays of its part; needs deferred = replay. Gradients are summed over the "
+     "ranks in either."},
+    {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket, NULL,
+     "1..4294967295 | auto", "auto",
+     "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
+     "rank. auto: 40 million elements, or 1 million for each rank if that is more."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",
@@ -160,7 +170,6 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 static const struct planned {
     const char *section, *name;
 } planned[] = {
-    {"shard", NULL},
     {"device", NULL},
     {"trace", NULL},
     {"zenflow", "offload"},

@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 31 };
+enum { ZFI_N_KEYS = 33 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE } zfi_key_type_t;
 

@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "hooks/deliver.h"
+#include "hooks/batch.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "offload/at_fetch.h"
 #include "offload/exchange.h"
 #include "offload/guard.h"
@@ -75,8 +76,10 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
         uint32_t owner = run->params[ids ? ids[i] : i].owner;
         if (!ids && owner != i)
             continue; /* a tied one: taken with its owner */
-        if (run->params[owner].has_state)
+        if (run->params[owner].has_state) {
+            zfi_reduce_event(run, flags, &owner, sizeof owner);
             st = take_over(run, owner, flags);
+        }
     }
     if (!st)
         st = zfi_synchronise(&inst->engine, 0);
@@ -97,6 +100,8 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
     if (st)
         return st;
     st = check_changed(inst, ids, n, flags, err);
+    if (!st)
+        st = zfi_reduce_refuse(inst, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
     if (!st)
@@ -160,7 +165,7 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     zf_status_t st;
     if (inst->engine.config.on_overwrite == ZFI_OVERWRITE_OFF)
         return ZF_OK;
-    st = zfi_deliver_flush(inst);
+    st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);

@@ -11,19 +11,17 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/tensor.h"
+#include "hooks/batch.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "instance/memory.h"
-#include "offload/gradients.h"
-#include "offload/program.h"
 #include "schedule/expect.h"
-#include "schedule/window.h"
 
 enum {
     KINDS = ZF_GRAD_PART | ZF_GRAD_TOTAL,
     ENDS = ZF_GRAD_MORE | ZF_GRAD_LAST | ZF_GRAD_UNKNOWN,
-    KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ,
-    COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP
+    KNOWN_FLAGS = KINDS | ENDS | ZF_GRAD_REPLACE | ZF_GRAD_ASYNC_READ
 };
 
 typedef struct checked_item {
@@ -33,98 +31,16 @@ typedef struct checked_item {
     zfi_view_t view;
 } checked_item_t;
 
-/* ---- batches ----------------------------------------------------------------------------------------------------- */
-
-static zfi_batch_t *open_batch(zf_instance_t *inst) {
-    return &inst->run->incoming.batch_ring[inst->engine.n_batches % ZFI_N_BATCHES];
-}
-
-zf_status_t zfi_deliver_flush(zf_instance_t *inst) {
-    zf_status_t st;
-    if (open_batch(inst)->n == 0)
-        return ZF_OK;
-    st = zfi_program_ship(inst->run, inst->engine.n_batches);
-    if (st)
-        return st;
-    inst->engine.n_batches++;
-    if (inst->engine.n_batches >= ZFI_N_BATCHES)
-        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, inst->engine.n_batches - ZFI_N_BATCHES + 1,
-                      &inst->engine.count.host_wait_ns);
-    open_batch(inst)->n = 0;
-    open_batch(inst)->nbytes = 0;
-    open_batch(inst)->needs_job = 0;
-    open_batch(inst)->staging_batch = 0;
-    return st;
-}
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_deliver_on(zf_instance_t *inst, const zf_stream_t *given, int *out_is_host_thread, zf_error_t *err) {
     zfi_stream_t *stream = NULL;
     zf_status_t st = zfi_stream_resolve(inst, given, "stream", &stream, out_is_host_thread, err);
     if (st || stream == inst->engine.stream)
         return st;
-    st = zfi_hook_failed(inst, zfi_deliver_flush(inst), "stream",
+    st = zfi_hook_failed(inst, zfi_batch_flush(inst), "stream",
                          "the device did not take the gradients that were delivered on the former stream", err);
     return st ? st : zfi_stream_change(inst, stream, err);
-}
-
-/* The coming step's gradients stay on the device, which reads them a second time once s is known. */
-static int stays_on_device(const zf_instance_t *inst) {
-    return zfi_gradients_stay(&inst->engine.config, inst->run->clock.t + 1);
-}
-
-/* Slots for a parameter's segments in this step. */
-static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
-    zfi_batch_t *batch = open_batch(inst);
-    if (stays_on_device(inst))
-        return ZF_OK;
-    for (uint32_t i = 0; i < param->n_refs; i++) {
-        uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
-        zf_status_t st = zfi_window_slot(inst->run, inst->run->plan.segments[segment].chunk, &batch->needs_job);
-        if (st)
-            return st;
-    }
-    return ZF_OK;
-}
-
-static int is_staged(const zf_instance_t *inst, const zfi_param_t *param, const void *source) {
-    return inst->run->mem.staging_arena.base && source == zfi_staging(inst->run, param->id);
-}
-
-static zf_status_t append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
-                          const int64_t *strides) {
-    zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
-    zfi_batch_t *batch = open_batch(inst);
-    zfi_gradient_t *entry = &batch->gradients[batch->n];
-    int is_collected = (flags & COLLECTED) != 0;
-    uint64_t nbytes = param->n_elems * zfi_dtype_nbytes(param->grad_dtype);
-    zf_status_t st = (flags & ZFI_GRADIENT_SHIP) ? take_slots(inst, param) : ZF_OK;
-    if (st)
-        return st;
-    entry->param = param->id;
-    entry->flags = flags;
-    entry->source = source;
-    entry->grad = is_collected ? zfi_staging(inst->run, param->id) : (void *)(uintptr_t)source;
-    entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(inst->run, param->id) : NULL;
-    if (is_collected || is_staged(inst, param, source)) {
-        uint64_t this_batch = inst->engine.n_batches + 1;
-        if (is_collected && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
-            batch->staging_batch = grad->staging_batch;
-        grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
-    }
-    entry->ndim = param->ndim;
-    memcpy(entry->shape, param->shape, sizeof entry->shape);
-    if (strides)
-        memcpy(entry->strides, strides, sizeof entry->strides);
-    batch->step = inst->run->clock.t + 1;
-    batch->n++;
-    batch->nbytes += nbytes;
-    if (flags & ZFI_GRADIENT_SHIP) {
-        inst->run->incoming.is_shipped[param->id] = 1;
-        grad->shipped_nbytes = nbytes;
-    }
-    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
-        return ZF_OK;
-    return zfi_deliver_flush(inst);
 }
 
 /* ---- one item ---------------------------------------------------------------------------------------------------- */
@@ -288,7 +204,7 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     void *staging = zfi_staging(inst->run, param->id);
     uint64_t used_by = inst->run->incoming.grads[param->id].staging_batch;
-    zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
+    zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
     if (!st && zfi_gradients_ever_stay(&inst->engine.config)) /* the step before may still read what lies there */
@@ -348,7 +264,7 @@ static void find_piece(const zf_instance_t *inst, const checked_item_t *item, ui
 /* The device copies a piece into staging; nothing is shipped yet. */
 static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item, const piece_t *piece, int is_first) {
     zfi_grad_state_t *grad = &inst->run->incoming.grads[item->param->id];
-    zfi_batch_t *batch = open_batch(inst);
+    zfi_batch_t *batch = zfi_batch_open(inst);
     zfi_gradient_t *entry = &batch->gradients[batch->n];
     uint64_t this_batch = inst->engine.n_batches + 1, n_elems = 1;
     memset(entry, 0, sizeof *entry);
@@ -370,12 +286,12 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
     batch->nbytes += n_elems * item->view.elem_nbytes;
     if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
         return ZF_OK;
-    return zfi_deliver_flush(inst);
+    return zfi_batch_flush(inst);
 }
 
 /* On the host's thread: staging is free once what the step before shipped from it has travelled. */
 static zf_status_t wait_for_staging(zf_instance_t *inst, const zfi_grad_state_t *grad) {
-    zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_deliver_flush(inst) : ZF_OK;
+    zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
     if (!st && zfi_gradients_ever_stay(&inst->engine.config))
@@ -406,9 +322,22 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     if (st || !now->is_last)
         return st;
     zfi_row(inst->run, inst->run->clock.t + 1)->present[item->param->id] = 1;
+    if (zfi_is_reduced(inst->run)) /* it is where it goes to the other ranks from */
+        return ZF_OK;
     /* what the ranges replace may be in the same list */
-    return append(inst, item->param, ZFI_GRADIENT_SHIP | ZFI_GRADIENT_AGAIN, zfi_staging(inst->run, item->param->id),
-                  NULL);
+    return zfi_batch_append(inst, item->param, ZFI_GRADIENT_SHIP | ZFI_GRADIENT_AGAIN,
+                            zfi_staging(inst->run, item->param->id), NULL);
+}
+
+/* Several ranks: staging is where gradients go to the other ranks from; nothing is shipped before they are summed. */
+static zf_status_t take_for_ranks(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
+                                  const int64_t *strides) {
+    uint32_t sums = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_SUM_FIRST), to_come = flags & ZFI_GRADIENT_STRIDED;
+    if (sums && (flags & ZFI_GRADIENT_SHIP))
+        to_come |= ZFI_GRADIENT_ROUND;
+    if (!sums && !to_come && source != zfi_staging(inst->run, param->id))
+        to_come = ZFI_GRADIENT_KEEP;
+    return sums || to_come ? zfi_batch_append(inst, param, sums | to_come, source, strides) : ZF_OK;
 }
 
 /* Takes one checked item; *out_must_wait is set where the device reads the host's memory and the host expects the hook
@@ -438,7 +367,7 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     flags = is_strided ? ZFI_GRADIENT_STRIDED : 0;
     if (ships_directly) {
         flags |= ZFI_GRADIENT_SHIP;
-        if (wants_fence && !is_sync && !is_strided && stays_on_device(inst))
+        if (wants_fence && !is_sync && !is_strided && zfi_batch_stays(inst))
             flags |= ZFI_GRADIENT_KEEP;
     } else {
         flags |= ZFI_GRADIENT_SUM | (had_sum ? 0u : ZFI_GRADIENT_SUM_FIRST);
@@ -450,7 +379,9 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
         flags |= ZFI_GRADIENT_AGAIN;
     lose_shipment(inst, param->id);
     zfi_row(inst->run, inst->run->clock.t + 1)->present[param->id] = 1;
-    return append(inst, param, flags, source, item->view.strides);
+    if (zfi_is_reduced(inst->run))
+        return take_for_ranks(inst, param, flags, source, item->view.strides);
+    return zfi_batch_append(inst, param, flags, source, item->view.strides);
 }
 
 /* ---- the hook ---------------------------------------------------------------------------------------------------- */
@@ -472,6 +403,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
             grad->trial = inst->run->incoming.now[item.param->id];
         grad->trial_call = inst->n_calls;
         st = follow(&grad->trial, &item, err);
+        if (!st && zfi_is_reduced(inst->run))
+            st = zfi_reduce_check(inst, item.param->id, item.flags, err);
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
                          (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
@@ -494,11 +427,13 @@ static zf_status_t take_all(zf_instance_t *inst, const zf_grad_item_t *items, ui
         st = check_item(inst, items, i, elem_size, &item, NULL);
         if (!st && item.param)
             st = take_item(inst, &item, is_host_thread, wants_fence, &must_wait);
+        if (!st && item.param && zfi_is_reduced(inst->run))
+            st = zfi_reduce_note(inst, item.param->id, inst->run->incoming.now[item.param->id].is_last);
         if (!wants_fence && (!is_host_thread || (item.flags & ZF_GRAD_ASYNC_READ)))
             zfi_row(inst->run, inst->run->clock.t + 1)->waits_for_down = 1;
     }
     if (!st && (must_wait || wants_fence))
-        st = zfi_deliver_flush(inst);
+        st = zfi_batch_flush(inst);
     if (!st && must_wait)
         st = zfi_wait(&inst->engine, &inst->engine.lines.shipped, inst->engine.n_batches,
                       &inst->engine.count.host_wait_ns);
@@ -552,12 +487,15 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err) {
 zf_status_t zfi_deliver_finish(zf_instance_t *inst) {
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    uint32_t n_open = zfi_expect_note(&run->incoming, run->n_params, row);
+    uint32_t n_open;
     zf_status_t st = ZF_OK;
+    if (zfi_is_reduced(run))
+        return zfi_reduce_finish(inst);
+    n_open = zfi_expect_note(&run->incoming, run->n_params, row);
     for (uint32_t i = 0; i < run->n_params && n_open && !st; i++)
         if (row->present[i] && !run->incoming.is_shipped[i])
-            st = append(inst, &run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);
-    return st ? st : zfi_deliver_flush(inst);
+            st = zfi_batch_append(inst, &run->params[i], ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_SHIP, NULL, NULL);
+    return st ? st : zfi_batch_flush(inst);
 }
 
 void zfi_deliver_reset(zf_instance_t *inst) {
@@ -565,4 +503,5 @@ void zfi_deliver_reset(zf_instance_t *inst) {
     memset(incoming->now, 0, inst->run->n_params * sizeof *incoming->now);
     memset(incoming->is_shipped, 0, inst->run->n_params);
     incoming->has_ranges = 0;
+    zfi_reduce_reset(inst->run);
 }

@@ -14,9 +14,6 @@ zf_status_t zfi_deliver_check(const zf_instance_t *inst, zf_error_t *err);
 /* [hook] Ships what was delivered in parts and never declared last, and pushes the open batch. */
 zf_status_t zfi_deliver_finish(zf_instance_t *inst);
 
-/* [hook] Pushes the open batch, if it holds anything. */
-zf_status_t zfi_deliver_flush(zf_instance_t *inst);
-
 /* [hook] Forgets what was delivered for the coming step (DISCARD), or what was stepped. */
 void zfi_deliver_reset(zf_instance_t *inst);
 

@@ -8,6 +8,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "zf/bootstrap.h"
+#include "zf/ext/collectives.h"
 #include "zf/plugin.h"
 #include <zfi_build.h> /* written when the build is configured */
 
@@ -41,7 +42,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
         .version = ZFI_VERSION,
         .build = BUILD,
         .required_extensions = "",
-        .optional_extensions = "",
+        .optional_extensions = ZF_EXT_COLLECTIVES,
         .provided_extensions = zfi_provided_extensions,
     };
     if (!out)

@@ -12,6 +12,7 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "instance/instance.h"
 #include "offload/replay_columns.h"
 #include "offload/state_arrays.h"
@@ -134,6 +135,8 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
     if (st)
         return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
+    if (!st)
+        st = zfi_reduce_refuse(inst, "export_params", err);
     if (!st) {
         work.run = inst->run;
         zfi_replay_view(inst->run, &work.view);
@@ -177,7 +180,7 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
                             zf_inspect_out_t *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint64_t channel = matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
-    if (out->n)
+    if (out->n && zfi_state_find(&run->plan, matrix, linear) != ZFI_NOT_OWNED)
         out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
     if (out->selected)
         out->selected[at] = matrix->k ? run->sel.mask[matrix->channel_base + channel] : 0;
@@ -187,11 +190,15 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
 
 static zf_status_t inspect_arrays(zfi_run_t *run, uint32_t number, uint64_t at, zf_inspect_out_t *out) {
     float *const to[] = {out->w, out->m, out->v};
-    uint64_t n = run->plan.matrices[number].rows * run->plan.matrices[number].cols;
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zf_status_t st = ZF_OK;
-    for (int i = 0; i < 3 && !st; i++)
-        if (to[i])
-            st = zfi_state_get(run, (zfi_array_t)i, number, 0, n, to[i] + at);
+    for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles; k++) {
+        const zfi_tile_t *tile = &run->plan.tiles[k];
+        for (int i = 0; i < 3 && !st; i++)
+            if (to[i])
+                st = zfi_state_get(run, (zfi_array_t)i, number, tile->matrix_offset, tile->n_elems,
+                                   to[i] + at + tile->matrix_offset);
+    }
     return st;
 }
 

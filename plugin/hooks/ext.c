@@ -84,6 +84,10 @@ static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
         .publish_lag = lag,
         .fit_step_ns = atomic_load(&count->fit_step_ns),
         .fit_stall_ns = atomic_load(&count->fit_stall_ns),
+        .exchanges = atomic_load(&count->exchanges),
+        .sent_nbytes = atomic_load(&count->sent_nbytes),
+        .exchange_ns = atomic_load(&count->exchange_ns),
+        .stall_ranks_ns = atomic_load(&count->stall_ranks_ns),
     };
 }
 

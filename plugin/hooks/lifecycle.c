@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "hooks/claims.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "instance/callback.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
@@ -177,6 +178,43 @@ static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
         engine->rule, engine->device_type);
 }
 
+/* A host with other ranks offers collectives. */
+static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
+    int is_whole;
+    (void)zfi_comm_is_offered(host, &is_whole);
+    return is_whole ? &zfi_comm_host : &zfi_comm_self;
+}
+
+/* Where each rank keeps a part of the state, some modes are not in this version, and values are published in the step
+ * instead of at fetch. */
+static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
+    zfi_config_t *config = &engine->config;
+    if (zfi_n_ranks(engine) > 1 && config->is_interval_fit)
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[zenflow] update_interval = fit is not in this version with several ranks (%u), which measure "
+            "different times: give a number",
+            zfi_n_ranks(engine));
+    if (!zfi_is_sharded(engine))
+        return ZF_OK;
+    if (config->deferred != ZFI_DEFERRED_REPLAY)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = %u on %u ranks needs [zenflow] deferred = replay in this version",
+                         config->stage, zfi_n_ranks(engine));
+    config->can_fetch = 0;
+    config->lateness = 0;
+    return ZF_OK;
+}
+
+static void warn_of_short_table(const zfi_engine_t *engine) {
+    int is_whole;
+    if (zfi_comm_is_offered(engine->host, &is_whole) && !is_whole)
+        zfi_log(engine, ZF_LOG_WARN, "create",
+                "%s of the host lacks functions that this version needs: this process "
+                "trains alone, without other ranks",
+                ZF_EXT_COLLECTIVES);
+}
+
 static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
     zf_create_args_t args;
     zf_instance_t *inst;
@@ -196,7 +234,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     inst->engine.device_type = args.device_type;
     inst->engine.device_id = args.device_id;
     inst->engine.ops = find_backend(args.device_type);
-    inst->engine.comm_ops = &zfi_comm_self;
+    inst->engine.comm_ops = find_transport(args.host);
     zfi_engine_init(&inst->engine);
     st = read_config(&args, &inst->engine.config, err);
     if (!st) {
@@ -219,12 +257,15 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
     if (!st)
         st = zfi_engine_open(&inst->engine, err);
+    if (!st)
+        st = settle_shards(&inst->engine, err);
     if (st) {
         free_instance(inst);
         return st;
     }
     inst->magic = ZFI_INSTANCE_MAGIC;
     warn_of_idle_keys(&inst->engine);
+    warn_of_short_table(&inst->engine);
     *out = inst;
     return ZF_OK;
 }
@@ -247,7 +288,9 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
-    st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
+    st = zfi_reduce_compare(inst, params, n, err);
+    if (!st)
+        st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
     if (st) {
         zfi_params_free(params, n);
         return st;

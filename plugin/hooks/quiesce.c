@@ -4,6 +4,7 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "offload/exchange.h"
 #include "offload/program.h"
 
@@ -26,6 +27,7 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
         st = zfi_overwritten_look(inst, "quiesce", err);
     if (st)
         return st;
+    zfi_reduce_event(inst->run, ZF_QUIESCE_FLUSH, NULL, 0);
     st = zfi_program_close_all(inst->run);
     if (!st)
         st = zfi_program_rest(inst->run);

@@ -12,6 +12,7 @@
 #include "hooks/claims.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "offload/tables.h"
 #include "state/state.h"
@@ -141,7 +142,11 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
-    st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
+    st = zfi_reduce_refuse(inst, "bind_params", err);
+    if (!st)
+        st = zfi_reduce_compare(inst, params, n, err);
+    if (!st)
+        st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
     if (!st)
         st = zfi_drain(inst, err);
     if (st) {

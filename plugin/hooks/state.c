@@ -13,6 +13,7 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "hooks/stream.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED, MOST_NOTE = 65536 };
@@ -23,6 +24,16 @@ static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_
     if (!st && (out->flags & ~allowed))
         st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state", "flags 0x%x; this call knows 0x%x", out->flags, allowed);
     return st;
+}
+
+/* What several ranks have is not one checkpoint yet. */
+static zf_status_t check_alone(const zf_instance_t *inst, zf_error_t *err) {
+    if (!zfi_is_reduced(inst->run))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, "state",
+                     "save and load with several ranks (%" PRIu32 ") are not in this version: FLUSH, then save what "
+                     "parameters show",
+                     inst->run->buckets.n_ranks);
 }
 
 static zf_status_t check_note(const char *note, zf_error_t *err) {
@@ -49,6 +60,8 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
         st = check_note(args.note, err);
+    if (!st)
+        st = check_alone(inst, err);
     start = zfi_now_ns();
     if (!st)
         st = zfi_drain(inst, err);
@@ -114,6 +127,8 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     if (st)
         return st;
     st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, &args, err);
+    if (!st)
+        st = check_alone(inst, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)

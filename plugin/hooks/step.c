@@ -7,9 +7,11 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "hooks/batch.h"
 #include "hooks/changed.h"
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
+#include "hooks/reduce.h"
 #include "instance/instance.h"
 #include "offload/decide.h"
 #include "offload/pace.h"
@@ -146,7 +148,9 @@ static void note_epoch(zf_instance_t *inst, const zf_step_args_t *args) {
 }
 
 static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_deliver_flush(inst);
+    zf_status_t st = zfi_batch_flush(inst);
+    if (!st && zfi_is_reduced(inst->run))
+        st = zfi_reduce_discard(inst);
     zfi_deliver_reset(inst);
     memset(zfi_row(inst->run, inst->run->clock.t + 1)->present, 0, inst->run->n_params);
     return zfi_hook_failed(inst, st, "step", "the device did not take the gradients that are discarded", err);

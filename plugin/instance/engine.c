@@ -78,6 +78,22 @@ static void open_lists(zfi_engine_t *engine) {
     zfi_list_join(&engine->to_down, &engine->to_up);
 }
 
+/* The transport, and its thread where there are other ranks. Its deadline passes before those of whoever waits for it,
+ * so that its error, which says more, comes first. */
+static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
+    zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set};
+    zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
+    if (st || engine->comm_ops->size(engine->comm) == 1)
+        return st;
+    if (engine->device_type != ZF_DEVICE_CPU)
+        return zfi_error(err, ZF_ERR_DEVICE, "create",
+                         "%u ranks on a device of type %d: in this version several ranks (%s) need the CPU (%d)",
+                         engine->comm_ops->size(engine->comm), engine->device_type, engine->comm_ops->name,
+                         ZF_DEVICE_CPU);
+    st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
+    return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
+}
+
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     zfi_device_env_t env = {.kernels = engine->kernels,
                             .timeout_ns = engine->timeout_ns,
@@ -96,7 +112,7 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
         st = engine->ops->pin(engine->device, engine->pinned.base, engine->pinned.total_nbytes, &is_pageable, err);
     engine->totals = (void *)engine->pinned.base;
     if (!st)
-        st = engine->comm_ops->open(&engine->comm, err);
+        st = open_ranks(engine, err);
     if (!st)
         st = engine->ops->stream_create(engine->device, "zf-device", &engine->own_stream, err);
     if (!st)
@@ -118,6 +134,8 @@ void zfi_engine_stop(zfi_engine_t *engine) {
     watch(engine, NULL); /* workers still wait, and ask how busy the host is */
     engine->ops->stream_destroy(engine->own_stream);
     zfi_serial_destroy(engine->control);
+    zfi_serial_destroy(engine->ranks);
+    zfi_serial_destroy(engine->values);
     engine->ops->stream_destroy(engine->enter_stream);
     engine->ops->stream_destroy(engine->up_stream);
     engine->ops->stream_destroy(engine->down_stream);

@@ -28,6 +28,8 @@ typedef struct zfi_counters {
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
     _Atomic uint64_t host_planned_nbytes, host_measured_nbytes, device_planned_nbytes, device_measured_nbytes;
     _Atomic uint64_t slot_pieces;
+    /* of several ranks */
+    _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
     _Atomic uint64_t fit_step_ns,
         fit_stall_ns; /* fitted interval: what the choice was from, what it expects per step */
 } zfi_counters_t;
@@ -61,23 +63,34 @@ typedef struct zfi_engine {
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
+    zfi_serial_t *ranks, *values; /* the communication threads, of gradients and of values; NULL on one rank */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_arena_t pinned;   /* one page that the device writes: */
     zfi_totals_t *totals; /* what it counts, from create() on */
     /* read and changed by hooks alone */
-    zfi_stream_t *stream;       /* device stream of the newest hook */
-    pthread_mutex_t watch_lock; /* guards: */
-    zfi_stream_t *watched;      /* the same, for other threads; NULL once streams end */
-    uint64_t visible_floor;     /* mark on it: visible writes that former streams were given are over */
-    uint64_t n_batches;         /* of gradients, shipped; the next one is being filled */
-    zfi_counters_t count;       /* they rise from create() on */
+    zfi_stream_t *stream;           /* device stream of the newest hook */
+    pthread_mutex_t watch_lock;     /* guards: */
+    zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
+    uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
+    uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
+    uint64_t n_exchanged, n_shared; /* buckets handed to the communication threads */
+    zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     uint64_t n_fetches; /* timed for update_interval = fit; hooks alone */
     struct {
         uint32_t interval, lag;
     } given_fit; /* a test's choice for it; interval 0: none */
 } zfi_engine_t;
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
+static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+/* Each rank keeps the optimizer's state of its parts of the buckets only. */
+static inline int zfi_is_sharded(const zfi_engine_t *engine) {
+    return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
+}
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 

@@ -203,7 +203,7 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->totals = run->engine->totals;
     head->overwritten = run->overwritten;
     head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
-    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
+    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF || zfi_is_sharded(run->engine)
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
 }
@@ -273,7 +273,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->head.stats_matrices = zfi_arena_take(arena, plan->n_matrices, sizeof *dev->head.stats_matrices);
     dev->inputs = zfi_arena_take(arena, run->n_rows, dev->input_nbytes);
     dev->scalars = zfi_arena_take(arena, run->n_rows, sizeof *dev->scalars);
-    dev->parts = zfi_arena_take(arena, run->engine->comm_ops->size(run->engine->comm), sizeof *dev->parts);
+    dev->part = zfi_arena_take(arena, 1, sizeof *dev->part);
     dev->ring = zfi_arena_take(arena, plan->ring_chunks, plan->publish_piece_nbytes);
     dev->enter_blocks = zfi_arena_take(arena, zfi_config_defers_nothing(&run->engine->config) ? 0 : ZFI_ENTER_BLOCKS,
                                        dev->enter_block_nbytes);
@@ -413,7 +413,8 @@ void zfi_memory_free(zfi_run_t *run) {
         run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run, &run->mem.device_arena);
-    free_device(run, &run->mem.staging_arena);
+    if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
+        free_device(run, &run->mem.staging_arena);
     free_device(run, &run->mem.sum_arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
@@ -428,7 +429,13 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
     for (uint32_t i = 0; i < run->n_params; i++)
         if (run->params[i].has_state)
             n = run->mem.param_base[i] + run->params[i].n_elems;
-    zfi_arena_take(arena, n, 4);
+    if (arena == &run->mem.staging_arena && run->buckets.n)
+        zfi_arena_take(arena,
+                       run->buckets.nbytes + run->buckets.most_nbytes +
+                           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0),
+                       1);
+    else
+        zfi_arena_take(arena, n, 4);
     zfi_arena_promise(arena);
     st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
                     zfi_arena_mapped_nbytes(arena) +

@@ -15,13 +15,23 @@ void zfi_memory_free(zfi_run_t *run);
 void zfi_memory_place_selected(zfi_run_t *run);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
- * use. */
+ * use. Several ranks: the flat memory of all buckets, and behind it room for what arrives of one; mapped at bind. */
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
 
 static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
+    if (run->buckets.n) {
+        const zfi_bucket_t *bucket = &run->buckets.all[run->buckets.of_param[param]];
+        return run->mem.staging_arena.base + bucket->offset_nbytes +
+               run->buckets.offset[param] * zfi_dtype_nbytes(bucket->dtype);
+    }
     return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
+}
+/* Sharded: the flat memory of a bucket's values. */
+static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
+    return run->mem.staging_arena.base + run->buckets.nbytes + run->buckets.most_nbytes +
+           run->buckets.all[bucket].values_offset_nbytes;
 }
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];

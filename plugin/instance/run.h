@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "instance/engine.h"
 #include "launch.h"
+#include "plan/bucket.h"
 #include "plan/params.h"
 #include "plan/plan.h"
 #include "zf/ext/stats.h"
@@ -156,7 +157,7 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     zfi_step_scalars_t *scalars; /* [n_rows] */
-    zfi_norm_part_t *parts;      /* [ranks] */
+    zfi_norm_part_t *part;       /* of the norm; every rank has all gradients */
     unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
     unsigned char *enter_blocks; /* [ZFI_ENTER_BLOCKS][enter_block_nbytes] */
     uint64_t enter_block_nbytes;
@@ -235,6 +236,32 @@ typedef struct zfi_sampled {
     uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
 } zfi_sampled_t;
 
+/* What a rank tells the others before a step; behind it, a byte per parameter: it has a gradient here. */
+typedef struct zfi_agreement {
+    uint64_t step;
+    uint32_t is_discarded;
+    uint32_t arguments; /* digest of what step was given */
+    uint32_t events;    /* digest of what was called between steps */
+    uint32_t reserved0;
+} zfi_agreement_t;
+
+/* Several ranks: gradients of the step being filled, on their way to the other ranks (hooks/reduce.h). The host's
+ * thread's, but for the agreements of others. */
+typedef struct zfi_reduction {
+    uint32_t next;             /* the first bucket that is not handed over */
+    uint32_t *n_final;         /* [buckets] of its parameters, delivered for good */
+    uint8_t *is_final;         /* [n_params] */
+    uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
+    zfi_arena_t arena;         /* holds agreements and entering */
+    unsigned char *agreements; /* [ranks][agreement_nbytes] */
+    uint64_t agreement_nbytes;
+    uint32_t events;
+    /* where each rank keeps a part of the state: */
+    uint8_t *is_published;  /* [n_cohorts] in this step, and not shared yet */
+    uint64_t *value_number; /* [buckets] what `shared` reaches; 0: nothing of it was published */
+    uint32_t *entering;     /* [ranks][most_words] the control thread's */
+    uint64_t most_words;
+} zfi_reduction_t;
 /* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */
 typedef struct zfi_paced_step {
     uint64_t t;
@@ -258,6 +285,8 @@ typedef struct zfi_run {
     zfi_param_t *params;
     uint32_t n_params, n_groups;
     zfi_plan_t plan;
+    zfi_buckets_t buckets; /* none on one rank */
+    zfi_reduction_t reduction;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
 

@@ -16,7 +16,8 @@
  * and merged; enter for device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control
  * for down, jobs, shown and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what
  * enters is read from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made
- * from records <= t-2, and a hook waits for it.
+ * from records <= t-2, and a hook waits for it. The communication threads (offload/ranks.h) wait for collected and for
+ * packed, the device for exchanged before the statistics of t, and for shared after the publishes of t.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -26,8 +27,8 @@
 /* X(name, what its value counts, writer, reset rule); the comment says what has happened when the value is reached.
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
- * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums;
- * FETCH that is timed (offload/pace.h).
+ * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums; EXCHANGE of a
+ * bucket's gradients among ranks; SHARE of its values; FETCH that is timed (offload/pace.h).
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_TRANSFER: the sums that
@@ -52,6 +53,10 @@
     X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
     X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
+    X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: a bucket's gradients are in its memory */      \
+    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and are their sums over the ranks */                      \
+    X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory */      \
+    X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
     X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
 
 typedef struct zfi_timelines {

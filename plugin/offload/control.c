@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "offload/pace.h"
+#include "offload/ranks.h"
 #include "offload/selected.h"
 #include "offload/tables.h"
 #include "schedule/choose.h"
@@ -69,7 +70,7 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     return zfi_list_send(&engine->to_enter);
 }
 
-static zf_status_t send_blocks(zfi_run_t *run) {
+static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_walk_t walk = {.run = run};
     for (;;) {
@@ -84,6 +85,11 @@ static zf_status_t send_blocks(zfi_run_t *run) {
         n_elems = zfi_enter_walk_fill(&walk, block);
         if (n_elems == 0)
             return ZF_OK;
+        if (zfi_is_sharded(engine))
+            st =
+                zfi_ranks_join(run, t, (uint32_t *)(void *)block->values, (uint64_t)n_elems * zfi_enter_arrays(engine));
+        if (st)
+            return st;
         st = send_block(run, block, n_elems);
         if (st)
             return st;
@@ -108,8 +114,6 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
     zf_status_t st =
         run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
-    if (!st)
-        st = engine->comm_ops->add(engine->comm, run->sel.importance, run->plan.n_sums);
     if (st)
         return st;
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
@@ -120,7 +124,7 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     if (st)
         return st;
     zfi_select_update_maps(run);
-    st = send_blocks(run);
+    st = send_blocks(run, row->t);
     if (!st)
         st = send_end(run, row->t);
     if (st)

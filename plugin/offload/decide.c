@@ -101,12 +101,15 @@ static zf_status_t agree(decision_t *decision) {
         double costs[2 * ZFI_FIT_CHOICES];
     } part_t;
     part_t *all = calloc(n_ranks, sizeof *all);
+    zfi_exchange_t what = {
+        .purpose = ZF_COLLECTIVE_FOR_STEP, .bucket = ZF_NO_ID, .nbytes = sizeof *all, .lane = ZFI_LANE_ENTERING};
     zf_status_t st;
     if (!all)
         return ZF_ERR_MEMORY;
     all[rank].n_steps = decision->n_steps;
     memcpy(all[rank].costs, decision->costs, sizeof decision->costs);
-    st = engine->comm_ops->add(engine->comm, &all->n_steps, n_ranks * sizeof *all / sizeof(double));
+    what.recv = all;
+    st = engine->comm_ops->exchange(engine->comm, &what, NULL);
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
         decision->n_steps = all[r].n_steps < decision->n_steps ? (uint32_t)all[r].n_steps : decision->n_steps;
         for (uint32_t i = 0; i < ZFI_FIT_CHOICES; i++) {

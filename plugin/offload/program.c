@@ -18,6 +18,7 @@
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
 #include "offload/update_all.h"
+#include "offload/values.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -107,6 +108,7 @@ static void update_by_launches(zfi_run_t *run, uint64_t t) {
 /* ---- closes ------------------------------------------------------------------------------------------------------ */
 
 void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_values_note(run, close->cohort);
     zfi_publish_merge(run, close);
     note_write(run, &run->writes.publish[close->cohort]);
     zfi_timeline_signal(&run->engine->lines.publish_due, close->first_publish + close->n_chunks);
@@ -118,10 +120,21 @@ static void publish_due(zfi_run_t *run) {
     run->clock.n_due = 0;
 }
 
+/* What was published anywhere is shown here. Which cohorts that were is forgotten: a fetch waits for all. */
+static void share_values(zfi_run_t *run, uint64_t step) {
+    if (!zfi_values_share(run, step))
+        return;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        note_write(run, &run->writes.publish[c]);
+}
+
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
-    if (close->n_chunks == 0)
+    if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
+        if (zfi_is_sharded(run->engine))
+            zfi_selected_round_moments(run, close);
         return;
+    }
     if (close->sums)
         zfi_sums_copy_down(run, close);
     zfi_workers_push(run, close);
@@ -182,6 +195,7 @@ static void defer(zfi_run_t *run, uint64_t t) {
             close_window(run, c, t);
         else
             add_slot(run, c, t);
+    share_values(run, t);
     row->end_job = run->clock.next_job;
     if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
         row->choice_turn = ++run->clock.n_choices & 1;
@@ -224,11 +238,13 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
         if (zfi_sums_on_device(config) && run->plan.cohorts[c].n_chunks && !zfi_is_warm_up(config, run->clock.t))
             zfi_sums_round(run, c);
         zfi_window_close(run, c, run->clock.t, 1, &close);
+        zfi_values_note(run, c);
+        start_replay(run, &close);
         if (close.n_chunks == 0)
             continue;
-        start_replay(run, &close);
         zfi_program_publish(run, &close);
     }
+    share_values(run, run->clock.t);
     zfi_window_restart(run);
     zfi_interval_restart(&run->plan, &run->sel);
     return zfi_send(run->engine);

@@ -7,27 +7,15 @@ void zfi_scalars_input(zfi_run_t *run, uint64_t t) {
                   run->dev.input_nbytes);
 }
 
-/* Every rank's part of the norm on every rank. A transport enqueues on the stream itself, behind what is collected. */
-static void gather_parts(zfi_run_t *run, uint32_t n_ranks) {
-    zfi_engine_t *engine = run->engine;
-    zf_status_t st = n_ranks > 1 ? zfi_send(engine) : ZF_OK;
-    if (!st)
-        st = engine->comm_ops->all_gather(engine->comm, engine->stream, run->dev.parts, sizeof *run->dev.parts);
-    if (st)
-        zfi_list_fail(&engine->to_device, st);
-}
-
 void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
     const zfi_step_row_t *row = zfi_row(run, t);
-    uint32_t rank = engine->comm_ops->rank(engine->comm), n_ranks = engine->comm_ops->size(engine->comm);
-    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t), run->dev.parts + rank};
-    zfi_scalars_args_t whole = {run->dev.parts, n_ranks,        row->unscale,
-                                row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
+    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t), run->dev.part};
+    zfi_scalars_args_t whole = {
+        run->dev.part, 1, row->unscale, row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
     zfi_scalars_input(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_NORM_PART, &part, sizeof part));
-    gather_parts(run, n_ranks);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_SCALARS, &whole, sizeof whole));
     zfi_list_add(device, zfi_op_signal(&engine->lines.finished, t));
 }

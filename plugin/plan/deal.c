@@ -158,8 +158,8 @@ static void spread_chunks(zfi_plan_t *plan, const zfi_config_t *config, spread_t
         plan->slots_peak = plan->slots_mean = 0;
         return;
     }
-    plan->slots_peak = (double)peak_of(plan, config, spread->is_in, &mean) / plan->n_chunks;
-    plan->slots_mean = mean / plan->n_chunks;
+    plan->slots_peak = (double)peak_of(plan, config, spread->is_in, &mean) / (plan->n_chunks ? plan->n_chunks : 1);
+    plan->slots_mean = mean / (plan->n_chunks ? plan->n_chunks : 1);
 }
 
 /* Every layer takes all that is left of one cohort, so there are no more of them than cohorts. */

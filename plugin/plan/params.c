@@ -12,8 +12,8 @@
 #include "base/utf8.h"
 
 enum {
-    KNOWN_FLAGS =
-        ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_ALWAYS_SELECTED | ZF_PARAM_NEVER_SELECTED | ZF_PARAM_NOT_IN_NORM,
+    KNOWN_FLAGS = ZF_PARAM_FROZEN | ZF_PARAM_TIED | ZF_PARAM_ALWAYS_SELECTED | ZF_PARAM_NEVER_SELECTED |
+                  ZF_PARAM_NOT_IN_NORM | ZF_PARAM_AVERAGE,
     MAX_PARAMS = 10000000,
     MAX_GROUPS = 65536
 };
@@ -186,6 +186,7 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->group = decl->group;
     param->channels_are_rows = decl->channels == ZF_CHANNELS_ROWS;
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
+    param->owned_end = param->n_elems;
     param->has_state = param->owner == i && !(decl->flags & ZF_PARAM_FROZEN) && param->n_elems > 0;
     st = param->owner == i ? ZF_OK : check_tie(param, &params[param->owner], err);
     if (st)

@@ -23,7 +23,8 @@ typedef struct zfi_param {
     int64_t strides[ZF_MAX_NDIM]; /* of the visible tensor, elements */
     uint64_t n_elems;
     uint64_t n_batch, rows, cols;
-    unsigned char *visible; /* the host's memory, element 0 */
+    uint64_t owned_first, owned_end; /* elements, row-major, of which this rank keeps state: all, or a part (ranks) */
+    unsigned char *visible;          /* the host's memory, element 0 */
     int is_contiguous;
     int64_t row_stride;  /* of the visible tensor */
     int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */

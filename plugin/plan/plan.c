@@ -201,18 +201,25 @@ static void tie_lots(zfi_plan_t *plan, const zfi_param_t *params, uint64_t most)
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* One rank alone: all elements of every matrix are its own. */
-static zf_status_t cut_tiles(zfi_plan_t *plan) {
-    plan->tiles = calloc(plan->n_matrices, sizeof *plan->tiles);
+/* Of each matrix what lies in the range that this rank owns of its parameter. */
+static zf_status_t cut_tiles(zfi_plan_t *plan, const zfi_param_t *params) {
+    plan->tiles = calloc((uint64_t)plan->n_matrices * ZFI_MOST_TILES, sizeof *plan->tiles);
     if (!plan->tiles)
         return ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
-        uint64_t n = matrix->rows * matrix->cols;
+        const zfi_param_t *param = &params[matrix->param];
+        uint64_t first, end;
         zfi_rect_t rects[ZFI_MOST_TILES];
+        zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, param->owned_first, param->owned_end, &first,
+                    &end);
         matrix->first_tile = plan->n_tiles;
-        matrix->n_tiles = zfi_tiles_of_range(matrix->rows, matrix->cols, 0, n, rects);
-        plan->tiles[plan->n_tiles++] = (zfi_tile_t){.matrix = i, .rect = rects[0], .n_elems = n};
+        matrix->n_tiles = zfi_tiles_of_range(matrix->rows, matrix->cols, first, end, rects);
+        for (uint32_t k = 0; k < matrix->n_tiles; k++) {
+            uint64_t at = rects[k].first_row * matrix->cols + rects[k].first_col;
+            plan->tiles[plan->n_tiles++] = (zfi_tile_t){
+                .matrix = i, .rect = rects[k], .matrix_offset = at, .n_elems = rects[k].n_rows * rects[k].n_cols};
+        }
     }
     return ZF_OK;
 }
@@ -312,6 +319,8 @@ static uint32_t chunk_elems_of(const layout_t *layout, const zfi_lot_t *lot) {
     for (uint32_t i = first; i < end; i++)
         n_elems += aligned(plan->tiles[i].n_elems);
     n_chunks = (n_elems + most - 1) / most;
+    if (n_chunks == 0) /* another rank's */
+        return ZFI_STATE_ALIGN;
     return (uint32_t)aligned((n_elems + n_chunks - 1) / n_chunks);
 }
 
@@ -363,10 +372,11 @@ static zf_status_t allocate_first(zfi_plan_t *plan, uint32_t n_matrices) {
 }
 
 static zf_status_t allocate_second(zfi_plan_t *plan) {
-    plan->segments = calloc(plan->n_segments, sizeof *plan->segments);
-    plan->param_segments = calloc(plan->n_segments, sizeof *plan->param_segments);
-    plan->chunks = calloc(plan->n_chunks, sizeof *plan->chunks);
-    plan->cohort_chunks = calloc(plan->n_chunks, sizeof *plan->cohort_chunks);
+    /* one more: there may be none, where others own everything */
+    plan->segments = calloc(plan->n_segments + 1u, sizeof *plan->segments);
+    plan->param_segments = calloc(plan->n_segments + 1u, sizeof *plan->param_segments);
+    plan->chunks = calloc(plan->n_chunks + 1u, sizeof *plan->chunks);
+    plan->cohort_chunks = calloc(plan->n_chunks + 1u, sizeof *plan->cohort_chunks);
     return plan->segments && plan->param_segments && plan->chunks && plan->cohort_chunks ? ZF_OK : ZF_ERR_MEMORY;
 }
 
@@ -390,8 +400,8 @@ static void size_publications(const zfi_config_t *config, zfi_plan_t *plan) {
     }
     /* every place in the ring has the alignment of any element */
     plan->publish_piece_nbytes = (plan->publish_piece_nbytes + 3) / 4 * 4;
-    least = (uint64_t)LEAST_BUCKET * plan->n_chunks / total; /* chunks of average size */
-    plan->bucket_chunks = (plan->n_chunks + BUCKETS - 1) / BUCKETS;
+    least = total ? (uint64_t)LEAST_BUCKET * plan->n_chunks / total : 0; /* chunks of average size */
+    plan->bucket_chunks = plan->n_chunks ? (plan->n_chunks + BUCKETS - 1) / BUCKETS : 1;
     if (plan->bucket_chunks < least)
         plan->bucket_chunks = least < plan->n_chunks ? (uint32_t)least : plan->n_chunks;
     plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
@@ -418,7 +428,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     plan_budget(config, params, plan);
     cut_launches(config, plan);
     tie_lots(plan, params, lot_elems);
-    st = cut_tiles(plan);
+    st = cut_tiles(plan, params);
     if (st)
         return st;
     plan->chunk_nbytes = choose_chunk(all_grad_nbytes(params, n_params));

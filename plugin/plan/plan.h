@@ -33,6 +33,7 @@
 #include "plan/tile.h"
 
 #define ZFI_STATE_ALIGN 16u
+#define ZFI_NOT_OWNED UINT64_MAX
 
 typedef struct zfi_matrix {
     uint32_t param;
@@ -152,6 +153,14 @@ static inline uint64_t zfi_state_index(const zfi_plan_t *plan, const zfi_matrix_
     while (element - tile->matrix_offset >= tile->n_elems) /* before it: wraps around */
         tile++;
     return tile->state_base + (element - tile->matrix_offset);
+}
+/* The same, or ZFI_NOT_OWNED. */
+static inline uint64_t zfi_state_find(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t element) {
+    const zfi_tile_t *tile = &plan->tiles[matrix->first_tile];
+    for (uint32_t i = 0; i < matrix->n_tiles; i++, tile++)
+        if (element - tile->matrix_offset < tile->n_elems) /* before it: wraps around */
+            return tile->state_base + (element - tile->matrix_offset);
+    return ZFI_NOT_OWNED;
 }
 /* The same of elements [first, first + n): as many as lie together there, *out_n. */
 static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matrix_t *matrix, uint64_t first, uint64_t n,

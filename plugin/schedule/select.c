@@ -55,7 +55,13 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
             uint64_t c = matrix->channels_are_rows ? j : channels[j];
-            uint64_t from = zfi_state_index(&run->plan, matrix, r * matrix->cols + c);
+            uint64_t from = zfi_state_find(&run->plan, matrix, r * matrix->cols + c);
+            if (from == ZFI_NOT_OWNED) { /* another rank's: its bits are joined to these */
+                out[at] = 0.0f;
+                for (uint32_t k = 1; k <= n_moments; k++)
+                    out[k * n + at] = 0.0f;
+                continue;
+            }
             out[at] = run->hs.w[from];
             if (n_moments > 0)
                 out[n + at] = zfi_moment(config, run->hs.m, from);

@@ -10,6 +10,7 @@
 #include "instance/memory.h"
 #include "offload/exchange.h"
 #include "offload/guard.h"
+#include "offload/ranks.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
@@ -37,15 +38,18 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         const zfi_param_t *param = &run->params[matrix->param];
-        zf_status_t st = zfi_state_get(run, ZFI_STATE_W, i, 0, matrix->rows * matrix->cols, run->dev.exchange);
-        if (st)
-            return zfi_error(err, st, origin, "cannot read the masters of \"%s\"", param->name);
-        for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++)
-            if (!isfinite(w[e]))
-                return zfi_error_scoped(err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
-                                        "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights "
-                                        "first",
-                                        param->name, e, i - param->first_matrix, (double)w[e]);
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles; k++) {
+            const zfi_tile_t *tile = &run->plan.tiles[k];
+            zf_status_t st = zfi_state_get(run, ZFI_STATE_W, i, tile->matrix_offset, tile->n_elems, run->dev.exchange);
+            if (st)
+                return zfi_error(err, st, origin, "cannot read the masters of \"%s\"", param->name);
+            for (uint64_t e = 0; e < tile->n_elems; e++)
+                if (!isfinite(w[e]))
+                    return zfi_error_scoped(
+                        err, ZF_ERR_NONFINITE, ZF_SCOPE_PARAM, 0, origin,
+                        "parameter \"%s\": element %" PRIu64 " of matrix %u is %g; load sound weights first",
+                        param->name, tile->matrix_offset + e, i - param->first_matrix, (double)w[e]);
+        }
     }
     return ZF_OK;
 }
@@ -73,7 +77,11 @@ static zf_status_t plan_and_bind(zfi_run_t *run, zf_error_t *err) {
 }
 
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
-    zf_status_t st = plan_and_bind(run, err);
+    zf_status_t st = zfi_ranks_plan(run, err);
+    if (!st)
+        st = plan_and_bind(run, err);
+    if (!st)
+        st = zfi_ranks_new(run, err);
     if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.room.n_cohorts))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
@@ -114,6 +122,7 @@ void zfi_run_free(zfi_run_t *run) {
         return;
     zfi_workers_stop(run->workers);
     zfi_memory_free(run);
+    zfi_ranks_free(run);
     zfi_plan_free(&run->plan);
     zfi_params_free(run->params, run->n_params);
     free(run);

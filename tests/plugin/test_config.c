@@ -218,7 +218,8 @@ START_TEST(overrides) {
     refused_override("topk_ratio=0.5.5", "is not section.key=value");
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
     refused_override("zenflow.topk=2", "nearest: topk_ratio");
-    refused_override("shard.stage=3", "section [shard] is not in this version");
+    refused_override("shard.stage=3", "stage = 3 is not in this version");
+    refused_override("trace.file=3", "section [trace] is not in this version");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
     ck_assert_int_eq(parse_override("[zenflow]\npublish_lag=1\n", "zenflow.overlap_step=off"), ZF_ERR_CONFIG);
 }
@@ -340,8 +341,7 @@ START_TEST(moments) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[shard]\nstage = 3\n", "[device]\n",
-                                        "[trace]\nfile = x\n"};
+    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n", "[trace]\nfile = x\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         refused(texts[i], "not in this version");
 }

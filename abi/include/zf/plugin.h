@@ -96,6 +96,7 @@ typedef struct zf_create_args {
 #define ZF_PARAM_ALWAYS_SELECTED 4u /* every channel runs ahead on the device */
 #define ZF_PARAM_NEVER_SELECTED 8u  /* no channel does; wins over ALWAYS_SELECTED; deferred = none knows neither */
 #define ZF_PARAM_NOT_IN_NORM 16u    /* does not count in the gradient norm (a tensor-parallel duplicate) */
+#define ZF_PARAM_AVERAGE 32u        /* several ranks: its gradient is their average, not their sum */
 
 #define ZF_CHANNELS_COLUMNS 0 /* [out, in]: a channel is an input feature, one column */
 #define ZF_CHANNELS_ROWS 1    /* [in, out] (GPT-2's Conv1D): a channel is one row */

@@ -46,6 +46,7 @@ typedef int32_t zf_status_t;
 #define ZF_ERR_STORAGE (-18)          /* reading or writing a file or a host's store failed */
 #define ZF_ERR_CHECKPOINT (-19)       /* a checkpoint is damaged, foreign, of a later version, or does not fit */
 #define ZF_ERR_CAPTURE (-20)          /* the stream is being captured into a CUDA graph */
+#define ZF_ERR_RANKS (-21)            /* the ranks of a job do not do the same, or the transport between them failed */
 
 /* Data types and devices use DLPack's numbers. */
 #define ZF_DTYPE_CODE_INT 0

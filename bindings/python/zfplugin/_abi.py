@@ -67,6 +67,7 @@ ERR_INTERNAL = -17
 ERR_STORAGE = -18
 ERR_CHECKPOINT = -19
 ERR_CAPTURE = -20
+ERR_RANKS = -21
 DTYPE_CODE_INT = 0
 DTYPE_CODE_UINT = 1
 DTYPE_CODE_FLOAT = 2
@@ -167,6 +168,7 @@ PARAM_TIED = 2
 PARAM_ALWAYS_SELECTED = 4
 PARAM_NEVER_SELECTED = 8
 PARAM_NOT_IN_NORM = 16
+PARAM_AVERAGE = 32
 CHANNELS_COLUMNS = 0
 CHANNELS_ROWS = 1
 CHANGED_RESET = 1
@@ -375,6 +377,46 @@ class Plugin(C.Structure):
     ]
 
 
+EXT_COLLECTIVES = "zf.collectives/1"
+COLLECTIVE_ALL_TO_ALL = 1
+COLLECTIVE_ALL_GATHER = 2
+COLLECTIVE_FOR_BIND = 1
+COLLECTIVE_FOR_STEP = 2
+COLLECTIVE_FOR_GRADIENTS = 3
+COLLECTIVE_FOR_SUMS = 4
+COLLECTIVE_FOR_NORM = 5
+COLLECTIVE_FOR_VALUES = 6
+COLLECTIVE_FOR_ENTERING = 7
+
+
+class Collective(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("kind", C.c_int32),
+        ("group", C.c_uint32),
+        ("purpose", C.c_int32),
+        ("bucket", C.c_uint32),
+        ("lane", C.c_uint32),
+        ("step", C.c_uint64),
+        ("number", C.c_uint64),
+        ("send", C.c_void_p),
+        ("recv", C.c_void_p),
+        ("nbytes", C.c_uint64),
+    ]
+
+
+class CollectivesExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("ctx", C.c_void_p),
+        ("group", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("start", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
+        ("test", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_void_p)),
+        ("abort", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
+    ]
+
+
 EXT_CONFIG = "zf.config/1"
 
 
@@ -457,6 +499,10 @@ class Stats(C.Structure):
         ("publish_lag", C.c_uint32),
         ("fit_step_ns", C.c_uint64),
         ("fit_stall_ns", C.c_uint64),
+        ("exchanges", C.c_uint64),
+        ("sent_nbytes", C.c_uint64),
+        ("exchange_ns", C.c_uint64),
+        ("stall_ranks_ns", C.c_uint64),
     ]
 
 
@@ -595,10 +641,12 @@ LAYOUT = {
     "StepReport": (96, [("struct_size", 0, 4), ("has_report", 4, 4), ("submitted_step", 8, 8), ("step", 16, 8), ("applied", 24, 4), ("skip_reason", 28, 4), ("nonfinite_param", 32, 4), ("n_present", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("n_skipped", 56, 8), ("window_closes", 64, 8), ("stall_ns", 72, 8), ("lost_overlap_nbytes", 80, 8), ("n_missing", 88, 4), ("first_missing", 92, 4)]),
     "ExportItem": (24, [("struct_size", 0, 4), ("id", 4, 4), ("dst", 8, 8), ("dst_nbytes", 16, 8)]),
     "Plugin": (112, [("struct_size", 0, 4), ("abi", 4, 4), ("describe", 8, 8), ("create", 16, 8), ("destroy", 24, 8), ("bind_params", 32, 8), ("params_changed", 40, 8), ("grads_ready", 48, 8), ("step", 56, 8), ("param_fetch", 64, 8), ("param_release", 72, 8), ("quiesce", 80, 8), ("export_params", 88, 8), ("poll", 96, 8), ("get_extension", 104, 8)]),
+    "Collective": (64, [("struct_size", 0, 4), ("kind", 4, 4), ("group", 8, 4), ("purpose", 12, 4), ("bucket", 16, 4), ("lane", 20, 4), ("step", 24, 8), ("number", 32, 8), ("send", 40, 8), ("recv", 48, 8), ("nbytes", 56, 8)]),
+    "CollectivesExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("group", 16, 8), ("start", 24, 8), ("test", 32, 8), ("abort", 40, 8)]),
     "ConfigKey": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("section", 8, 8), ("key", 16, 8), ("type", 24, 8), ("range", 32, 8), ("deflt", 40, 8), ("doc", 48, 8)]),
     "ConfigExt": (40, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_keys", 8, 8), ("key", 16, 8), ("value", 24, 8), ("check", 32, 8)]),
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
-    "Stats": (264, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8), ("closes_by_data", 208, 8), ("lateness_steps", 216, 8), ("lateness_sum", 224, 8), ("lateness", 232, 8), ("update_interval", 240, 4), ("publish_lag", 244, 4), ("fit_step_ns", 248, 8), ("fit_stall_ns", 256, 8)]),
+    "Stats": (296, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8), ("closes_by_data", 208, 8), ("lateness_steps", 216, 8), ("lateness_sum", 224, 8), ("lateness", 232, 8), ("update_interval", 240, 4), ("publish_lag", 244, 4), ("fit_step_ns", 248, 8), ("fit_stall_ns", 256, 8), ("exchanges", 264, 8), ("sent_nbytes", 272, 8), ("exchange_ns", 280, 8), ("stall_ranks_ns", 288, 8)]),
     "Lateness": (40, [("struct_size", 0, 4), ("group", 4, 4), ("step", 8, 8), ("loss", 16, 8), ("sum", 24, 8), ("n_steps", 32, 8)]),
     "StatsExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8), ("lateness", 16, 8)]),
     "StateStore": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("begin", 16, 8), ("write", 24, 8), ("end", 32, 8), ("size", 40, 8), ("read", 48, 8)]),

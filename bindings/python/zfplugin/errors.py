@@ -113,6 +113,11 @@ class CaptureError(ZfError):
     status = _abi.ERR_CAPTURE
 
 
+class RanksError(ZfError):
+    """The ranks of a job do not do the same, or the transport between them failed."""
+    status = _abi.ERR_RANKS
+
+
 class GradientError(ParamError):
     """A step that cannot be right: no parameter has a gradient."""
 
@@ -120,7 +125,7 @@ class GradientError(ParamError):
 CLASSES = {cls.status: cls for cls in (
     ArgumentError, AbiError, UnsupportedFieldError, StateError, ConfigError, ParamError, DtypeError, ShapeError,
     DeviceError, OutOfMemoryError, OverwrittenError, NonfiniteError, DeadlineError, PoisonedError, ForkedError,
-    BusyError, InternalError, StorageError, CheckpointError, CaptureError)}
+    BusyError, InternalError, StorageError, CheckpointError, CaptureError, RanksError)}
 
 
 def new_record():

@@ -50,6 +50,11 @@ typedef struct zf_stats { /* output struct */
     uint32_t publish_lag;     /* 0 or 1; 0 while fit has yet to choose */
     uint64_t fit_step_ns;  /* fit: a step of the trainer alone, as warm-up measured it; 0 where it measured nothing */
     uint64_t fit_stall_ns; /* ... and how long it is expected to wait per step */
+    /* Several ranks; all 0 on one */
+    uint64_t exchanges;      /* collectives of zf.collectives/1 that are over */
+    uint64_t sent_nbytes;    /* by this rank, to all others together */
+    uint64_t exchange_ns;    /* time in them, on the plugin's thread for it */
+    uint64_t stall_ranks_ns; /* device waited for sums over the ranks */
 } zf_stats_t;
 
 /* What lateness cost: with g the loss's gradient at the weights that the model read, unscaled and not clipped, and w

@@ -17,7 +17,8 @@ typedef struct zf_inspect_out {
     uint32_t struct_size;
     uint32_t reserved0;
     uint64_t n_elems; /* in: capacity of each array in elements; must equal the parameter's */
-    float *w;         /* [n_elems] row-major contiguous; any of the arrays may be NULL */
+    float *w; /* [n_elems] row-major contiguous; any of the arrays may be NULL. w, m, v, n: where another of several
+               * ranks keeps an element's state, its entry stays as it was */
     float *m;
     float *v;
     uint32_t *n;        /* applied updates of the element's channel, on the host */

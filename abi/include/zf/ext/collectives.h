@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zf/ext/collectives.h - "zf.collectives/1", a host extension: bytes exchanged among the ranks of a training job.
+ *
+ * A host with more than one rank offers it in zf_host_t.get_extension; without it an instance is alone. It moves bytes
+ * and nothing else: what is summed over ranks the plugin sums itself, by rank index, so that every transport gives the
+ * same bits. Every rank of a group makes the same calls in the same order in each lane; each call says what it is for,
+ * so that a transport can refuse to pair calls that differ.
+ *
+ * Threads: group [callback], from create. start, test and abort are the one exception to the rule that the plugin's
+ * own threads call nothing of the host: they are called on one such thread per lane of an instance, between create and
+ * destroy. They do not wait for other ranks, and must not call the plugin. */
+#ifndef ZF_EXT_COLLECTIVES_H
+#define ZF_EXT_COLLECTIVES_H
+
+#include "zf/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_EXT_COLLECTIVES "zf.collectives/1"
+
+#define ZF_COLLECTIVE_ALL_TO_ALL                                                                                       \
+    1                              /* part r of send goes to rank r; part r of recv comes from rank r, one's own part  \
+                                      is not touched */
+#define ZF_COLLECTIVE_ALL_GATHER 2 /* send is NULL; part r of recv comes from rank r, one's own is there already */
+
+/* What a call is for, where bucket and step are ZF_NO_ID and 0 if they mean nothing. */
+#define ZF_COLLECTIVE_FOR_BIND 1      /* comparing what the ranks have bound */
+#define ZF_COLLECTIVE_FOR_STEP 2      /* agreeing on a step: which gradients there are */
+#define ZF_COLLECTIVE_FOR_GRADIENTS 3 /* the parts of a bucket of gradients, to whoever sums them */
+#define ZF_COLLECTIVE_FOR_SUMS 4      /* ... and the sums, to everyone */
+#define ZF_COLLECTIVE_FOR_NORM 5      /* every rank's part of the gradient norm */
+#define ZF_COLLECTIVE_FOR_VALUES 6    /* new values of a bucket's parameters */
+#define ZF_COLLECTIVE_FOR_ENTERING 7  /* optimizer state of channels that are about to run ahead */
+
+typedef struct zf_collective { /* input struct */
+    uint32_t struct_size;
+    int32_t kind;    /* ZF_COLLECTIVE_ALL_TO_ALL ... */
+    uint32_t group;  /* process group; 0 = data parallel */
+    int32_t purpose; /* ZF_COLLECTIVE_FOR_... */
+    uint32_t bucket;
+    uint32_t lane; /* calls of one lane come in one order; those of two lanes are independent of each other */
+    uint64_t step;
+    uint64_t number;  /* of this instance's calls in that lane, from 0: the same on every rank */
+    const void *send; /* [size][nbytes] */
+    void *recv;       /* [size][nbytes]; both stay as they are until test or abort returns ZF_OK */
+    uint64_t nbytes;  /* of one part */
+} zf_collective_t;
+
+typedef struct zf_collectives_ext {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    void *ctx; /* passed back to every function */
+    /* This process's place in a group. */
+    zf_status_t (*group)(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err);
+    /* Starts a collective and returns. *out_request is for test and abort. */
+    zf_status_t (*start)(void *ctx, const zf_collective_t *collective, uint64_t *out_request, zf_error_t *err);
+    /* ZF_OK: over, the request is gone. ZF_IN_PROGRESS: *out_late_rank, unless out_late_rank is NULL, is a rank whose
+     * part has not come, or ZF_NO_ID where that is not known. Negative: it failed, abort is what is left. */
+    zf_status_t (*test)(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err);
+    /* Gives a request up. ZF_OK: its memory is not touched any more. Else it may be, and the plugin leaves that memory
+     * mapped. Nothing is started afterwards. */
+    zf_status_t (*abort)(void *ctx, uint64_t request, zf_error_t *err);
+} zf_collectives_ext_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

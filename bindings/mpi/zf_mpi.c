@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zf_mpi.c - exchanges as messages between each two ranks (contract in zf_mpi.h).
+ *
+ * Model. A request is a receive from and a send to every other rank, all started at once. Non-blocking collectives of
+ * MPI move the same bytes, but cannot tell who has not come, cannot be given up, and pair whatever two ranks call next.
+ * Here the tag of a message is made of what it is for (kind, purpose, bucket, step, number, size): ranks that do
+ * different things wait for each other until the plugin's deadline, and never take one thing for another.
+ *
+ * Messages are at most PIECE bytes, since MPI counts in int. */
+#include "zf_mpi.h"
+
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1 << 30, TAG_BITS = 15 };
+
+struct zf_mpi {
+    MPI_Comm comm;
+    int rank, size;
+    int has_initialised;
+    _Atomic int is_failed;
+    zf_collectives_ext_t table;
+};
+
+typedef struct request {
+    int n; /* messages: the receives, then as many sends */
+    int n_pieces;
+    MPI_Request messages[];
+} request_t;
+
+static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *what) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    mpi->is_failed = 1;
+    if (!err || err->struct_size < sizeof *err)
+        return ZF_ERR_RANKS;
+    if (code != MPI_SUCCESS)
+        MPI_Error_string(code, text, &n);
+    err->status = ZF_ERR_RANKS;
+    err->native_code = code;
+    snprintf(err->origin, sizeof err->origin, "zf_mpi");
+    snprintf(err->message, sizeof err->message, "%s: %.300s", what, text);
+    return ZF_ERR_RANKS;
+}
+
+/* ---- zf.collectives/1 -------------------------------------------------------------------------------------------- */
+
+static zf_status_t group(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    zf_mpi_t *mpi = ctx;
+    if (group != 0)
+        return fail(mpi, err, MPI_SUCCESS, "only group 0, data parallel, is served");
+    *out_rank = (uint32_t)mpi->rank;
+    *out_size = (uint32_t)mpi->size;
+    return ZF_OK;
+}
+
+/* FNV-1a of what the call is for. */
+static int tag_of(const zf_collective_t *call) {
+    const uint64_t words[] = {(uint64_t)call->kind,
+                              (uint64_t)call->purpose,
+                              call->bucket,
+                              call->step,
+                              call->number,
+                              call->nbytes,
+                              call->lane};
+    const unsigned char *bytes = (const unsigned char *)words;
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < sizeof words; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001B3u;
+    return (int)((hash ^ hash >> 16 ^ hash >> 40) & ((1u << TAG_BITS) - 1));
+}
+
+static int piece_nbytes(uint64_t nbytes, int piece) {
+    uint64_t left = nbytes - (uint64_t)piece * PIECE;
+    return left < PIECE ? (int)left : PIECE;
+}
+
+/* Messages from or to one rank. */
+static int start_pieces(const zf_mpi_t *mpi, const zf_collective_t *call, int peer, int is_receive,
+                        request_t *request) {
+    const unsigned char *send = call->send ? (const unsigned char *)call->send + (uint64_t)peer * call->nbytes
+                                           : (const unsigned char *)call->recv + (uint64_t)mpi->rank * call->nbytes;
+    unsigned char *recv = (unsigned char *)call->recv + (uint64_t)peer * call->nbytes;
+    int tag = tag_of(call);
+    for (int i = 0; i < request->n_pieces; i++) {
+        uint64_t at = (uint64_t)i * PIECE;
+        int n = piece_nbytes(call->nbytes, i), code;
+        if (is_receive)
+            code = MPI_Irecv(recv + at, n, MPI_BYTE, peer, tag, mpi->comm, &request->messages[request->n]);
+        else
+            code = MPI_Isend(send + at, n, MPI_BYTE, peer, tag, mpi->comm, &request->messages[request->n]);
+        if (code != MPI_SUCCESS)
+            return code;
+        request->n++;
+    }
+    return MPI_SUCCESS;
+}
+
+/* In the order of distance, so that not all send to the same rank first. */
+static int start_all(const zf_mpi_t *mpi, const zf_collective_t *call, request_t *request) {
+    int code = MPI_SUCCESS;
+    for (int d = 1; d < mpi->size && code == MPI_SUCCESS; d++)
+        code = start_pieces(mpi, call, (mpi->rank + mpi->size - d) % mpi->size, 1, request);
+    for (int d = 1; d < mpi->size && code == MPI_SUCCESS; d++)
+        code = start_pieces(mpi, call, (mpi->rank + d) % mpi->size, 0, request);
+    return code;
+}
+
+static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
+    zf_mpi_t *mpi = ctx;
+    int n_pieces = (int)((call->nbytes + PIECE - 1) / PIECE);
+    size_t n = 2 * (size_t)n_pieces * (size_t)(mpi->size - 1);
+    request_t *request = calloc(1, sizeof *request + n * sizeof *request->messages);
+    int code;
+    if (!request)
+        return fail(mpi, err, MPI_SUCCESS, "no memory for a request");
+    request->n_pieces = n_pieces;
+    code = start_all(mpi, call, request);
+    *out_request =
+        (uint64_t)(uintptr_t)request; /* even after a failure: some messages may be under way, kept for ever */
+    return code == MPI_SUCCESS ? ZF_OK : fail(mpi, err, code, "a message could not be started");
+}
+
+/* Who a receive comes from, in start_all's order. */
+static uint32_t sender_of(const zf_mpi_t *mpi, const request_t *request, int i) {
+    int d = i / request->n_pieces + 1;
+    return (uint32_t)((mpi->rank + mpi->size - d) % mpi->size);
+}
+
+/* A rank whose part has not come; else one that has not taken ours. */
+static uint32_t find_late(const zf_mpi_t *mpi, const request_t *request) {
+    int n_receives = request->n / 2, is_there;
+    for (int i = 0; i < request->n; i++) {
+        MPI_Request_get_status(request->messages[i], &is_there, MPI_STATUS_IGNORE);
+        if (!is_there && i < n_receives)
+            return sender_of(mpi, request, i);
+        if (!is_there)
+            return (uint32_t)((mpi->rank + (i - n_receives) / request->n_pieces + 1) % mpi->size);
+    }
+    return ZF_NO_ID;
+}
+
+static zf_status_t test(void *ctx, uint64_t handle, uint32_t *out_late_rank, zf_error_t *err) {
+    zf_mpi_t *mpi = ctx;
+    request_t *request = (request_t *)(uintptr_t)handle;
+    int is_over = 0, code;
+    if (out_late_rank) {
+        *out_late_rank = find_late(mpi, request);
+        return ZF_IN_PROGRESS;
+    }
+    code = MPI_Testall(request->n, request->messages, &is_over, MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS)
+        return fail(mpi, err, code, "a message failed");
+    if (!is_over)
+        return ZF_IN_PROGRESS;
+    free(request);
+    return ZF_OK;
+}
+
+/* Receives can be cancelled as long as nothing of them has come; sends cannot. */
+static zf_status_t give_up(void *ctx, uint64_t handle, zf_error_t *err) {
+    zf_mpi_t *mpi = ctx;
+    request_t *request = (request_t *)(uintptr_t)handle;
+    int n_left = 0, is_over;
+    (void)err;
+    mpi->is_failed = 1;
+    for (int i = 0; i < request->n; i++) {
+        if (request->messages[i] == MPI_REQUEST_NULL)
+            continue;
+        if (i < request->n / 2)
+            MPI_Cancel(&request->messages[i]);
+        is_over = 0;
+        if (MPI_Test(&request->messages[i], &is_over, MPI_STATUS_IGNORE) != MPI_SUCCESS || !is_over)
+            n_left++;
+    }
+    if (n_left)
+        return ZF_ERR_RANKS; /* the request stays: MPI goes on with it */
+    free(request);
+    return ZF_OK;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+static int explain(char *text, size_t nbytes, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, nbytes, format, args);
+    va_end(args);
+    return -1;
+}
+
+static int initialise(zf_mpi_t *mpi, char *text, size_t nbytes) {
+    int is_there = 0, level = 0;
+    MPI_Initialized(&is_there);
+    if (is_there)
+        MPI_Query_thread(&level);
+    else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
+        return explain(text, nbytes, "MPI_Init_thread failed");
+    mpi->has_initialised = !is_there;
+    if (level < MPI_THREAD_MULTIPLE)
+        return explain(text, nbytes, "MPI gives thread level %d: need MPI_THREAD_MULTIPLE (%d)", level,
+                       MPI_THREAD_MULTIPLE);
+    return 0;
+}
+
+int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
+    zf_mpi_t *mpi = calloc(1, sizeof *mpi);
+    if (!mpi)
+        return explain(text, nbytes, "no memory");
+    if (initialise(mpi, text, nbytes) != 0) {
+        free(mpi);
+        return -1;
+    }
+    if (MPI_Comm_dup(comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD, &mpi->comm) != MPI_SUCCESS) {
+        free(mpi);
+        return explain(text, nbytes, "MPI_Comm_dup failed");
+    }
+    MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(mpi->comm, &mpi->rank);
+    MPI_Comm_size(mpi->comm, &mpi->size);
+    mpi->table = (zf_collectives_ext_t){
+        .struct_size = sizeof mpi->table, .ctx = mpi, .group = group, .start = start, .test = test, .abort = give_up};
+    *out = mpi;
+    return 0;
+}
+
+void zf_mpi_close(zf_mpi_t *mpi) {
+    if (!mpi || mpi->is_failed)
+        return;
+    MPI_Comm_free(&mpi->comm);
+    if (mpi->has_initialised)
+        MPI_Finalize();
+    free(mpi);
+}
+
+uint32_t zf_mpi_rank(const zf_mpi_t *mpi) { return (uint32_t)mpi->rank; }
+uint32_t zf_mpi_size(const zf_mpi_t *mpi) { return (uint32_t)mpi->size; }
+
+const void *zf_mpi_extension(const zf_mpi_t *mpi, const char *id) {
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &mpi->table : NULL;
+}

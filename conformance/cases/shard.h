@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard.h - law 4: P ranks against the oracle of one rank, bit for bit, under mpirun.
+ *
+ * Model. Every rank runs the same case: the same parameters, the same calls, the same oracle. What differs is the
+ * gradient: a rank delivers its share of it, such that the shares of all ranks sum to the oracle's exactly, whatever
+ * the order; some ranks deliver no share of a parameter at all. In a call, the order of parameters is drawn per rank.
+ * The plugin reaches the other ranks through a table that notes every exchange before it passes it on to MPI: after
+ * each case the ranks compare what they started, and count the bytes against the layout of buckets as it is laid out
+ * here. */
+#ifndef ZF_CONFORMANCE_SHARD_H
+#define ZF_CONFORMANCE_SHARD_H
+
+#include "exact_case.h"
+#include "zf/ext/collectives.h"
+
+/* What a rank does wrong on purpose, at its third step or before. */
+typedef enum zs_fault {
+    ZS_NO_FAULT = 0,
+    ZS_KILL,    /* dies */
+    ZS_STOP,    /* is stopped */
+    ZS_LATE,    /* comes later than the deadline */
+    ZS_CONFIG,  /* another configuration */
+    ZS_NAME,    /* another parameter */
+    ZS_VALUES,  /* other weights */
+    ZS_HYPER,   /* another learning rate at one step */
+    ZS_DISCARD, /* discards a step alone */
+    ZS_FLUSH,   /* flushes alone */
+    ZS_N_FAULTS
+} zs_fault_t;
+
+enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
+
+/* The ranks as a case sees them. */
+typedef struct zs_ranks {
+    uint32_t rank, size;
+    const zf_collectives_ext_t *mpi;
+    zf_collectives_ext_t noting; /* what the plugin is given */
+    zs_fault_t fault;            /* of this rank */
+    /* of the case that runs */
+    uint32_t stage;
+    uint32_t bucket_bytes; /* 0: auto */
+    zx_rng_t rng;          /* this rank's own */
+    uint64_t expected_nbytes;
+    /* noted on the plugin's thread, read once the instance is gone */
+    uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
+    uint64_t n_started[ZS_LANES], gradient_nbytes;
+} zs_ranks_t;
+
+/* shard_ranks.c: MPI through FILE (libzf_mpi.so); 0, or -1 with a message on stderr. */
+int zs_ranks_open(const char *file, zs_ranks_t *out);
+void zs_ranks_close(zs_ranks_t *ranks);
+const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_extension; of the ranks opened last */
+/* Part r of all[size][nbytes] is rank r's when it returns; 0, or -1. No instance may live. */
+int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
+
+/* shard_share.c: the part of a case that is law 4's alone. */
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 1, to be drawn */
+/* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
+int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
+/* Items of a call in an order of this rank's own, which keeps each parameter's. */
+void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
+/* Counts what a step, or DISCARD, exchanges of gradients. */
+void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c);
+/* Does what this rank does wrong: before a step is submitted. 1: the host flushes. */
+int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
+const char *zs_fault_name(zs_fault_t fault);
+
+/* shard_main.c */
+int zs_shard_main(int argc, char **argv);
+
+#endif

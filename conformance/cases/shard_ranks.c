@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_ranks.c - MPI, opened where it is needed only, and the table that notes what the plugin exchanges. */
+#include "shard.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static zs_ranks_t *opened;
+static void *library, *handle;
+
+/* ---- the table that the plugin is given -------------------------------------------------------------------------- */
+
+static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
+    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->purpose, call->bucket, call->step, call->number,
+                              call->nbytes};
+    const unsigned char *bytes = (const unsigned char *)words;
+    uint64_t *order = &ranks->order[call->lane % ZS_LANES];
+
+    for (size_t i = 0; i < sizeof words; i++)
+        *order = (*order ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
+    ranks->n_started[call->lane % ZS_LANES]++;
+    if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS)
+        ranks->gradient_nbytes += (ranks->size - 1) * call->nbytes;
+}
+
+static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    zs_ranks_t *ranks = ctx;
+
+    return ranks->mpi->group(ranks->mpi->ctx, number, out_rank, out_size, err);
+}
+
+static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
+    zs_ranks_t *ranks = ctx;
+
+    note(ranks, call);
+    return ranks->mpi->start(ranks->mpi->ctx, call, out_request, err);
+}
+
+static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
+    zs_ranks_t *ranks = ctx;
+
+    return ranks->mpi->test(ranks->mpi->ctx, request, out_late_rank, err);
+}
+
+static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
+    zs_ranks_t *ranks = ctx;
+
+    return ranks->mpi->abort(ranks->mpi->ctx, request, err);
+}
+
+const void *zs_ranks_extension(void *ctx, const char *id) {
+    (void)ctx;
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &opened->noting : NULL;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+typedef int (*open_fn)(const void *comm, void **out, char *text, size_t nbytes);
+typedef const void *(*extension_fn)(const void *mpi, const char *id);
+typedef void (*close_fn)(void *mpi);
+
+int zs_ranks_open(const char *file, zs_ranks_t *out) {
+    char text[256] = "";
+    open_fn open;
+    extension_fn extension;
+
+    library = dlopen(file, RTLD_NOW | RTLD_GLOBAL); /* Open MPI's own parts look for its symbols */
+    if (!library)
+        return fprintf(stderr, "zf-conform shard: %s\n", dlerror()), -1;
+    open = (open_fn)dlsym(library, "zf_mpi_open");
+    extension = (extension_fn)dlsym(library, "zf_mpi_extension");
+    if (!open || !extension || open(NULL, &handle, text, sizeof text) != 0)
+        return fprintf(stderr, "zf-conform shard: %s: %s\n", file, text), -1;
+    out->mpi = extension(handle, ZF_EXT_COLLECTIVES);
+    out->noting = (zf_collectives_ext_t){
+        .struct_size = sizeof out->noting, .ctx = out, .group = group, .start = start, .test = test, .abort = give_up};
+    opened = out;
+    return out->mpi->group(out->mpi->ctx, 0, &out->rank, &out->size, NULL) == ZF_OK ? 0 : -1;
+}
+
+void zs_ranks_close(zs_ranks_t *ranks) {
+    close_fn close = (close_fn)dlsym(library, "zf_mpi_close");
+
+    (void)ranks;
+    if (close)
+        close(handle);
+}
+
+int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
+    static uint64_t number;
+    zf_collective_t call = {.struct_size = sizeof call,
+                            .kind = ZF_COLLECTIVE_ALL_GATHER,
+                            .bucket = ZF_NO_ID,
+                            .number = UINT32_MAX + ++number, /* no instance counts that far */
+                            .recv = all,
+                            .nbytes = nbytes};
+    uint64_t request;
+    zf_status_t st = ranks->mpi->start(ranks->mpi->ctx, &call, &request, NULL);
+
+    while (st == ZF_OK && (st = ranks->mpi->test(ranks->mpi->ctx, request, NULL, NULL)) == ZF_IN_PROGRESS) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        st = ZF_OK;
+    }
+    return st == ZF_OK ? 0 : -1;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_share.c - shares of gradients that sum exactly, and what exchanging them should cost. */
+#include "shard.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *zs_fault_name(zs_fault_t fault) {
+    static const char *const names[ZS_N_FAULTS] = {"none", "kill",   "stop",  "late",    "config",
+                                                   "name", "values", "hyper", "discard", "flush"};
+    return names[fault];
+}
+
+/* ---- the case ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t draw_bucket_bytes(const zx_case_t *c) {
+    static const uint32_t sizes[] = {0, 1, 100, 512, 1000, 4096, 30000, 1000000};
+    zx_rng_t rng = zx_rng(c->seed, 77, c->index);
+
+    return sizes[zx_below(&rng, 8)];
+}
+
+/* P * G must be exact, and what one rank gives must not overflow. */
+static void draw_average(const zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 78, c->index);
+    int is_averaged = zx_chance(&rng, 50) && (ranks->size & (ranks->size - 1)) == 0;
+
+    for (uint32_t i = 0; i < c->n_params && is_averaged; i++)
+        if (c->params[i].decl.grad_dtype != ZO_F16 && !(c->params[i].flags & ZF_PARAM_TIED) && zx_chance(&rng, 60))
+            c->params[i].flags |= ZF_PARAM_AVERAGE;
+}
+
+static void misbehave_early(zs_ranks_t *ranks, zx_case_t *c) {
+    size_t n = strlen(c->config_text);
+
+    if (ranks->fault == ZS_CONFIG)
+        snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = 12345\n");
+    if (ranks->fault == ZS_NAME)
+        c->params[0].name[0] = 'L';
+    if (ranks->fault == ZS_VALUES)
+        ((unsigned char *)c->params[0].array->tensor.dl.data)[c->params[0].array->tensor.dl.byte_offset] ^= 1;
+}
+
+/* A line of the configuration, of which `from` is the beginning, becomes another. */
+static void replace_line(zx_case_t *c, const char *from, const char *key, uint32_t value) {
+    char rest[sizeof c->config_text], *at = strstr(c->config_text, from);
+    size_t room;
+
+    if (!at)
+        return;
+    snprintf(rest, sizeof rest, "%s", strchr(at, '\n'));
+    room = sizeof c->config_text - (size_t)(at - c->config_text);
+    snprintf(at, room, "%s = %u%s", key, value, rest);
+}
+
+/* update_interval = fit is not in this version with several ranks: what it would choose is said instead. */
+static void say_fit(zx_case_t *c) {
+    if (c->is_fit)
+        replace_line(c, "update_interval = fit", "update_interval", c->config.update_interval);
+    if (c->is_fit_lag)
+        replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+    c->is_fit = c->is_fit_lag = 0;
+}
+
+/* Stage 1 is not in every mode; what is not in this version is not asked for. */
+static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
+    zx_rng_t rng = zx_rng(c->seed, 79, c->index);
+    uint32_t drawn = zx_chance(&rng, 65) ? 1 : 0;
+
+    ranks->stage = stage <= 1 ? stage : drawn;
+    c->p_edit = 0; /* what one rank does by itself */
+    if (c->config.is_mean || c->config.is_none || (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
+        ranks->stage = 0;
+    if (ranks->stage == 0 || ranks->size == 1)
+        return;
+    c->p_changed = c->p_export = 0;
+    c->config.can_fetch = 0; /* values are published in the step */
+}
+
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
+    size_t n;
+
+    ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
+    ranks->bucket_bytes = draw_bucket_bytes(c);
+    ranks->expected_nbytes = ranks->gradient_nbytes = 0;
+    memset(ranks->order, 0, sizeof ranks->order);
+    memset(ranks->n_started, 0, sizeof ranks->n_started);
+    say_fit(c);
+    draw_average(ranks, c);
+    draw_stage(ranks, c, stage);
+    n = strlen(c->config_text);
+    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
+    if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
+        snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
+    misbehave_early(ranks, c);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+    zx_rng_t rng = {.state = a * 0x9E3779B97F4A7C15u ^ b};
+
+    return zx_rng_bits(&rng);
+}
+
+/* The ranks that deliver a parameter at a step: all of them for the most part, at least one. */
+static uint32_t deliverers(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step,
+                           uint32_t out[64]) {
+    uint64_t bits = mix(mix(c->seed * 1000003 + c->index, step), param);
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < ranks->size; r++)
+        if (bits % 10 < 7 || (bits >> (8 + r)) & 1)
+            out[n++] = r;
+    if (n == 0)
+        out[n++] = (uint32_t)(bits >> 40) % ranks->size;
+    return n;
+}
+
+/* Factor of this rank's share of an element: the factors of all ranks sum to 1, or to their number where they are
+ * averaged, and every product with them is exact. */
+static float factor_of(const zs_ranks_t *ranks, const zx_param_t *p, uint64_t bits, const uint32_t *by, uint32_t n) {
+    uint32_t a = by[bits % n], b = by[(bits >> 20) % n];
+    float all = p->flags & ZF_PARAM_AVERAGE ? (float)ranks->size : 1.0f;
+    int is_split = a != b && p->decl.grad_dtype != ZO_F16 && (bits >> 40) % 2 && p->grad_style < 3;
+
+    if (!is_split)
+        return ranks->rank == a ? all : 0.0f;
+    if ((bits >> 41) % 2)
+        return ranks->rank == a || ranks->rank == b ? all / 2 : 0.0f;
+    return ranks->rank == a ? 2 * all : ranks->rank == b ? -all : 0.0f;
+}
+
+int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values) {
+    const zx_param_t *p = &c->params[param];
+    uint64_t n_elems = zx_n_elems(p), key = mix(mix(c->seed, c->index), step * 64 + param);
+    uint32_t by[64], n = deliverers(ranks, c, param, step, by);
+    int is_mine = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        is_mine |= by[i] == ranks->rank;
+    for (uint64_t e = 0; e < n_elems && is_mine; e++) {
+        float factor = factor_of(ranks, p, mix(key, e), by, n);
+        zo_narrow(values, p->decl.grad_dtype, e,
+                  factor == 0.0f ? 0.0f : factor * zo_widen(values, p->decl.grad_dtype, e));
+    }
+    return is_mine;
+}
+
+void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        uint32_t pick = i + zx_below(&ranks->rng, n - i);
+        zf_grad_item_t item;
+
+        for (uint32_t j = i; j < pick; j++)
+            if (items[j].id == items[pick].id)
+                pick = j; /* its first */
+        item = items[pick];
+        memmove(items + i + 1, items + i, (pick - i) * sizeof *items);
+        items[i] = item;
+    }
+}
+
+/* ---- what it should cost ----------------------------------------------------------------------------------------- */
+
+static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Bytes of one rank's part of a bucket, twice to every other rank. */
+static uint64_t cost_of(const zs_ranks_t *ranks, uint64_t n_elems, uint64_t elem_nbytes) {
+    uint64_t unit = 128;
+
+    while (unit % ranks->size)
+        unit += 128;
+    return up_to(n_elems, unit) / ranks->size * elem_nbytes * 2 * (ranks->size - 1);
+}
+
+void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) {
+    for (int kind = 0; kind < ZO_N_DTYPES * ZO_N_DTYPES; kind++)
+        for (uint32_t average = 0; average <= ZF_PARAM_AVERAGE; average += ZF_PARAM_AVERAGE) {
+            int dtype = kind / ZO_N_DTYPES, value_dtype = kind % ZO_N_DTYPES;
+            uint64_t elem = zo_dtype_nbytes((zo_dtype_t)dtype), n_elems = 0;
+            uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * elem;
+
+            for (uint32_t i = c->n_params; i-- > 0;) {
+                const zx_param_t *p = &c->params[i];
+
+                if (!zx_is_trainable(p) || (int)p->decl.grad_dtype != dtype || (int)p->decl.dtype != value_dtype ||
+                    (p->flags & ZF_PARAM_AVERAGE) != average)
+                    continue;
+                n_elems = up_to(n_elems + zx_n_elems(p), 64);
+                if (n_elems * elem < wanted)
+                    continue;
+                ranks->expected_nbytes += cost_of(ranks, n_elems, elem);
+                n_elems = 0;
+            }
+            ranks->expected_nbytes += cost_of(ranks, n_elems, elem);
+        }
+}
+
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
+    if (ranks->fault == ZS_NO_FAULT || step != ZS_FAULT_STEP)
+        return 0;
+    if (ranks->fault == ZS_KILL)
+        raise(SIGKILL);
+    if (ranks->fault == ZS_STOP)
+        raise(SIGSTOP);
+    if (ranks->fault == ZS_LATE)
+        usleep(3 * ZS_DEADLINE_MS * 1000);
+    if (ranks->fault == ZS_HYPER)
+        hyper[0].lr += 1e-3;
+    if (ranks->fault == ZS_DISCARD)
+        *flags |= ZF_STEP_DISCARD;
+    return ranks->fault == ZS_FLUSH;
+}

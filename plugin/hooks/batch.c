@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/batch.c - the open batch of deliveries (contract in batch.h). */
+#include "hooks/batch.h"
+
+#include <string.h>
+
+#include "instance/memory.h"
+#include "offload/program.h"
+#include "schedule/window.h"
+
+enum { COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP };
+
+zfi_batch_t *zfi_batch_open(zf_instance_t *inst) {
+    return &inst->run->incoming.batch_ring[inst->engine.n_batches % ZFI_N_BATCHES];
+}
+
+zf_status_t zfi_batch_flush(zf_instance_t *inst) {
+    zf_status_t st;
+    if (zfi_batch_open(inst)->n == 0)
+        return ZF_OK;
+    st = zfi_program_ship(inst->run, inst->engine.n_batches);
+    if (st)
+        return st;
+    inst->engine.n_batches++;
+    if (inst->engine.n_batches >= ZFI_N_BATCHES)
+        st = zfi_wait(&inst->engine, &inst->engine.lines.batches, inst->engine.n_batches - ZFI_N_BATCHES + 1,
+                      &inst->engine.count.host_wait_ns);
+    zfi_batch_open(inst)->n = 0;
+    zfi_batch_open(inst)->nbytes = 0;
+    zfi_batch_open(inst)->needs_job = 0;
+    zfi_batch_open(inst)->staging_batch = 0;
+    return st;
+}
+
+int zfi_batch_stays(const zf_instance_t *inst) {
+    return zfi_gradients_stay(&inst->engine.config, inst->run->clock.t + 1);
+}
+
+/* Slots for a parameter's segments in this step. */
+static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
+    zfi_batch_t *batch = zfi_batch_open(inst);
+    if (zfi_batch_stays(inst))
+        return ZF_OK;
+    for (uint32_t i = 0; i < param->n_refs; i++) {
+        uint32_t segment = inst->run->plan.param_segments[param->first_ref + i];
+        zf_status_t st = zfi_window_slot(inst->run, inst->run->plan.segments[segment].chunk, &batch->needs_job);
+        if (st)
+            return st;
+    }
+    return ZF_OK;
+}
+
+static int is_staged(const zf_instance_t *inst, const zfi_param_t *param, const void *source) {
+    return inst->run->mem.staging_arena.base && source == zfi_staging(inst->run, param->id);
+}
+
+zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
+                             const int64_t *strides) {
+    zfi_grad_state_t *grad = &inst->run->incoming.grads[param->id];
+    zfi_batch_t *batch = zfi_batch_open(inst);
+    zfi_gradient_t *entry = &batch->gradients[batch->n];
+    int is_collected = (flags & COLLECTED) != 0;
+    uint64_t nbytes = param->n_elems * zfi_dtype_nbytes(param->grad_dtype);
+    zf_status_t st = (flags & ZFI_GRADIENT_SHIP) ? take_slots(inst, param) : ZF_OK;
+    if (st)
+        return st;
+    entry->param = param->id;
+    entry->flags = flags;
+    entry->source = source;
+    entry->grad = is_collected ? zfi_staging(inst->run, param->id) : (void *)(uintptr_t)source;
+    entry->sum = flags & (ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM) ? zfi_sum(inst->run, param->id) : NULL;
+    if (is_collected || is_staged(inst, param, source)) {
+        uint64_t this_batch = inst->engine.n_batches + 1;
+        if (is_collected && grad->staging_batch != this_batch && grad->staging_batch > batch->staging_batch)
+            batch->staging_batch = grad->staging_batch;
+        grad->staging_batch = this_batch; /* a second use in one batch runs in order and needs no wait */
+    }
+    entry->ndim = param->ndim;
+    memcpy(entry->shape, param->shape, sizeof entry->shape);
+    if (strides)
+        memcpy(entry->strides, strides, sizeof entry->strides);
+    batch->step = inst->run->clock.t + 1;
+    batch->n++;
+    batch->nbytes += nbytes;
+    if (flags & ZFI_GRADIENT_SHIP) {
+        inst->run->incoming.is_shipped[param->id] = 1;
+        grad->shipped_nbytes = nbytes;
+    }
+    if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
+        return ZF_OK;
+    return zfi_batch_flush(inst);
+}

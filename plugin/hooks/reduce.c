@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/reduce.c - gradients of several ranks (contract in reduce.h). */
+#include "hooks/reduce.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/error.h"
+#include "hooks/batch.h"
+#include "instance/memory.h"
+#include "offload/ranks.h"
+#include "schedule/expect.h"
+
+static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {
+    zf_status_t st = zfi_batch_flush(inst);
+    return st ? st : zfi_ranks_reduce(inst->run, bucket, inst->run->clock.t + 1);
+}
+
+zf_status_t zfi_reduce_refuse(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    if (!zfi_is_sharded(&inst->engine))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, origin,
+                     "not in this version with [shard] stage = %u on several ranks (%u): no rank has all of the state",
+                     inst->engine.config.stage, zfi_n_ranks(&inst->engine));
+}
+
+zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
+    const zfi_run_t *run = inst->run;
+    uint32_t bucket = run->buckets.of_param[param];
+    if (!(flags & ZF_GRAD_REPLACE) || bucket == ZF_NO_ID || run->reduction.number[bucket] == 0)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, "grads_ready",
+                     "gradient of \"%s\": REPLACE, but bucket %" PRIu32 " with it is on its way to the other ranks: "
+                     "deliver gradients that may change without LAST",
+                     run->params[param].name, bucket);
+}
+
+zf_status_t zfi_reduce_note(zf_instance_t *inst, uint32_t param, int is_final) {
+    zfi_run_t *run = inst->run;
+    zfi_reduction_t *reduction = &run->reduction;
+    uint32_t bucket = run->buckets.of_param[param];
+    zf_status_t st = ZF_OK;
+    if (bucket == ZF_NO_ID)
+        return ZF_OK;
+    reduction->n_final[bucket] += (uint32_t)is_final - reduction->is_final[param]; /* REPLACE may open it again */
+    reduction->is_final[param] = (uint8_t)is_final;
+    while (reduction->next < run->buckets.n &&
+           reduction->n_final[reduction->next] == run->buckets.all[reduction->next].n_params && !st)
+        st = reduce_bucket(inst, reduction->next++);
+    return st;
+}
+
+void zfi_reduce_reset(zfi_run_t *run) {
+    zfi_reduction_t *reduction = &run->reduction;
+    if (!zfi_is_reduced(run))
+        return;
+    reduction->next = 0;
+    memset(reduction->n_final, 0, run->buckets.n * sizeof *reduction->n_final);
+    memset(reduction->number, 0, run->buckets.n * sizeof *reduction->number);
+    memset(reduction->is_final, 0, run->n_params);
+}
+
+void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t nbytes) {
+    uint32_t before = run->reduction.events;
+    if (zfi_is_reduced(run))
+        run->reduction.events = zfi_crc32(zfi_crc32(before, &kind, sizeof kind), what, nbytes);
+}
+
+/* ---- agreement --------------------------------------------------------------------------------------------------- */
+
+static zfi_agreement_t *agreement_of(const zfi_run_t *run, uint32_t rank) {
+    return (void *)(run->reduction.agreements + rank * run->reduction.agreement_nbytes);
+}
+
+/* What the hook was given for the coming step, but what each rank may have of its own. */
+static uint32_t digest_arguments(const zfi_run_t *run, const zfi_step_row_t *row) {
+    uint32_t digest = 0;
+    for (uint32_t i = 0; i < run->n_groups; i++) {
+        const zfi_hyper_t *h = &row->hyper[i];
+        const double values[] = {h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
+        digest = zfi_crc32(digest, values, sizeof values);
+    }
+    digest = zfi_crc32(digest, &row->unscale, sizeof row->unscale);
+    digest = zfi_crc32(digest, &row->clip_norm, sizeof row->clip_norm);
+    digest = zfi_crc32(digest, &run->clock.epoch_end, sizeof run->clock.epoch_end);
+    return zfi_crc32(digest, &(uint32_t){row->host_norm != NULL}, sizeof(uint32_t));
+}
+
+static zf_status_t disagree(zf_instance_t *inst, uint32_t rank, const char *what) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zf_status_t st = zfi_error(&error, ZF_ERR_RANKS, "step",
+                               "rank %" PRIu32 " and rank 0 differ at step %" PRIu64 " in %s: every rank must make "
+                               "the same calls with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
+                               rank, inst->run->clock.t + 1, what, zfi_rank(&inst->engine), zfi_n_ranks(&inst->engine));
+    zfi_poison(&inst->engine, &error);
+    return st;
+}
+
+/* What every rank must say alike. */
+static zf_status_t check_agreements(zf_instance_t *inst) {
+    const zfi_agreement_t *first = agreement_of(inst->run, 0);
+    for (uint32_t r = 1; r < zfi_n_ranks(&inst->engine); r++) {
+        const zfi_agreement_t *other = agreement_of(inst->run, r);
+        if (other->step != first->step)
+            return disagree(inst, r, "the number of steps");
+        if (other->is_discarded != first->is_discarded)
+            return disagree(inst, r, "DISCARD");
+        if (other->arguments != first->arguments)
+            return disagree(inst, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
+        if (other->events != first->events)
+            return disagree(inst, r, "what was called between the steps (FLUSH, params_changed)");
+    }
+    return ZF_OK;
+}
+
+/* The row's `present` becomes what any rank has. *local (in each rank's own agreement) stays. */
+static void join_present(zfi_run_t *run, uint32_t n_ranks, uint8_t *present) {
+    memset(present, 0, run->n_params);
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        const uint8_t *theirs = (const uint8_t *)(agreement_of(run, r) + 1);
+        for (uint32_t i = 0; i < run->n_params; i++)
+            present[i] |= theirs[i];
+    }
+}
+
+static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
+    zfi_run_t *run = inst->run;
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    zfi_agreement_t *own = agreement_of(run, zfi_rank(run->engine));
+    zf_status_t st;
+    *own = (zfi_agreement_t){.step = run->clock.t + 1 + run->clock.steps_before,
+                             .is_discarded = (uint32_t)is_discarded,
+                             .arguments = is_discarded ? 0 : digest_arguments(run, row),
+                             .events = run->reduction.events};
+    memcpy(own + 1, row->present, run->n_params);
+    st = zfi_ranks_gather(run->engine, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
+                          run->reduction.agreement_nbytes);
+    if (!st)
+        st = check_agreements(inst);
+    if (!st)
+        join_present(run, zfi_n_ranks(run->engine), row->present);
+    return st;
+}
+
+/* ---- at step ----------------------------------------------------------------------------------------------------- */
+
+/* A parameter of a bucket that is about to go: an open sum is rounded, nothing becomes zero. */
+static zf_status_t complete_param(zf_instance_t *inst, uint32_t id, int is_here) {
+    zfi_run_t *run = inst->run;
+    zfi_list_t *device = &run->engine->to_device;
+    const zfi_param_t *param = &run->params[id];
+    zf_status_t st;
+    if (is_here && (run->reduction.is_final[id] || !run->incoming.now[id].has_sum))
+        return ZF_OK;
+    if (is_here)
+        return zfi_batch_append(inst, param, ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_ROUND, NULL, NULL);
+    st = zfi_batch_flush(inst); /* what was delivered before, and is void */
+    zfi_list_add(device, zfi_op_wait(&run->engine->lines.batches, run->incoming.grads[id].staging_batch,
+                                     &run->engine->count.stall_pool_ns));
+    zfi_list_add(device, zfi_op_fill(zfi_staging(run, id), param->n_elems * zfi_dtype_nbytes(param->grad_dtype)));
+    return st;
+}
+
+static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
+    zfi_run_t *run = inst->run;
+    const uint8_t *is_here = zfi_row(run, run->clock.t + 1)->present;
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
+        uint32_t id = run->buckets.params[bucket->first + i];
+        st = complete_param(inst, id, is_here[id]);
+    }
+    return st ? st : reduce_bucket(inst, number);
+}
+
+/* All of them, also what no rank has a gradient of: whether others have is known afterwards only. */
+static zf_status_t reduce_rest(zf_instance_t *inst) {
+    zfi_reduction_t *reduction = &inst->run->reduction;
+    zf_status_t st = ZF_OK;
+    for (; reduction->next < inst->run->buckets.n && !st; reduction->next++)
+        st = complete_bucket(inst, reduction->next);
+    return st;
+}
+
+/* The sums of a bucket are shipped once they are there. */
+static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
+    zfi_run_t *run = inst->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const uint8_t *present = zfi_row(run, run->clock.t + 1)->present;
+    zf_status_t st = ZF_OK;
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, run->reduction.number[number], &engine->count.stall_ranks_ns));
+    for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
+        uint32_t id = run->buckets.params[bucket->first + i];
+        if (present[id])
+            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP, zfi_staging(run, id), NULL);
+    }
+    return st ? st : zfi_batch_flush(inst);
+}
+
+zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
+    zfi_run_t *run = inst->run;
+    zf_status_t st = zfi_batch_flush(inst);
+    if (!st)
+        st = reduce_rest(inst);
+    if (!st)
+        st = agree(inst, 0);
+    if (st)
+        return st;
+    (void)zfi_expect_note(&run->incoming, run->n_params, zfi_row(run, run->clock.t + 1));
+    for (uint32_t i = 0; i < run->buckets.n && !st; i++)
+        st = ship_bucket(inst, i);
+    return st;
+}
+
+zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
+    zf_status_t st = reduce_rest(inst);
+    return st ? st : agree(inst, 1);
+}

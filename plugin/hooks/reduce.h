@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/reduce.h - several ranks: the hooks' part of gradients on their way to being sums over ranks.
+ *
+ * Within a step a gradient that was delivered for good (LAST) makes its bucket fuller; a full one is handed over when
+ * all before it are. At step the rest follows, where what this rank has no gradient of counts as zero. Then the ranks
+ * agree: on the step and its arguments, and on which parameters have a gradient on any of them; what none has is a
+ * hole. The sums are shipped as one rank ships its gradients. Agreement comes last because only so the exchanges have
+ * one order: one rank may have handed over buckets long before another. The hook waits for it. */
+#ifndef ZFI_REDUCE_H
+#define ZFI_REDUCE_H
+
+#include "instance/instance.h"
+
+static inline int zfi_is_reduced(const zfi_run_t *run) { return run->buckets.n > 0; }
+
+/* [control] ZF_ERR_STATE, with the call's name, where each rank keeps a part of the state only. */
+zf_status_t zfi_reduce_refuse(const zf_instance_t *inst, const char *origin, zf_error_t *err);
+
+/* [hook] REPLACE of a gradient that is on its way to the other ranks is refused. */
+zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err);
+
+/* [hook] After a delivery: what it added to the open batch, or to staging, is the gradient for good, or not. */
+zf_status_t zfi_reduce_note(zf_instance_t *inst, uint32_t param, int is_final);
+
+/* [hook] At step: reduces what is left, agrees, ships the sums. The row of the step is filled; `present` becomes what
+ * any rank has. */
+zf_status_t zfi_reduce_finish(zf_instance_t *inst);
+
+/* [hook] DISCARD on every rank: the step's exchanges are made to their end, which is before what comes next. */
+zf_status_t zfi_reduce_discard(zf_instance_t *inst);
+
+/* [hook] Forgets what was delivered. */
+void zfi_reduce_reset(zfi_run_t *run);
+
+/* [hook] Something that every rank must do alike between the same two steps; checked with the next agreement. */
+void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t nbytes);
+
+/* [control] Before anything is bound: every rank has the same configuration and declarations, and, where it is the
+ * first time, visible values. ZF_ERR_RANKS names the first difference and the ranks. Before it is bound again: nothing
+ * is on its way to other ranks. */
+zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
+ *
+ * What must be equal is written as lines of text: a line per key of the configuration, but those of [host] and [log],
+ * one for what create was given, one per parameter. First the ranks compare one digest of all lines, then, only if it
+ * differs, one per line, and last the text of the first line that differs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "hooks/reduce.h"
+#include "offload/ranks.h"
+
+enum { LINE = 192, MOST_NAME = 60 };
+
+typedef struct comparison {
+    zf_instance_t *inst;
+    const zfi_param_t *params;
+    uint32_t n_params;
+    int has_values; /* visible values are compared as well */
+    uint32_t n_keys, rank, n_ranks;
+} comparison_t;
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
+    zf_config_key_t key = {.struct_size = sizeof key};
+    char value[64] = "";
+    (void)zfi_config_key(i, &key, NULL);
+    if (strcmp(key.section, "host") == 0 && strcmp(key.key, "moments_dtype") != 0)
+        return;
+    if (strcmp(key.section, "log") == 0)
+        return;
+    (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
+    snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);
+}
+
+static void write_create(const comparison_t *it, char out[LINE]) {
+    const zfi_engine_t *engine = &it->inst->engine;
+    snprintf(out, LINE,
+             "rule %s, create flags 0x%" PRIx32 ", publish_lag %" PRIu32 ", blocks of %" PRIu64 ", %" PRIu32
+             " parameters",
+             zfi_rule_name(engine->rule), engine->flags, engine->config.publish_lag, engine->config.block_elems,
+             it->n_params);
+}
+
+static uint64_t digest_values(const zfi_param_t *param) {
+    zfi_view_t view = {.data = param->visible,
+                       .dtype = param->dtype,
+                       .ndim = param->ndim,
+                       .n_elems = param->n_elems,
+                       .elem_nbytes = zfi_dtype_nbytes(param->dtype),
+                       .is_contiguous = param->is_contiguous};
+    memcpy(view.shape, param->shape, sizeof view.shape);
+    memcpy(view.strides, param->strides, sizeof view.strides);
+    return param->n_elems ? zfi_digest(&view) : 0;
+}
+
+static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
+    const zfi_param_t *param = &it->params[i];
+    char shape[64];
+    int n;
+    zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
+    n = snprintf(out, LINE,
+                 "parameter %" PRIu32 " \"%.*s\" %s %s, gradient %s, flags 0x%" PRIx32 ", group %" PRIu32
+                 ", owner %" PRIu32 ", batch axes %d, %s",
+                 i, MOST_NAME, param->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
+                 param->flags, param->group, param->owner, param->n_batch_axes,
+                 param->channels_are_rows ? "rows" : "columns");
+    if (it->has_values && n > 0 && n < LINE)
+        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(param));
+}
+
+static uint32_t n_lines(const comparison_t *it) { return it->n_keys + 1 + it->n_params; }
+
+static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
+    memset(out, 0, LINE);
+    if (i < it->n_keys)
+        write_key(it, i, out);
+    else if (i == it->n_keys)
+        write_create(it, out);
+    else if (i < n_lines(it))
+        write_param(it, i - it->n_keys - 1, out);
+}
+
+/* ---- exchange ---------------------------------------------------------------------------------------------------- */
+
+/* Of a line: its digest, and that of its parameter's whole name, which the line may cut. */
+static uint32_t digest_line(const comparison_t *it, uint32_t i) {
+    char line[LINE];
+    uint32_t digest;
+    write_line(it, i, line);
+    digest = zfi_crc32(0, line, sizeof line);
+    if (i > it->n_keys && i < n_lines(it))
+        digest = zfi_crc32(digest, it->params[i - it->n_keys - 1].name, strlen(it->params[i - it->n_keys - 1].name));
+    return digest;
+}
+
+/* Room for nbytes from each rank; what a failed transport may still write to is left to it. */
+static void drop(const comparison_t *it, void *all) {
+    if (!zfi_ranks_holds_memory(&it->inst->engine))
+        free(all);
+}
+
+static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf_error_t *err) {
+    zf_status_t st = zfi_ranks_gather(&it->inst->engine, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
+}
+
+/* The first rank whose nbytes differ from rank 0's; 0 if none does. */
+static uint32_t first_other(const comparison_t *it, const unsigned char *all, uint64_t nbytes) {
+    for (uint32_t r = 1; r < it->n_ranks; r++)
+        if (memcmp(all, all + r * nbytes, nbytes) != 0)
+            return r;
+    return 0;
+}
+
+/* Line i differs: both texts. */
+static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t other, zf_error_t *err) {
+    char *all = calloc(it->n_ranks, LINE);
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    write_line(it, i, all + (uint64_t)it->rank * LINE);
+    st = gather(it, all, LINE, err);
+    if (!st)
+        st =
+            zfi_error(err, ZF_ERR_RANKS, "bind_params", "rank 0 and rank %" PRIu32 " differ: \"%.180s\" and \"%.180s\"",
+                      other, all, all + (uint64_t)other * LINE);
+    drop(it, all);
+    return st;
+}
+
+/* n: the most lines that any rank has. */
+static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err) {
+    uint32_t *all = calloc((uint64_t)it->n_ranks * n, sizeof *all), *own = all + (uint64_t)it->rank * n;
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    for (uint32_t i = 0; i < n; i++)
+        own[i] = digest_line(it, i);
+    st = gather(it, all, n * sizeof *all, err);
+    for (uint32_t i = 0; i < n && !st; i++)
+        for (uint32_t r = 1; r < it->n_ranks && !st; r++)
+            if (all[(uint64_t)r * n + i] != all[i])
+                st = report_line(it, i, r, err);
+    drop(it, all);
+    return st;
+}
+
+static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
+    uint64_t *all = calloc(it->n_ranks, 2 * sizeof *all), *own = all + 2 * (uint64_t)it->rank, most = 0;
+    uint32_t digest = 0, other;
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    for (uint32_t i = 0; i < n_lines(it); i++) {
+        uint32_t line = digest_line(it, i);
+        digest = zfi_crc32(digest, &line, sizeof line);
+    }
+    own[0] = n_lines(it);
+    own[1] = digest;
+    st = gather(it, all, 2 * sizeof *all, err);
+    other = st ? 0 : first_other(it, (const unsigned char *)all, 2 * sizeof *all);
+    for (uint32_t r = 0; r < it->n_ranks; r++)
+        most = all[2 * r] > most ? all[2 * r] : most;
+    drop(it, all);
+    if (st || !other)
+        return st;
+    st = find_line(it, (uint32_t)most, err);
+    return st ? st : zfi_error(err, ZF_ERR_INTERNAL, "bind_params", "ranks differ, but no line of theirs does");
+}
+
+zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err) {
+    comparison_t it = {.inst = inst,
+                       .params = params,
+                       .n_params = n,
+                       .has_values = inst->run == NULL,
+                       .n_keys = zfi_config_n_keys(),
+                       .rank = zfi_rank(&inst->engine),
+                       .n_ranks = zfi_n_ranks(&inst->engine)};
+    if (it.n_ranks == 1)
+        return ZF_OK;
+    if (inst->run && inst->run->reduction.next)
+        return zfi_error(err, ZF_ERR_STATE, "bind_params",
+                         "gradients of this step are on their way to the other ranks: step first, or DISCARD");
+    return compare(&it, err);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/ranks.c - the communication thread (contract in ranks.h).
+ *
+ * A bucket is reduced in two exchanges: all-to-all of its parts in the gradients' data type, and, where every rank
+ * keeps the whole state, all-gather of the sums. Between them this rank adds the parts it was sent, in fp32 and by rank
+ * index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds once. Each rank sends
+ * (P-1)/P of the bucket in either exchange. */
+#include "offload/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/timeline.h"
+#include "instance/memory.h"
+
+enum { SUM_ELEMS = 2048 };
+
+/* ---- what lives as long as the run ------------------------------------------------------------------------------- */
+
+static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u; }
+
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
+    zfi_engine_t *engine = run->engine;
+    if (zfi_n_ranks(engine) == 1)
+        return ZF_OK;
+    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, zfi_n_ranks(engine), &run->buckets))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
+                         run->n_params);
+    for (uint32_t i = 0; i < run->n_params && zfi_is_sharded(engine); i++)
+        if (run->params[i].has_state)
+            zfi_bucket_owned(&run->buckets, &run->params[i], zfi_rank(engine), &run->params[i].owned_first,
+                             &run->params[i].owned_end);
+    return ZF_OK;
+}
+
+/* What a transport reads and writes besides buckets. */
+static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks) {
+    zfi_arena_t *arena = &reduction->arena;
+    reduction->agreements = zfi_arena_take(arena, n_ranks, reduction->agreement_nbytes);
+    reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
+}
+
+zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
+    zfi_reduction_t *reduction = &run->reduction;
+    uint32_t n_ranks = zfi_n_ranks(run->engine);
+    zf_status_t st;
+    if (n_ranks == 1)
+        return ZF_OK;
+    reduction->agreement_nbytes = agreement_nbytes(run->n_params);
+    reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
+    reduction->is_final = calloc(run->n_params, 1);
+    reduction->number = calloc(run->n_params, sizeof *reduction->number);
+    reduction->is_published = calloc(run->plan.n_cohorts, 1);
+    reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
+    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
+    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
+        !reduction->value_number)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
+    lay_out(reduction, n_ranks);
+    st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
+    if (st)
+        return st;
+    lay_out(reduction, n_ranks);
+    return zfi_memory_need_staging(run, err);
+}
+
+void zfi_ranks_free(zfi_run_t *run) {
+    zfi_reduction_t *reduction = &run->reduction;
+    zfi_buckets_free(&run->buckets);
+    free(reduction->n_final);
+    free(reduction->is_final);
+    free(reduction->number);
+    free(reduction->is_published);
+    free(reduction->value_number);
+    if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
+        zfi_arena_free(&reduction->arena);
+}
+
+/* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
+
+static zf_status_t exchange(zfi_engine_t *engine, const zfi_exchange_t *what) {
+    zf_error_t err = {.struct_size = sizeof err};
+    uint64_t began = zfi_now_ns();
+    zf_status_t st = engine->comm_ops->exchange(engine->comm, what, &err);
+    atomic_fetch_add(&engine->count.exchange_ns, zfi_now_ns() - began);
+    if (st && st != ZF_ERR_POISONED)
+        zfi_poison(engine, &err);
+    if (st)
+        return st;
+    atomic_fetch_add(&engine->count.exchanges, 1);
+    atomic_fetch_add(&engine->count.sent_nbytes, (zfi_n_ranks(engine) - 1) * what->nbytes);
+    return ZF_OK;
+}
+
+/* This rank's part of the sum, in place of what it had contributed to it. */
+static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, unsigned char *own,
+                     const unsigned char *arrived) {
+    uint32_t rank = zfi_rank(engine), n_ranks = zfi_n_ranks(engine);
+    size_t elem = zfi_dtype_nbytes(bucket->dtype);
+    uint64_t part = zfi_part_nbytes(bucket);
+    float sum[SUM_ELEMS];
+    for (uint64_t at = 0; at < bucket->part_elems; at += SUM_ELEMS) {
+        uint64_t left = bucket->part_elems - at, n = left < SUM_ELEMS ? left : SUM_ELEMS;
+        for (uint32_t r = 0; r < n_ranks; r++)
+            engine->kernels->accumulate(sum, (r == rank ? own : arrived + r * part) + at * elem, bucket->dtype, n,
+                                        r == 0);
+        for (uint64_t i = 0; i < n && bucket->is_average; i++)
+            sum[i] /= (float)n_ranks;
+        engine->kernels->narrow(own + at * elem, bucket->dtype, sum, n);
+    }
+}
+
+typedef struct reduce_args {
+    zfi_run_t *run;
+    uint32_t bucket;
+    uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
+} reduce_args_t;
+
+static void run_reduce(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
+    unsigned char *flat = run->mem.staging_arena.base + bucket->offset_nbytes;
+    unsigned char *arriving = run->mem.staging_arena.base + run->buckets.nbytes;
+    zfi_exchange_t parts = {
+        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, flat, arriving, zfi_part_nbytes(bucket), 0};
+    zfi_exchange_t sums = {ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, flat, zfi_part_nbytes(bucket), 0};
+    zfi_fp_mode_ieee();
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (exchange(engine, &parts))
+        return;
+    sum_part(engine, bucket, flat + zfi_rank(engine) * zfi_part_nbytes(bucket), arriving);
+    if (exchange(engine, &sums))
+        return;
+    zfi_timeline_signal(&engine->lines.exchanged, args->number);
+}
+
+static void run_share(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
+    zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
+                             .bucket = args->bucket,
+                             .step = args->step,
+                             .recv = zfi_values(run, args->bucket),
+                             .nbytes = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype),
+                             .lane = ZFI_LANE_VALUES};
+    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
+        return;
+    if (!exchange(engine, &values))
+        zfi_timeline_signal(&engine->lines.shared, args->number);
+}
+
+typedef struct gather_args {
+    zfi_engine_t *engine;
+    zfi_exchange_t what;
+    zf_status_t *out_status;
+} gather_args_t;
+
+static void run_gather(void *raw) {
+    const gather_args_t *args = raw;
+    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : exchange(args->engine, &args->what);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+    zfi_engine_t *engine = run->engine;
+    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged};
+    zf_status_t st;
+    run->reduction.number[bucket] = args.number;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->ranks, run_reduce, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number) {
+    zfi_engine_t *engine = run->engine;
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared};
+    zf_status_t st;
+    *out_number = args.number;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
+    zfi_engine_t *engine = run->engine;
+    uint32_t *all = run->reduction.entering;
+    zfi_exchange_t what = {ZF_COLLECTIVE_FOR_ENTERING, ZF_NO_ID,         step, NULL, all,
+                           n_words * sizeof *all,      ZFI_LANE_ENTERING};
+    zf_status_t st;
+    memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
+    st = exchange(engine, &what);
+    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
+        for (uint64_t i = 0; i < n_words; i++)
+            words[i] |= all[r * n_words + i];
+    return st;
+}
+
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
+    zf_status_t outcome = ZF_ERR_POISONED;
+    gather_args_t args = {engine, {purpose, ZF_NO_ID, step, NULL, all, nbytes, 0}, &outcome};
+    uint64_t began = zfi_now_ns();
+    zf_status_t st = zfi_serial_call(engine->ranks, run_gather, &args, sizeof args);
+    atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
+    return st ? st : outcome;
+}

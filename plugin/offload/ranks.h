@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/ranks.h - several ranks: the thread that makes all exchanges of an instance, and what it makes.
+ *
+ * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
+ * gradient of a bucket is there, its parts go to the ranks that sum them, and the sums come back: then the same memory
+ * holds the same bits on every rank, and a step goes on as on one rank. Buckets are reduced in the order of their
+ * numbers; `exchanged` counts what is over.
+ *
+ * Values (offload/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
+ * gradients of the coming step and others have not.
+ *
+ * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
+ * from what the ranks have agreed on before each step (hooks/reduce.h). */
+#ifndef ZFI_RANKS_H
+#define ZFI_RANKS_H
+
+#include "instance/run.h"
+
+/* [control] Plans buckets, and what this rank owns: before the plan. Then maps their memory. Nothing on one rank. free
+ * is legal after a failure. */
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
+void zfi_ranks_free(zfi_run_t *run);
+
+/* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
+ * over ranks. `exchanged` reaches run->reduction.number[bucket] then. */
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+
+/* [hook] The values of a bucket, which the device stream writes with what is enqueued so far into this rank's part of
+ * its memory, become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number);
+
+/* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
+ * most run->reduction.most_words. */
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);
+
+/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
+ * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
+
+static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
+    return engine->comm_ops->holds_memory(engine->comm);
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/plan/bucket.c - parameters into buckets (contract and picture in bucket.h). */
+#include "plan/bucket.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/tile.h"
+
+enum { N_KINDS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
+
+/* What parameters of one bucket have in common: a number below N_KINDS. */
+static uint32_t kind_of(const zfi_param_t *param) {
+    return ((uint32_t)param->grad_dtype * 3 + (uint32_t)param->dtype) * 2 + ((param->flags & ZF_PARAM_AVERAGE) != 0);
+}
+
+static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* A bucket that is being filled; its parameters are linked, for they are not numbered yet. */
+typedef struct open {
+    uint64_t n_elems;
+    uint32_t n_params, first, last; /* ids */
+} open_t;
+
+typedef struct build {
+    const zfi_param_t *params;
+    zfi_buckets_t *out;
+    uint32_t *next; /* [n_params] the parameter that follows in its bucket */
+    uint32_t n_listed;
+    open_t open[N_KINDS];
+} build_t;
+
+static void close_bucket(build_t *build, open_t *open) {
+    zfi_buckets_t *out = build->out;
+    zfi_bucket_t *bucket = &out->all[out->n];
+    const zfi_param_t *param = &build->params[open->first];
+    uint64_t unit = out->n_ranks / gcd(out->n_ranks, ZFI_PART_ALIGN) * ZFI_PART_ALIGN;
+    uint32_t id = open->first;
+    *bucket = (zfi_bucket_t){.first = build->n_listed, .n_params = open->n_params, .dtype = param->grad_dtype};
+    bucket->is_average = (param->flags & ZF_PARAM_AVERAGE) != 0;
+    bucket->n_elems = up_to(open->n_elems, unit);
+    bucket->part_elems = bucket->n_elems / out->n_ranks;
+    bucket->offset_nbytes = out->nbytes;
+    bucket->value_dtype = param->dtype;
+    bucket->values_offset_nbytes = out->values_nbytes;
+    out->values_nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(param->dtype), MEMORY_ALIGN);
+    for (uint32_t i = 0; i < open->n_params; i++, id = build->next[id]) {
+        out->params[build->n_listed++] = id;
+        out->of_param[id] = out->n;
+    }
+    out->n++;
+    out->nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(bucket->dtype), MEMORY_ALIGN);
+    if (bucket->n_elems * zfi_dtype_nbytes(bucket->dtype) > out->most_nbytes)
+        out->most_nbytes = bucket->n_elems * zfi_dtype_nbytes(bucket->dtype);
+    *open = (open_t){0};
+}
+
+static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
+    const zfi_param_t *param = &build->params[id];
+    open_t *open = &build->open[kind_of(param)];
+    uint64_t elems = (uint64_t)ELEMS_PER_RANK * build->out->n_ranks;
+    uint64_t wanted = (elems > USUAL_ELEMS ? elems : USUAL_ELEMS) * zfi_dtype_nbytes(param->grad_dtype);
+    if (wanted_nbytes)
+        wanted = wanted_nbytes;
+    if (open->n_params)
+        build->next[open->last] = id;
+    else
+        open->first = id;
+    open->last = id;
+    open->n_params++;
+    build->out->offset[id] = open->n_elems;
+    open->n_elems = up_to(open->n_elems + param->n_elems, ZFI_BUCKET_ALIGN);
+    if (open->n_elems * zfi_dtype_nbytes(param->grad_dtype) >= wanted)
+        close_bucket(build, open);
+}
+
+static void fill(build_t *build, uint32_t n_params, uint64_t wanted_nbytes) {
+    for (uint32_t i = n_params; i-- > 0;)
+        if (build->params[i].has_state)
+            add(build, i, wanted_nbytes);
+    for (uint32_t k = 0; k < N_KINDS; k++)
+        if (build->open[k].n_params)
+            close_bucket(build, &build->open[k]);
+}
+
+zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes, uint32_t n_ranks,
+                              zfi_buckets_t *out) {
+    build_t build = {.params = params, .out = out, .next = calloc(n_params, sizeof *build.next)};
+    *out = (zfi_buckets_t){.n_ranks = n_ranks};
+    out->all = calloc(n_params, sizeof *out->all);
+    out->params = calloc(n_params, sizeof *out->params);
+    out->of_param = calloc(n_params, sizeof *out->of_param);
+    out->offset = calloc(n_params, sizeof *out->offset);
+    if (!build.next || !out->all || !out->params || !out->of_param || !out->offset) {
+        free(build.next);
+        zfi_buckets_free(out);
+        return ZF_ERR_MEMORY;
+    }
+    for (uint32_t i = 0; i < n_params; i++)
+        out->of_param[i] = ZF_NO_ID;
+    fill(&build, n_params, wanted_nbytes);
+    free(build.next);
+    return ZF_OK;
+}
+
+void zfi_bucket_owned(const zfi_buckets_t *buckets, const zfi_param_t *param, uint32_t rank, uint64_t *out_first,
+                      uint64_t *out_end) {
+    uint64_t part = buckets->all[buckets->of_param[param->id]].part_elems;
+    zfi_overlap(buckets->offset[param->id], param->n_elems, rank * part, (rank + 1) * part, out_first, out_end);
+}
+
+void zfi_buckets_free(zfi_buckets_t *buckets) {
+    free(buckets->all);
+    free(buckets->params);
+    free(buckets->of_param);
+    free(buckets->offset);
+    memset(buckets, 0, sizeof *buckets);
+}

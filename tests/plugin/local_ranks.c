@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/local_ranks.c - exchanges between threads (contract in local_ranks.h). A rank copies what it receives
+ * once all have posted a call; the call is over when all have copied, since then every buffer is free again. */
+#include "local_ranks.h"
+
+#include <string.h>
+
+static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    const zt_rank_t *rank = ctx;
+    (void)number, (void)err;
+    *out_rank = rank->rank;
+    *out_size = rank->all->size;
+    return ZF_OK;
+}
+
+static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_request, zf_error_t *err) {
+    zt_rank_t *rank = ctx;
+    zt_ranks_t *all = rank->all;
+    struct zt_call *call = &all->calls[what->lane][rank->n_started[what->lane] % ZT_CALLS];
+    (void)err;
+    if (rank->fails_to_start)
+        return ZF_ERR_RANKS;
+    pthread_mutex_lock(&all->lock);
+    if (call->number != rank->n_started[what->lane] + 1) {
+        memset(call, 0, sizeof *call);
+        call->number = rank->n_started[what->lane] + 1;
+    }
+    call->what[rank->rank] = *what;
+    call->is_posted[rank->rank] = 1;
+    call->n_posted++;
+    pthread_mutex_unlock(&all->lock);
+    *out_request = ++rank->n_started[what->lane] * ZT_LANES + what->lane;
+    return ZF_OK;
+}
+
+static void copy(const zt_rank_t *rank, const struct zt_call *call) {
+    const zf_collective_t *own = &call->what[rank->rank];
+    for (uint32_t r = 0; r < rank->all->size; r++) {
+        const zf_collective_t *from = &call->what[r];
+        const char *part = from->send ? (const char *)from->send + rank->rank * from->nbytes
+                                      : (const char *)from->recv + r * from->nbytes;
+        if (r != rank->rank)
+            memcpy((char *)own->recv + r * own->nbytes, part, own->nbytes);
+    }
+}
+
+static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
+    zt_rank_t *rank = ctx;
+    zt_ranks_t *all = rank->all;
+    struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
+    zf_status_t st = ZF_IN_PROGRESS;
+    (void)err;
+    pthread_mutex_lock(&all->lock);
+    if (call->number != request / ZT_LANES) { /* all have copied, and gone on */
+        st = ZF_OK;
+    } else if (call->n_posted == all->size) {
+        if (!call->is_copied[rank->rank])
+            copy(rank, call);
+        call->n_copied += !call->is_copied[rank->rank];
+        call->is_copied[rank->rank] = 1;
+        st = call->n_copied == all->size ? ZF_OK : ZF_IN_PROGRESS;
+    } else if (out_late_rank) {
+        for (uint32_t r = 0; r < all->size; r++)
+            if (!call->is_posted[r])
+                *out_late_rank = r;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
+static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
+    const zt_rank_t *rank = ctx;
+    (void)request, (void)err;
+    return rank->fails_to_abort ? ZF_ERR_RANKS : ZF_OK;
+}
+
+void zt_ranks_init(zt_ranks_t *ranks, uint32_t size) {
+    memset(ranks, 0, sizeof *ranks);
+    pthread_mutex_init(&ranks->lock, NULL);
+    ranks->size = size;
+    for (uint32_t r = 0; r < size; r++) {
+        zt_rank_t *rank = &ranks->ranks[r];
+        rank->all = ranks;
+        rank->rank = r;
+        rank->table = (zf_collectives_ext_t){.struct_size = sizeof rank->table,
+                                             .ctx = rank,
+                                             .group = group,
+                                             .start = start,
+                                             .test = test,
+                                             .abort = give_up};
+    }
+}
+
+void zt_ranks_free(zt_ranks_t *ranks) { pthread_mutex_destroy(&ranks->lock); }
+
+const void *zt_ranks_extension(void *ctx, const char *id) {
+    zt_rank_t *rank = ctx;
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &rank->table : NULL;
+}

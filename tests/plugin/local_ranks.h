@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/local_ranks.h - ranks that are threads of one process: zf.collectives/1 by memcpy, so that sanitizers
+ * see all of it. Any rank can be made to fail. */
+#ifndef ZT_LOCAL_RANKS_H
+#define ZT_LOCAL_RANKS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "zf/ext/collectives.h"
+
+enum { ZT_MAX_RANKS = 8, ZT_LANES = 3, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
+
+struct zt_ranks;
+
+typedef struct zt_rank {
+    struct zt_ranks *all;
+    uint32_t rank;
+    uint64_t n_started[ZT_LANES];
+    int fails_to_start, fails_to_abort; /* set by the test */
+    zf_collectives_ext_t table;
+} zt_rank_t;
+
+typedef struct zt_ranks {
+    pthread_mutex_t lock; /* guards: */
+    uint32_t size;
+    struct zt_call {
+        uint64_t number; /* of the newest call here, from 1 */
+        zf_collective_t what[ZT_MAX_RANKS];
+        uint32_t n_posted, n_copied;
+        uint8_t is_posted[ZT_MAX_RANKS], is_copied[ZT_MAX_RANKS];
+    } calls[ZT_LANES][ZT_CALLS];
+    zt_rank_t ranks[ZT_MAX_RANKS];
+} zt_ranks_t;
+
+void zt_ranks_init(zt_ranks_t *ranks, uint32_t size);
+void zt_ranks_free(zt_ranks_t *ranks);
+/* zf_host_t.get_extension, with ctx = a zt_rank_t */
+const void *zt_ranks_extension(void *ctx, const char *id);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_bucket.c - parameters into buckets: order, kinds, alignment, parts (plan/bucket.h). */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/bucket.h"
+
+static zfi_param_t make(uint32_t id, uint64_t n_elems, zfi_dtype_t grad_dtype, uint32_t flags) {
+    return (zfi_param_t){.id = id,
+                         .owner = id,
+                         .flags = flags,
+                         .dtype = n_elems % 2 ? ZFI_F32 : ZFI_BF16,
+                         .grad_dtype = grad_dtype,
+                         .n_elems = n_elems,
+                         .has_state = n_elems > 0 && !(flags & ZF_PARAM_FROZEN)};
+}
+
+/* The ranks own a parameter's elements between them, each once, in order. */
+static void check_owned(const zfi_param_t *param, const zfi_buckets_t *buckets) {
+    uint64_t at = 0;
+    for (uint32_t r = 0; r < buckets->n_ranks; r++) {
+        uint64_t first, end;
+        zfi_bucket_owned(buckets, param, r, &first, &end);
+        ck_assert(first <= end);
+        if (first < end)
+            ck_assert_uint_eq(first, at);
+        at = first < end ? end : at;
+    }
+    ck_assert_uint_eq(at, param->n_elems);
+}
+
+/* Every parameter with state is in one bucket of its kind, whole, aligned and apart from its neighbours; parts are
+ * equal, aligned and cover the bucket. */
+static void check_buckets(const zfi_param_t *params, uint32_t n, const zfi_buckets_t *buckets) {
+    uint32_t n_listed = 0;
+    for (uint32_t b = 0; b < buckets->n; b++) {
+        const zfi_bucket_t *bucket = &buckets->all[b];
+        uint64_t end = 0;
+        ck_assert_uint_eq(bucket->first, n_listed);
+        ck_assert_uint_eq(bucket->part_elems * buckets->n_ranks, bucket->n_elems);
+        ck_assert_uint_eq(bucket->n_elems % ZFI_PART_ALIGN, 0);
+        for (uint32_t i = 0; i < bucket->n_params; i++) {
+            uint32_t id = buckets->params[bucket->first + i];
+            ck_assert(params[id].has_state);
+            ck_assert_uint_eq(buckets->of_param[id], b);
+            ck_assert_int_eq((int)params[id].grad_dtype, (int)bucket->dtype);
+            ck_assert_int_eq((params[id].flags & ZF_PARAM_AVERAGE) != 0, bucket->is_average);
+            ck_assert_uint_eq(buckets->offset[id] % ZFI_BUCKET_ALIGN, 0);
+            ck_assert(buckets->offset[id] >= end);
+            end = buckets->offset[id] + params[id].n_elems;
+            check_owned(&params[id], buckets);
+            ck_assert_int_eq((int)params[id].dtype, (int)bucket->value_dtype);
+            ck_assert(i == 0 || buckets->params[bucket->first + i - 1] > id);
+        }
+        ck_assert(end <= bucket->n_elems);
+        ck_assert(bucket->offset_nbytes + bucket->n_elems * zfi_dtype_nbytes(bucket->dtype) <= buckets->nbytes);
+        ck_assert(b == 0 || bucket->offset_nbytes >=
+                                bucket[-1].offset_nbytes + bucket[-1].n_elems * zfi_dtype_nbytes(bucket[-1].dtype));
+        n_listed += bucket->n_params;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!params[i].has_state)
+            ck_assert_uint_eq(buckets->of_param[i], ZF_NO_ID);
+        n_listed -= params[i].has_state != 0;
+    }
+    ck_assert_uint_eq(n_listed, 0);
+}
+
+START_TEST(any_number_of_ranks) {
+    enum { N = 40 };
+    zfi_param_t params[N];
+    srand((unsigned)_i);
+    for (uint32_t i = 0; i < N; i++)
+        params[i] = make(i, (uint64_t)(rand() % 7 ? rand() % 5000 : 0), (zfi_dtype_t)(rand() % ZFI_N_DTYPES),
+                         (rand() % 5 ? 0 : ZF_PARAM_FROZEN) | (rand() % 3 ? 0 : ZF_PARAM_AVERAGE));
+    for (uint32_t n_ranks = 1; n_ranks <= 9; n_ranks++)
+        for (uint64_t wanted = 0; wanted <= 30000; wanted = wanted * 9 + 1) {
+            zfi_buckets_t buckets;
+            ck_assert_int_eq(zfi_buckets_build(params, N, wanted, n_ranks, &buckets), ZF_OK);
+            check_buckets(params, N, &buckets);
+            zfi_buckets_free(&buckets);
+        }
+}
+END_TEST
+
+/* The last registered parameter comes first, and a bucket is closed once it is large enough. */
+START_TEST(in_the_order_of_backward) {
+    zfi_param_t params[] = {make(0, 1000, ZFI_F32, 0), make(1, 64, ZFI_F32, 0), make(2, 100, ZFI_BF16, 0),
+                            make(3, 200, ZFI_F32, 0), make(4, 64, ZFI_F32, 0)};
+    zfi_buckets_t buckets;
+    ck_assert_int_eq(zfi_buckets_build(params, 5, 1200, 3, &buckets), ZF_OK);
+    ck_assert_uint_eq(buckets.n, 3);
+    ck_assert_uint_eq(buckets.of_param[4], 0);
+    ck_assert_uint_eq(buckets.of_param[3], 0);
+    ck_assert_uint_eq(buckets.offset[3], 64);
+    ck_assert_uint_eq(buckets.all[0].n_elems, 384); /* 64 + 256, to 3 * 128 */
+    ck_assert_uint_eq(buckets.of_param[1], 1);
+    ck_assert_uint_eq(buckets.of_param[0], 1);
+    ck_assert_uint_eq(buckets.of_param[2], 2); /* what stays open follows */
+    zfi_buckets_free(&buckets);
+}
+END_TEST
+
+/* More ranks than elements: parts of padding alone. */
+START_TEST(more_ranks_than_elements) {
+    zfi_param_t params[] = {make(0, 1, ZFI_F16, 0)};
+    zfi_buckets_t buckets;
+    ck_assert_int_eq(zfi_buckets_build(params, 1, 0, 300, &buckets), ZF_OK);
+    ck_assert_uint_eq(buckets.n, 1);
+    ck_assert_uint_eq(buckets.all[0].n_elems % 300, 0);
+    check_buckets(params, 1, &buckets);
+    zfi_buckets_free(&buckets);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("bucket");
+    TCase *tcase = tcase_create("bucket");
+    SRunner *runner;
+    int n_failed;
+    tcase_add_loop_test(tcase, any_number_of_ranks, 1, 9);
+    tcase_add_test(tcase, in_the_order_of_backward);
+    tcase_add_test(tcase, more_ranks_than_elements);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed != 0;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks.c - several ranks as threads of one process: sums, holes, and what goes wrong. The whole comparison with
+ * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
+#include <check.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "local_ranks.h"
+#include "rig.h"
+#include "suite.h"
+#include "zf/ext/state.h"
+
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 17, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 30, .cols = 20, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 5, .cols = 7, .flags = ZF_PARAM_AVERAGE}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 9 };
+
+static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
+                             "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+                             "[shard]\nbucket_bytes = 1000\n";
+static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
+                              "select_interval = 3\npredict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
+                              "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
+static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
+                                "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    int uses_queue;
+    const char *config;
+    uint64_t leaves_before; /* this rank ends before this step; 0: it does not */
+    zf_status_t st;
+} job_t;
+
+static zt_ranks_t ranks;
+
+static void open_job(job_t *job) {
+    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    job->rig.host.get_extension = zt_ranks_extension;
+    job->rig.host.ctx = job->rank;
+    if (job->uses_queue)
+        zt_rig_use_queue(&job->rig);
+    job->st = zt_rig_try_create(&job->rig, job->config, 0);
+    if (job->st >= 0)
+        job->st = zt_rig_try_bind(&job->rig);
+}
+
+static void *run_job(void *raw) {
+    job_t *job = raw;
+    open_job(job);
+    for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
+        if (job->leaves_before == t)
+            return NULL;
+        job->st = zt_rig_try_step(&job->rig);
+    }
+    if (job->st >= 0 && job->config == sharded) /* a collective call there */
+        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+    return NULL;
+}
+
+static void run_jobs(job_t *jobs, uint32_t n) {
+    pthread_t threads[MOST];
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].rank = &ranks.ranks[r];
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    }
+    for (uint32_t r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static void end_jobs(job_t *jobs, uint32_t n) {
+    for (uint32_t r = 0; r < n; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+/* Every rank has the same gradient, so their average is what one rank would have. */
+static void train(uint32_t n, int uses_queue) {
+    job_t jobs[MOST] = {0};
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = config;
+        jobs[r].uses_queue = uses_queue;
+    }
+    run_jobs(jobs, n);
+    for (uint32_t r = 0; r < n; r++) {
+        zf_stats_t stats;
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        zt_rig_check_flushed(&jobs[r].rig);
+        stats = zt_rig_stats(&jobs[r].rig);
+        ck_assert_uint_gt(stats.exchanges, STEPS);
+        ck_assert_uint_gt(stats.sent_nbytes, 0);
+    }
+    end_jobs(jobs, n);
+}
+
+START_TEST(averages_on_the_hosts_thread) { train(_i ? 4 : 2, 0); }
+END_TEST
+
+START_TEST(averages_on_a_queue) { train(_i ? 4 : 2, 1); }
+END_TEST
+
+/* After FLUSH every rank shows what one rank would. */
+static void check_visible(const job_t *jobs, uint32_t rank) {
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &jobs[rank].rig.params[i];
+        size_t nbytes = param->n_elems * param->elem_nbytes;
+        ck_assert_mem_eq(param->visible, jobs[0].rig.params[i].visible, nbytes);
+        if (!shapes[i].is_bf16)
+            ck_assert_mem_eq(param->visible, param->serial.w, nbytes);
+    }
+}
+
+static void shard(uint32_t n, int uses_queue) {
+    job_t jobs[MOST] = {0};
+    float exported[24 * 40];
+    zf_export_item_t item = {.struct_size = sizeof item, .dst = exported, .dst_nbytes = sizeof exported};
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = sharded;
+        jobs[r].uses_queue = uses_queue;
+    }
+    run_jobs(jobs, n);
+    for (uint32_t r = 0; r < n; r++) {
+        zt_rig_t *rig = &jobs[r].rig;
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, rig->err.message);
+        check_visible(jobs, r);
+        ck_assert_int_eq(rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err), ZF_ERR_STATE);
+        ck_assert(strstr(rig->err.message, "not in this version with [shard] stage = 1") != NULL);
+        ck_assert_int_eq(rig->zf->params_changed(rig->inst, NULL, 0, 0, &rig->err), ZF_ERR_STATE);
+        ck_assert_int_eq(zt_rig_try_bind(rig), ZF_ERR_STATE);
+    }
+    end_jobs(jobs, n);
+}
+
+START_TEST(shards_on_the_hosts_thread) { shard(_i ? 4 : 2, 0); }
+END_TEST
+
+START_TEST(shards_on_a_queue) { shard(_i ? 4 : 2, 1); }
+END_TEST
+
+static void expect(job_t *job, zf_status_t st, const char *text) {
+    ck_assert_int_eq(job->st, st);
+    ck_assert_msg(strstr(job->rig.err.message, text) != NULL, "\"%s\" is not in \"%s\"", text, job->rig.err.message);
+    ck_assert_int_eq(job->rig.err.scope, ZF_SCOPE_INSTANCE);
+}
+
+/* Where it had memory of others under way, that stays mapped. */
+static void one_leaves(int holds_memory) {
+    job_t jobs[3] = {0};
+    zt_ranks_init(&ranks, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        jobs[r].config = impatient;
+        ranks.ranks[r].fails_to_abort = holds_memory;
+    }
+    jobs[1].leaves_before = 4;
+    run_jobs(jobs, 3);
+    expect(&jobs[0], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
+    expect(&jobs[2], ZF_ERR_TIMEOUT, "rank 1 has not come to the reduction of gradients, bucket 0, step 4");
+    end_jobs(jobs, 3);
+}
+
+START_TEST(a_rank_that_does_not_come_is_named) { one_leaves(0); }
+END_TEST
+
+START_TEST(memory_of_a_stuck_exchange_stays) { one_leaves(1); }
+END_TEST
+
+START_TEST(a_transport_that_fails) {
+    job_t jobs[2] = {0};
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = jobs[1].config = impatient;
+    ranks.ranks[1].fails_to_start = 1;
+    run_jobs(jobs, 2);
+    ck_assert_int_eq(jobs[0].st, ZF_ERR_TIMEOUT);
+    expect(&jobs[1], ZF_ERR_RANKS, "the comparison of what was bound: the transport failed with status");
+    end_jobs(jobs, 2);
+}
+END_TEST
+
+/* Gradients of a step that never comes are on their way to others. */
+START_TEST(destroyed_in_the_middle_of_a_step) {
+    job_t jobs[2] = {0};
+    zf_status_t st;
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = jobs[1].config = config;
+    run_jobs(jobs, 2);
+    for (uint32_t i = N_SHAPES; i-- > 0;)
+        ck_assert_int_eq(zt_rig_deliver(&jobs[0].rig, i, 0, NULL), ZF_OK);
+    st = zt_rig_deliver(&jobs[0].rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL);
+    ck_assert_int_eq(st, ZF_ERR_STATE);
+    ck_assert(strstr(jobs[0].rig.err.message, "is on its way to the other ranks") != NULL);
+    end_jobs(jobs, 2);
+}
+END_TEST
+
+static void refused(const char *text, const char *why) {
+    job_t job = {.config = text};
+    zt_ranks_init(&ranks, 2);
+    job.rank = &ranks.ranks[0];
+    open_job(&job);
+    ck_assert_int_eq(job.st, ZF_ERR_CONFIG);
+    ck_assert(strstr(job.rig.err.message, why) != NULL);
+    end_jobs(&job, 1);
+}
+
+START_TEST(modes_that_are_not_in_this_version) {
+    refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n",
+            "stage = 1 on 2 ranks needs [zenflow] deferred = replay");
+    refused("[zenflow]\nupdate_interval = fit\n",
+            "update_interval = fit is not in this version with several ranks (2)");
+}
+END_TEST
+
+START_TEST(not_in_this_version) {
+    const zf_state_ext_t *state = zt_table()->get_extension(ZF_EXT_STATE);
+    zf_state_args_t args = {.struct_size = sizeof args, .path = "x"};
+    job_t jobs[2] = {0};
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = jobs[1].config = config;
+    run_jobs(jobs, 2);
+    ck_assert_int_eq(state->save(jobs[0].rig.inst, &args, NULL, &jobs[0].rig.err), ZF_ERR_STATE);
+    ck_assert(strstr(jobs[0].rig.err.message, "several ranks (2) are not in this version") != NULL);
+    ck_assert_int_eq(state->load(jobs[0].rig.inst, &args, NULL, &jobs[0].rig.err), ZF_ERR_STATE);
+    end_jobs(jobs, 2);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ranks");
+    TCase *tcase = tcase_create("ranks");
+    SRunner *runner;
+    int n_failed;
+    tcase_set_timeout(tcase, ZT_TIMEOUT_S);
+    tcase_add_loop_test(tcase, averages_on_the_hosts_thread, 0, 2);
+    tcase_add_loop_test(tcase, averages_on_a_queue, 0, 2);
+    tcase_add_loop_test(tcase, shards_on_the_hosts_thread, 0, 2);
+    tcase_add_loop_test(tcase, shards_on_a_queue, 0, 2);
+    tcase_add_test(tcase, a_rank_that_does_not_come_is_named);
+    tcase_add_test(tcase, memory_of_a_stuck_exchange_stays);
+    tcase_add_test(tcase, a_transport_that_fails);
+    tcase_add_test(tcase, destroyed_in_the_middle_of_a_step);
+    tcase_add_test(tcase, modes_that_are_not_in_this_version);
+    tcase_add_test(tcase, not_in_this_version);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed != 0;
+}

@@ -1,0 +1,123 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
+#
+#   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges
+#   2. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
+#   3. the plugin with each planted fault of conformance/faults/ranks is caught
+#
+#   --short   fewer cases, ranks and faults: under a minute
+#   BUILD     a build with tests (default build/test)
+#
+# Needs MPI (Debian packages libopenmpi-dev openmpi-bin) when BUILD is configured, and mpirun. Without it: exit status 77, and 1
+# where CI is set. Ranks are more than processors may be, talk through shared memory and loopback only, and are ended after a
+# time limit. Exit status 0 only if all of it passed.
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
+short=0
+build=$root/build/test
+for arg in "$@"; do
+    case $arg in
+    --short) short=1 ;;
+    --*)
+        echo "usage: sh tests/ranks.sh [--short] [BUILD]" >&2
+        exit 2
+        ;;
+    *) build=$(CDPATH='' cd -- "$arg" && pwd) || exit 2 ;;
+    esac
+done
+
+conform=$build/conformance/zf-conform
+ZFPLUGIN_PATH=${ZFPLUGIN_PATH:-$build/plugin/libzfplugin.so}
+ZF_MPI_PATH=$build/bindings/mpi/libzf_mpi.so
+export ZFPLUGIN_PATH ZF_MPI_PATH
+if ! command -v mpirun >/dev/null 2>&1 || [ ! -e "$ZF_MPI_PATH" ]; then
+    echo "ranks: MPI is missing: install libopenmpi-dev openmpi-bin, then build again"
+    [ -z "${CI:-}" ] || exit 1
+    exit 77
+fi
+
+failed=0
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+# ranks N ARGUMENT... - zf-conform shard on N ranks; recovery=--enable-recovery: a rank that dies does not end the others
+recovery=
+ranks() {
+    n=$1
+    shift
+    # shellcheck disable=SC2086 # nothing, or one word
+    timeout -k 5 "$limit" mpirun --allow-run-as-root --oversubscribe $recovery --mca btl self,vader,tcp \
+        --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" "$conform" shard "$@" 2>&1
+}
+
+# conforms N CASES SEED
+conforms() {
+    out=$(ranks "$1" --cases "$2" --seed "$3")
+    line=$(echo "$out" | grep "^law 4: $1 rank(s), $2 cases, .* conforms$")
+    if [ -n "$line" ]; then
+        echo "$line"
+    else
+        fail "$1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
+    fi
+}
+
+# noticed FAULT TEXT [STAGE] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+noticed() {
+    out=$(ranks 3 --fault "$1" --stage "${3:-0}")
+    for r in 0 2; do
+        line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
+        [ -n "$line" ] || fail "$1: rank $r did not say \"$2\": $(echo "$out" | cut -c 1-400 | head -n 6)"
+    done
+    echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"
+}
+
+# caught NAME
+caught() {
+    n=3
+    [ "$1" != average_is_sum ] || n=2 # averages are exact of powers of two
+    out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks "$n" --cases 60 --seed 3 --deadline-ms 2000)
+    line=$(echo "$out" | grep -e "^rank [0-9] of $n: " -e '^case [0-9]*: rank' | head -n 1)
+    if [ -z "$line" ] || echo "$out" | grep -q 'conforms$'; then
+        fail "planted fault $1 was not caught: $(echo "$out" | cut -c 1-300 | head -n 4)"
+    else
+        echo "$1: $(echo "$line" | cut -c 1-160)"
+    fi
+}
+
+limit=600
+if [ "$short" -eq 1 ]; then
+    limit=60
+    conforms 1 4 11
+    conforms 2 12 12
+    conforms 3 8 13
+    noticed stop "rank 1 has not come to"
+    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+else
+    conforms 1 40 21
+    conforms 2 200 22
+    conforms 3 120 23
+    conforms 4 80 24
+    conforms 8 16 25
+    recovery=--enable-recovery
+    noticed kill "rank 1 has not come to"
+    recovery=
+    noticed stop "rank 1 has not come to"
+    noticed late "rank 1 has not come to"
+    noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
+    noticed name "rank 0 and rank 1 differ: \"parameter 0"
+    noticed values "rank 0 and rank 1 differ: \"parameter 0"
+    noticed hyper "rank 1 and rank 0 differ at step 3 in the arguments of step"
+    noticed discard "rank 1 and rank 0 differ at step 3 in DISCARD"
+    noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
+    noticed flush "rank 1 has not come to" 1 # FLUSH is an exchange there
+    noticed stop "rank 1 has not come to" 1
+fi
+for fault in "$build"/faults/ranks/*.so; do
+    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || continue
+    [ ! -e "$fault" ] || caught "$(basename "$fault" .so)"
+done
+exit $failed
