@@ -11,6 +11,7 @@
 #include "exact_device.h"
 #include "exact_state.h"
 #include "shard.h"
+#include "zf/ext/config.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
 
@@ -100,6 +101,17 @@ static int bind(zx_host_t *h) {
     return 0;
 }
 
+/* Whether the plugin knows a configuration key, by zf.config/1. */
+static int has_key(const zf_plugin_t *zf, const char *name) {
+    const zf_config_ext_t *config = zf->get_extension(ZF_EXT_CONFIG);
+    zf_config_key_t key = {.struct_size = sizeof key};
+
+    for (uint32_t i = 0; config && i < config->n_keys(); i++)
+        if (config->key(i, &key, NULL) == ZF_OK && strcmp(key.key, name) == 0)
+            return 1;
+    return 0;
+}
+
 static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
     zf_error_t err = {.struct_size = sizeof err};
 
@@ -111,6 +123,7 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     h->zf = zf_loader_plugin(loader);
     h->cpu = h->zf->get_extension(ZF_EXT_CPU);
     h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
+    h->finds_edits = has_key(h->zf, "on_overwrite");
     if (is_dry) {
         h->zf = zx_dry_plugin();
         h->inspect = zx_dry_inspect();

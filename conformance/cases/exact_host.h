@@ -27,6 +27,7 @@ typedef struct zx_host {
     const zf_plugin_t *zf;
     const zf_cpu_ext_t *cpu;         /* or NULL */
     const zf_inspect_ext_t *inspect; /* or NULL */
+    int finds_edits;                 /* weights written unannounced: on_overwrite is a key of the plugin */
     zf_host_t table;
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* or NULL */

@@ -107,7 +107,8 @@ static void step(zx_run_t *run) {
     zf_status_t st;
 
     zx_case_hyper(c, groups);
-    if (zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) && zo_n_elems(run->oracle, edited) > 0) {
+    if (run->host.finds_edits && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
+        zo_n_elems(run->oracle, edited) > 0) {
         is_wait = zx_run_edit(run, edited, groups);
         flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
     }

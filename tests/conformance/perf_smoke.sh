@@ -11,9 +11,9 @@ plugin=$2
     echo "FAIL: exit status is not 0"
     exit 1
 }
-has "$out/text" 'link, bytes per parameter' 'host memory, bytes' 'bf16          4' 'fp32          8' 'bf16/device   8' '^PASS'
-[ "$(grep -c '"down_formula"' "$out/perf.json")" -eq 16 ] && grep -q '"timeline"' "$out/perf.json" ||
-    fail "16 rows and a timeline are needed in: $(cut -c1-200 "$out/perf.json")"
+has "$out/text" 'link, bytes per parameter' 'host memory, bytes' 'bf16          4' 'fp32          8' 'bf16/device   8' 'bf16/none' '^PASS'
+[ "$(grep -c '"down_formula"' "$out/perf.json")" -eq 18 ] && grep -q '"timeline"' "$out/perf.json" ||
+    fail "18 rows and a timeline are needed in: $(cut -c1-200 "$out/perf.json")"
 readable "$out/perf.json"
 "$conform" perf --plugin "$out/none.so" >/dev/null 2>&1
 [ $? -eq 2 ] || fail "a missing plugin: exit status is not 2"
