@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double unit = 0x1p-48, most = 0x1p14; /* 2^14 parts of 2^14 would still fit */
+static const double unit = 0x1p-48, most = 0x1p14;
+
+/* A sum that does not fit stays at the end: weights are past saving then. */
+static void add_bounded(int64_t *sum, int64_t part) {
+    if (__builtin_add_overflow(*sum, part, sum))
+        *sum = part > 0 ? INT64_MAX : INT64_MIN;
+}
 
 void zfi_meter_init(zfi_meter_t *meter) { pthread_mutex_init(&meter->lock, NULL); }
 
@@ -98,7 +104,7 @@ void zfi_meter_add(zfi_meter_t *meter, uint64_t step, uint32_t group, double los
     double bounded = loss > most ? most : loss > -most ? loss : -most; /* a NaN too: weights are past saving then */
     pthread_mutex_lock(&meter->lock);
     if (meter->is_on && group < meter->n_groups && step > meter->newest)
-        row_of(meter, step)[group] += (int64_t)llrint(bounded / unit);
+        add_bounded(&row_of(meter, step)[group], (int64_t)llrint(bounded / unit));
     pthread_mutex_unlock(&meter->lock);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "instance/meter.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -212,5 +213,25 @@ START_TEST(reading) {
 }
 END_TEST
 
+/* Weights that are past saving: a sum beyond what it can hold stays there and does not turn its sign. */
+START_TEST(losses_without_bound) {
+    static zfi_meter_t meter;
+    zfi_meter_reading_t got;
+    zfi_meter_init(&meter);
+    ck_assert_int_ne(zfi_meter_reserve(&meter, 2, 1), 0);
+    zfi_meter_start(&meter, 1, 2, 1, 0);
+    for (int i = 0; i < 5; i++) {
+        zfi_meter_add(&meter, 1, 0, 1e30);
+        zfi_meter_add(&meter, 1, 1, -INFINITY);
+    }
+    zfi_meter_close(&meter, 0, 1);
+    ck_assert_int_ne(zfi_meter_read(&meter, 1, 0, &got), 0);
+    ck_assert(got.loss > 1e4);
+    ck_assert_int_ne(zfi_meter_read(&meter, 1, 1, &got), 0);
+    ck_assert(got.loss < -1e4);
+    zfi_meter_free(&meter);
+}
+END_TEST
+
 ZT_MAIN("lateness", equals_a_plain_sum, selected_channels_are_never_late, synchronous_steps_cost_nothing,
-        sample_is_unbiased, after_params_changed, what_is_not_counted, reading)
+        sample_is_unbiased, after_params_changed, what_is_not_counted, reading, losses_without_bound)
