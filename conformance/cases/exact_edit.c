@@ -4,12 +4,14 @@
  *
  * Two ways: the next call waits and looks, so it is refused, or follows, before it does anything. Or the step does not
  * wait: the device finds out in it, and what comes to rest says so. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exact_run.h"
 
-/* What a parameter shows, with one element changed, or a few, or all. */
+/* What a parameter shows, with one element changed, or a few, or all; a weight that fp16 could not hold too, which
+ * would be no weight to go on from. */
 static void *draw_edit(zx_run_t *run, uint32_t i) {
     zx_case_t *c = run->c;
     const zx_param_t *p = &c->params[i];
@@ -21,6 +23,9 @@ static void *draw_edit(zx_run_t *run, uint32_t i) {
     memcpy(values, zo_visible(run->oracle, i), n * nbytes);
     for (uint64_t e = 0; e < n_edited; e++)
         memcpy(values + (first + e) % n * nbytes, drawn + (first + e) % n * nbytes, nbytes);
+    for (uint64_t e = 0; e < n; e++)
+        if (!isfinite(zo_widen(values, p->decl.dtype, e)))
+            memcpy(values + e * nbytes, drawn + e * nbytes, nbytes);
     if (memcmp(values, zo_visible(run->oracle, i), n * nbytes) == 0)
         values[first * nbytes] ^= 1;
     free(drawn);
