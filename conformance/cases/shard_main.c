@@ -105,10 +105,9 @@ static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_res
 }
 
 /* A rank that noticed what another did wrong: says so, and how long it took. */
-static int print_noticed(const zs_ranks_t *ranks, const zx_result_t *result, time_t began) {
+static void print_noticed(const zs_ranks_t *ranks, const zx_result_t *result, time_t began) {
     printf("rank %u noticed after %lld s: %s\n", ranks->rank, (long long)(time(NULL) - began), result->text);
     fflush(stdout);
-    return 0;
 }
 
 static void set_deadline(zx_case_t *c, uint32_t ms) {
@@ -139,9 +138,11 @@ static int run_case(const zs_options_t *o, zs_ranks_t *ranks, const zf_loader_t 
     zx_run_case(c, result, loader, &resume);
     if (zx_is_bad(result)) {
         if (o->fault && ranks->fault == ZS_NO_FAULT)
-            _exit(print_noticed(ranks, result, began));
+            print_noticed(ranks, result, began);
         if (!o->fault)
             print_case(ranks, c, result);
+        if (o->fault) /* mpirun then ends the others, who may be about to say what they noticed */
+            sleep(2);
         _exit(o->fault ? 0 : 1); /* the instance is left behind */
     }
     if (o->fault)
