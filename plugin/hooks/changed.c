@@ -163,7 +163,7 @@ zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (inst->engine.config.on_overwrite == ZFI_OVERWRITE_OFF)
+    if (!zfi_guard_is_on(inst->run))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);

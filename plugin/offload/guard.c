@@ -2,7 +2,7 @@
 /* plugin/offload/guard.c - checks of what is overwritten (contract in guard.h). */
 #include "offload/guard.h"
 
-static int is_on(const zfi_run_t *run) { return run->dev.head.digests != NULL; }
+int zfi_guard_is_on(const zfi_run_t *run) { return run->dev.head.digests != NULL; }
 
 /* The table of matrices is written anew where topk_ratio = auto decides with a choice how many channels are selected.
  */
@@ -16,7 +16,7 @@ static void wait_for_matrices(zfi_run_t *run) {
 /* Matrices listed_matrices[first, first + n). */
 static void add_check(zfi_run_t *run, uint32_t first, uint32_t n, int seals) {
     zfi_check_args_t args = {run->dev.data, first, n, seals};
-    if (!n || !is_on(run))
+    if (!n || !zfi_guard_is_on(run))
         return;
     wait_for_matrices(run);
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));

@@ -15,6 +15,9 @@
 
 #include "instance/run.h"
 
+/* [any-thread] Whether this run has checks: not with on_overwrite = off, nor where ranks share the state out. */
+int zfi_guard_is_on(const zfi_run_t *run);
+
 /* [hook] The device stream: all visible values; or those of parameters [first, end) that a close is about to write. */
 void zfi_guard_check(zfi_run_t *run);
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end);

@@ -96,10 +96,16 @@ static void train(uint32_t n, int uses_queue) {
     end_jobs(jobs, n);
 }
 
-START_TEST(averages_on_the_hosts_thread) { train(_i ? 4 : 2, 0); }
+START_TEST(two_average_on_the_hosts_thread) { train(2, 0); }
 END_TEST
 
-START_TEST(averages_on_a_queue) { train(_i ? 4 : 2, 1); }
+START_TEST(four_average_on_the_hosts_thread) { train(4, 0); }
+END_TEST
+
+START_TEST(two_average_on_a_queue) { train(2, 1); }
+END_TEST
+
+START_TEST(four_average_on_a_queue) { train(4, 1); }
 END_TEST
 
 /* After FLUSH every rank shows what one rank would. */
@@ -135,10 +141,16 @@ static void shard(uint32_t n, int uses_queue) {
     end_jobs(jobs, n);
 }
 
-START_TEST(shards_on_the_hosts_thread) { shard(_i ? 4 : 2, 0); }
+START_TEST(two_shard_on_the_hosts_thread) { shard(2, 0); }
 END_TEST
 
-START_TEST(shards_on_a_queue) { shard(_i ? 4 : 2, 1); }
+START_TEST(four_shard_on_the_hosts_thread) { shard(4, 0); }
+END_TEST
+
+START_TEST(two_shard_on_a_queue) { shard(2, 1); }
+END_TEST
+
+START_TEST(four_shard_on_a_queue) { shard(4, 1); }
 END_TEST
 
 static void expect(job_t *job, zf_status_t st, const char *text) {
@@ -228,26 +240,8 @@ START_TEST(not_in_this_version) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("ranks");
-    TCase *tcase = tcase_create("ranks");
-    SRunner *runner;
-    int n_failed;
-    tcase_set_timeout(tcase, ZT_TIMEOUT_S);
-    tcase_add_loop_test(tcase, averages_on_the_hosts_thread, 0, 2);
-    tcase_add_loop_test(tcase, averages_on_a_queue, 0, 2);
-    tcase_add_loop_test(tcase, shards_on_the_hosts_thread, 0, 2);
-    tcase_add_loop_test(tcase, shards_on_a_queue, 0, 2);
-    tcase_add_test(tcase, a_rank_that_does_not_come_is_named);
-    tcase_add_test(tcase, memory_of_a_stuck_exchange_stays);
-    tcase_add_test(tcase, a_transport_that_fails);
-    tcase_add_test(tcase, destroyed_in_the_middle_of_a_step);
-    tcase_add_test(tcase, modes_that_are_not_in_this_version);
-    tcase_add_test(tcase, not_in_this_version);
-    suite_add_tcase(suite, tcase);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed != 0;
-}
+ZT_MAIN("ranks", two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
+        four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
+        four_shard_on_a_queue, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
+        a_transport_that_fails, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version,
+        not_in_this_version)
