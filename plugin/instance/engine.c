@@ -26,10 +26,10 @@ void zfi_log_at(const zfi_engine_t *engine, int32_t level, const char *component
 
 /* ---- device ------------------------------------------------------------------------------------------------------ */
 
-static void poison_timeout(zfi_engine_t *engine, const zfi_timeline_t *timeline, uint64_t value);
+static void poison_timeout(zfi_engine_t *engine, const char *what, uint64_t value);
 
 static void on_timeout(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
-    poison_timeout(ctx, timeline, value);
+    poison_timeout(ctx, timeline->name, value);
 }
 
 static void on_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
@@ -176,7 +176,7 @@ zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
     } while (left);
     atomic_fetch_add(&engine->count.host_wait_ns, waited);
     if (st == ZF_ERR_TIMEOUT)
-        on_stuck(engine, "device", 0);
+        poison_timeout(engine, "device stream", mark);
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
 }
 
@@ -227,13 +227,14 @@ static void dump_timelines(const zfi_timelines_t *lines, char *out, size_t nbyte
 #undef DUMP
 }
 
-static void poison_timeout(zfi_engine_t *engine, const zfi_timeline_t *timeline, uint64_t value) {
+/* `what`: a timeline, or a stream, whose values are marks. */
+static void poison_timeout(zfi_engine_t *engine, const char *what, uint64_t value) {
     zf_error_t error = {.struct_size = sizeof error};
     char dump[352];
     dump_timelines(&engine->lines, dump, sizeof dump);
-    zfi_error_scoped(&error, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, timeline->name,
+    zfi_error_scoped(&error, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, what,
                      "waited %u ms ([host] deadline_ms) for %s to reach %" PRIu64 ";%s", engine->config.deadline_ms,
-                     timeline->name, value, dump);
+                     what, value, dump);
     zfi_poison(engine, &error);
 }
 
@@ -259,7 +260,7 @@ zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t va
     if (waited && waited_ns)
         atomic_fetch_add(waited_ns, waited);
     if (st == ZF_ERR_TIMEOUT)
-        poison_timeout(engine, timeline, value);
+        poison_timeout(engine, timeline->name, value);
     if (!st && zfi_is_poisoned(engine))
         st = ZF_ERR_POISONED;
     return st;

@@ -166,6 +166,22 @@ START_TEST(a_blocked_queue_is_a_timeout) {
 }
 END_TEST
 
+START_TEST(a_drain_behind_a_blocked_queue) { /* with nothing in flight only the hook itself waits */
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, impatient, ZF_CREATE_CAP_FETCH);
+    steps(3);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    block_queue();
+    ck_assert_int_eq(rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err), ZF_ERR_TIMEOUT);
+    expect_poisoned(ZF_ERR_TIMEOUT, "deadline_ms");
+    expect_message("device stream");
+    expect_message("shipped=");
+    atomic_store(&is_closed, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 static void work_a_while(void *raw) { usleep(*(useconds_t *)raw); }
 
 /* The host's own work before a step, and eight steps of a little of it in flight: no deadline counts that. */
@@ -470,6 +486,6 @@ START_TEST(element_alignment_is_enough) {
 END_TEST
 
 ZT_MAIN("faults", a_weight_overflows, a_waiting_host_is_released, a_blocked_queue_is_a_timeout,
-        the_hosts_own_work_is_no_timeout, destroy_with_a_blocked_queue, a_full_queue_is_a_timeout,
-        a_pause_is_no_timeout, fork_in_mid_window, a_nan_skips_the_step, an_unannounced_overwrite, announced_overwrites,
-        odd_addresses_are_refused, element_alignment_is_enough)
+        a_drain_behind_a_blocked_queue, the_hosts_own_work_is_no_timeout, destroy_with_a_blocked_queue,
+        a_full_queue_is_a_timeout, a_pause_is_no_timeout, fork_in_mid_window, a_nan_skips_the_step,
+        an_unannounced_overwrite, announced_overwrites, odd_addresses_are_refused, element_alignment_is_enough)
