@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 256, N_PIECES = 8000, TENSORS_PER_LAYER = 16, TENSORS_BESIDE = 3 };
+enum { WIDTH = 256, WIDEST = 4 * WIDTH, N_PIECES = 8000, TENSORS_PER_LAYER = 16, TENSORS_BESIDE = 3 };
 
 static uint16_t to_bfloat16(float x) {
     uint32_t bits;
@@ -84,20 +84,29 @@ void zp_model_free(zp_model_t *m) {
     free(m->list);
 }
 
+/* One row of a gradient; scale: by column. */
+static void fill_row(void *grad, unsigned gradient_size, const float *scale, size_t n, uint32_t seed) {
+    if (gradient_size == 2) {
+        uint16_t *out = grad;
+        for (size_t j = 0; j < n; j++)
+            out[j] = to_bfloat16(to_unit(mix(seed + (uint32_t)j)) * scale[j]);
+    } else {
+        float *out = grad;
+        for (size_t j = 0; j < n; j++)
+            out[j] = to_unit(mix(seed + (uint32_t)j)) * scale[j];
+    }
+}
+
 void zp_model_fill_gradients(zp_model_t *m, unsigned step) {
     for (size_t i = 0; i < m->n; i++) {
         zp_tensor_t *t = &m->list[i];
         size_t columns = (size_t)t->shape[t->n_dims - 1], hot = (step / 8 * 3 + i * 5) % columns;
         uint32_t seed = mix(step * 977u + (uint32_t)i);
+        float scale[WIDEST];
 
-        for (size_t j = 0; j < t->n_elems; j++) {
-            size_t distance = (j % columns + columns - hot) % columns;
-            float g = to_unit(mix(seed + (uint32_t)j)) * (distance < columns / 10 ? 1e-2f : 1e-3f);
-
-            if (m->gradient_size == 2)
-                ((uint16_t *)t->grad)[j] = to_bfloat16(g);
-            else
-                ((float *)t->grad)[j] = g;
-        }
+        for (size_t c = 0; c < columns; c++)
+            scale[c] = (c + columns - hot) % columns < columns / 10 ? 1e-2f : 1e-3f;
+        for (size_t at = 0; at < t->n_elems; at += columns)
+            fill_row((char *)t->grad + at * m->gradient_size, m->gradient_size, scale, columns, seed + (uint32_t)at);
     }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one test file for ctest: run_tests.py FILE [--needs-torch] [--needs-matplotlib]. Exit status 77, with the reason, where
+"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-matplotlib]. Exit status 77, with the reason, where
 it cannot run; with CI set, which promises that everything is installed, that is a failure.
 
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
@@ -39,10 +39,13 @@ def main():
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path.insert(0, str(HERE))
-    name = Path(sys.argv[1]).stem
-    result = unittest.TextTestRunner(verbosity=2).run(unittest.defaultTestLoader.loadTestsFromName(name))
-    if result.testsRun == 0:
-        sys.exit(f"{name}: no test ran")
+    names = [Path(x).stem for x in sys.argv[1:] if not x.startswith("-")]
+    name = " ".join(names)
+    suites = [unittest.defaultTestLoader.loadTestsFromName(x) for x in names]
+    for suite in suites:
+        if suite.countTestCases() == 0:
+            sys.exit(f"{name}: a file without a test")
+    result = unittest.TextTestRunner(verbosity=2).run(unittest.TestSuite(suites))
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}")
     if result.wasSuccessful() and len(result.skipped) == result.testsRun:
