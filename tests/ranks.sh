@@ -3,10 +3,11 @@
 # ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
 #
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges
-#   2. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
-#   3. the plugin with each planted fault of conformance/faults/ranks is caught
+#   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each
+#   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
+#   4. the plugin with each planted fault of conformance/faults/ranks is caught
 #
-#   --short   fewer cases, ranks and faults: under a minute
+#   --short   fewer cases, ranks and faults: about a minute
 #   BUILD     a build with tests (default build/test)
 #
 # Needs MPI (Debian packages libopenmpi-dev openmpi-bin) when BUILD is configured, and mpirun. Without it: exit status 77, and 1
@@ -75,8 +76,68 @@ noticed() {
     echo "$1: $(echo "$out" | grep '^rank 0' | cut -c 1-160)"
 }
 
+# saves N CASES - a checkpoint of each case, in $moves/N; its data are those that the first number of ranks saved
+saves() {
+    mkdir "$moves/$1" || exit 2
+    out=$(ranks "$1" --cases "$2" --seed 31 --save "$moves/$1")
+    echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
+        fail "$1 ranks, save: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
+    first=${first:-$1}
+    for data in "$moves/$first"/*/*.safetensors; do
+        cmp -s "$data" "$moves/$1/${data#"$moves/$first/"}" || fail "$data is not what $1 ranks saved"
+    done
+}
+
+# loads P Q CASES - what P ranks saved goes on with Q
+loads() {
+    out=$(ranks "$2" --cases "$3" --seed 31 --load "$moves/$1")
+    line=$(echo "$out" | grep "^law 4: $2 rank(s), $3 cases, .* conforms$")
+    if [ -n "$line" ]; then
+        echo "saved by $1, loaded by $2: $line" | cut -c 1-120
+    else
+        fail "saved by $1, loaded by $2: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
+    fi
+}
+
+# moved CASES N... - saved by each number of ranks, loaded by each
+moved() {
+    cases=$1
+    shift
+    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    first=
+    for p in "$@"; do
+        saves "$p" "$cases"
+    done
+    for p in "$@"; do
+        for q in "$@"; do
+            loads "$p" "$q" "$cases"
+        done
+    done
+    rm -r "$moves"
+}
+
+# caught_moving NAME - in what 3 ranks save, or load again
+caught_moving() {
+    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 3 --cases 40 --seed 31 --stage 1 --save "$moves" --deadline-ms 2000
+        ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 3 --cases 40 --seed 31 --stage 1 --load "$moves" --deadline-ms 2000)
+    rm -r "$moves"
+    line=$(echo "$out" | grep "^rank [0-9] of 3: " | head -n 1)
+    if [ -z "$line" ]; then
+        fail "planted fault $1 was not caught: $(echo "$out" | cut -c 1-300 | head -n 4)"
+    else
+        echo "$1: $(echo "$line" | cut -c 1-160)"
+    fi
+}
+
 # caught NAME
 caught() {
+    case $1 in
+    move_*)
+        caught_moving "$1"
+        return
+        ;;
+    esac
     n=3
     [ "$1" != average_is_sum ] || n=2 # averages are exact of powers of two
     out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks "$n" --cases 60 --seed 3 --deadline-ms 2000)
@@ -94,6 +155,7 @@ if [ "$short" -eq 1 ]; then
     conforms 1 4 11
     conforms 2 12 12
     conforms 3 8 13
+    moved 6 2 3
     noticed stop "rank 1 has not come to"
     noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
@@ -102,6 +164,7 @@ else
     conforms 3 120 23
     conforms 4 80 24
     conforms 8 16 25
+    moved 20 1 2 3 4 8
     recovery=--enable-recovery
     noticed kill "rank 1 has not come to"
     recovery=

@@ -133,6 +133,7 @@ static void run_steps(zx_run_t *run) {
             zx_run_look(run, zx_chance(&c->rng, 75));
         zx_run_between(run);
         zx_run_save_point(run);
+        zx_run_move_point(run);
         if (run->is_over)
             return;
     }
@@ -216,7 +217,7 @@ void zx_run_case(zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, c
     run->plugin = resume->plugin;
     run->resume = resume->save;
     run->forced_threads = resume->threads;
-    run->is_dry = result->is_muted = resume->save > 0;
+    run->is_dry = result->is_muted = resume->save > 0 || (c->ranks && c->ranks->load_from);
     if ((run->is_dry ? zx_host_open_dry : zx_host_open)(&run->host, c, result, loader) != 0)
         return;
     run_steps(run);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "exact_store.h"
+#include "shard.h"
 #include "zf/ext/state.h"
 
 enum { MOST_SAVES = 3 };
@@ -274,8 +275,8 @@ static void go_on_in_a_new_process(zx_run_t *run) {
 /* ---- the save point ------------------------------------------------------------------------------------------------
  */
 
-/* This process began dry, and here is the save it was started for. */
-static void come_alive(zx_run_t *run, int is_compact) {
+/* This process began dry, and here is the save it was started for. 0: there is an instance again. */
+static int reopen_alive(zx_run_t *run) {
     const zf_loader_t *loader = run->host.loader;
 
     zx_host_sync(&run->host);
@@ -284,9 +285,14 @@ static void come_alive(zx_run_t *run, int is_compact) {
     run->is_dry = 0;
     run->result->is_muted = 0;
     if (zx_host_open(&run->host, run->c, run->result, loader))
-        return;
+        return -1;
     run->host.step = zo_n_steps(run->oracle);
-    load(run, is_compact);
+    return 0;
+}
+
+static void come_alive(zx_run_t *run, int is_compact) {
+    if (reopen_alive(run) == 0)
+        load(run, is_compact);
 }
 
 void zx_run_save_point(zx_run_t *run) {
@@ -318,4 +324,53 @@ void zx_run_save_point(zx_run_t *run) {
         reopen(run, is_compact);
     else
         load(run, is_compact);
+}
+
+/* ---- several ranks -------------------------------------------------------------------------------------------------
+ */
+
+static void load_move(zx_run_t *run) {
+    const zs_ranks_t *ranks = run->c->ranks;
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = ranks->moves_through};
+    zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
+    zf_status_t st = extension(run)->load(run->host.instance, &args, &report, &err);
+
+    if (zx_is_call_bad(&run->host, "load", st, &err))
+        return;
+    if (report.is_exact != !ranks->is_compact || report.step != zo_n_steps(run->oracle))
+        zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
+                 report.step, ranks->is_compact ? "compact" : "exact", zo_n_steps(run->oracle));
+}
+
+static void save_move(zx_run_t *run) {
+    const zs_ranks_t *ranks = run->c->ranks;
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_args_t args = {.struct_size = sizeof args,
+                            .flags = ZF_STATE_NO_SYNC | (ranks->is_compact ? ZF_STATE_COMPACT : 0),
+                            .path = ranks->moves_through};
+
+    zx_host_sync(&run->host);
+    zx_is_call_bad(&run->host, "save", extension(run)->save(run->host.instance, &args, NULL, &err), &err);
+}
+
+void zx_run_move_point(zx_run_t *run) {
+    zs_ranks_t *ranks = run->c->ranks;
+
+    if (!ranks || ranks->moves_at != zo_n_steps(run->oracle))
+        return;
+    ranks->moves_at = 0;
+    if (!run->is_dry)
+        save_move(run);
+    zx_host_settle(&run->host, 1);
+    run->host.is_quiet = 1;
+    zo_rest(run->oracle);
+    if (!run->is_dry)
+        return;
+    if (ranks->is_compact)
+        zo_restart(run->oracle);
+    ranks->expected_nbytes = 0; /* of steps that no plugin has made */
+    if (reopen_alive(run) == 0)
+        load_move(run);
 }

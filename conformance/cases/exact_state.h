@@ -21,4 +21,7 @@ static inline int zx_law_saves(int law) { return law == 3 || law == 4; }
 /* Perhaps a save, and then the run goes on from it. May end the run (is_over): a new process has run the rest of it. */
 void zx_run_save_point(zx_run_t *run);
 
+/* Several ranks: the save that shard.h tells of, or the load that this run came for. */
+void zx_run_move_point(zx_run_t *run);
+
 #endif

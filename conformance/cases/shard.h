@@ -6,7 +6,11 @@
  * the order; some ranks deliver no share of a parameter at all. In a call, the order of parameters is drawn per rank.
  * The plugin reaches the other ranks through a table that notes every exchange before it passes it on to MPI: after
  * each case the ranks compare what they started, and count the bytes against the layout of buckets as it is laid out
- * here. */
+ * here.
+ *
+ * Checkpoints: with --save each case saves once, at a step that its seed says, and goes on; with --load another run, on
+ * any number of ranks and at any stage, comes to that step with a plugin that does nothing (exact_state.h), loads, and
+ * goes on. Such cases are the same for every number of ranks. */
 #ifndef ZF_CONFORMANCE_SHARD_H
 #define ZF_CONFORMANCE_SHARD_H
 
@@ -34,13 +38,17 @@ enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
 typedef struct zs_ranks {
     uint32_t rank, size;
     const zf_collectives_ext_t *mpi;
-    zf_collectives_ext_t noting; /* what the plugin is given */
-    zs_fault_t fault;            /* of this rank */
+    zf_collectives_ext_t noting;     /* what the plugin is given */
+    zs_fault_t fault;                /* of this rank */
+    const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
     zx_rng_t rng;          /* this rank's own */
     uint64_t expected_nbytes;
+    uint64_t moves_at; /* the step after which it is saved or loaded; 0: not, or no more */
+    int is_compact;
+    char moves_through[512]; /* the checkpoint */
     /* noted on the plugin's thread, read once the instance is gone */
     uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
     uint64_t n_started[ZS_LANES], gradient_nbytes;
@@ -55,6 +63,7 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 1, to be drawn */
+static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || ranks->load_from; }
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
 /* Items of a call in an order of this rank's own, which keeps each parameter's. */

@@ -14,7 +14,7 @@
 #include "zf_loader.h"
 
 typedef struct zs_options {
-    const char *plugin, *mpi, *fault;
+    const char *plugin, *mpi, *fault, *save, *load;
     uint32_t n_cases, only, at_rank, deadline_ms, stage;
     uint64_t seed;
     int wants_help;
@@ -32,6 +32,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
     ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0 or 1 in all cases that can have it; default: drawn per case",
               .least = 0, .most = 1),
+    ZC_OPTION("save", ZC_TEXT, AT(save), "DIR", "each case saves a checkpoint there, DIR/case-<number>, and goes on"),
+    ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
@@ -202,6 +204,8 @@ int zs_shard_main(int argc, char **argv) {
     if (o.fault && strcmp(o.fault, "none") == 0)
         o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
+    ranks->save_to = o.save;
+    ranks->load_from = o.load;
     status = run_all(&o, ranks);
     fflush(stdout);
     zs_ranks_close(ranks);

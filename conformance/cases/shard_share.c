@@ -26,7 +26,7 @@ static uint32_t draw_bucket_bytes(const zx_case_t *c) {
 /* P * G must be exact, and what one rank gives must not overflow. */
 static void draw_average(const zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 78, c->index);
-    int is_averaged = zx_chance(&rng, 50) && (ranks->size & (ranks->size - 1)) == 0;
+    int is_averaged = zx_chance(&rng, 50) && (ranks->size & (ranks->size - 1)) == 0 && !zs_moves(ranks);
 
     for (uint32_t i = 0; i < c->n_params && is_averaged; i++)
         if (c->params[i].decl.grad_dtype != ZO_F16 && !(c->params[i].flags & ZF_PARAM_TIED) && zx_chance(&rng, 60))
@@ -67,17 +67,32 @@ static void say_fit(zx_case_t *c) {
 
 /* Stage 1 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
-    zx_rng_t rng = zx_rng(c->seed, 79, c->index);
+    zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
     uint32_t drawn = zx_chance(&rng, 65) ? 1 : 0;
 
     ranks->stage = stage <= 1 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (c->config.is_mean || c->config.is_none || (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
+    if (c->config.is_mean || c->config.is_none ||
+        (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
         ranks->stage = 0;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
     c->p_changed = c->p_export = 0;
     c->config.can_fetch = 0; /* values are published in the step */
+}
+
+/* The same on every number of ranks, at every stage: what some of them lack is left out for all. */
+static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 80, c->index);
+
+    ranks->moves_at = 1 + zx_below(&rng, c->n_steps);
+    ranks->is_compact = zx_chance(&rng, 20);
+    snprintf(ranks->moves_through, sizeof ranks->moves_through, "%s/case-%u",
+             ranks->save_to ? ranks->save_to : ranks->load_from, (unsigned)c->index);
+    c->p_changed = c->p_export = c->p_edit = 0;
+    replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+    c->mode = (zx_mode_t)(c->mode - c->mode % 2); /* without FETCH: stage 1 publishes in the step */
+    c->config.can_fetch = 0;
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
@@ -91,6 +106,9 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     say_fit(c);
     draw_average(ranks, c);
     draw_stage(ranks, c, stage);
+    ranks->moves_at = 0;
+    if (zs_moves(ranks))
+        prepare_move(ranks, c);
     n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)

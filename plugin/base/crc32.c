@@ -28,6 +28,28 @@ static uint32_t load(const unsigned char *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* Product of two polynomials modulo POLYNOMIAL; the highest bit of a word is the coefficient of x^0. */
+static uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = (uint32_t)1 << 31; bit; bit >>= 1) {
+        if (a & bit)
+            product ^= b;
+        b = (b >> 1) ^ (b & 1 ? (uint32_t)POLYNOMIAL : 0);
+    }
+    return product;
+}
+
+/* What comes first is moved up by as many bits as follow: times x^(8 nbytes), by repeated squaring. */
+uint32_t zfi_crc32_join(uint32_t first, uint32_t second, uint64_t nbytes) {
+    uint32_t power = (uint32_t)1 << 23 /* x^8 */, moved = first;
+    for (; nbytes; nbytes >>= 1) {
+        if (nbytes & 1)
+            moved = multiply(moved, power);
+        power = multiply(power, power);
+    }
+    return moved ^ second;
+}
+
 uint32_t zfi_crc32(uint32_t before, const void *data, size_t nbytes) {
     const unsigned char *p = data;
     uint32_t c = ~before;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/timeline.h"
@@ -26,16 +27,6 @@ static zf_status_t read_args(const zf_state_args_t *given, uint32_t allowed, zf_
     return st;
 }
 
-/* What several ranks have is not one checkpoint yet. */
-static zf_status_t check_alone(const zf_instance_t *inst, zf_error_t *err) {
-    if (!zfi_is_reduced(inst->run))
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_STATE, "state",
-                     "save and load with several ranks (%" PRIu32 ") are not in this version: FLUSH, then save what "
-                     "parameters show",
-                     inst->run->buckets.n_ranks);
-}
-
 static zf_status_t check_note(const char *note, zf_error_t *err) {
     if (!note)
         return ZF_OK;
@@ -46,37 +37,111 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
+
+/* What rank 0 tells the others before it has written anything; what they were given must be the same. */
+typedef struct opening {
+    char tmp_name[sizeof(((zfi_store_t *)0)->tmp_name)];
+    uint64_t file_nbytes;
+    uint32_t flags, note_crc;
+} opening_t;
+
+static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
+    for (uint32_t r = 1; r < n_ranks; r++)
+        if (all[r].flags != all[0].flags || all[r].note_crc != all[0].note_crc)
+            return zfi_error(err, ZF_ERR_RANKS, "state",
+                             "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
+                             "with the same arguments",
+                             r, all[r].flags != all[0].flags ? "the flags" : "the note");
+    return ZF_OK;
+}
+
+/* Rank 0 makes the directory that all of them write in. */
+static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t *args, zfi_store_t *store,
+                                 uint64_t *file_nbytes, zf_error_t *err) {
+    opening_t *all = calloc(together->n_ranks, sizeof *all), *own = all ? all + together->rank : NULL;
+    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
+    if (!st && together->rank == 0)
+        st = zfi_store_open_save(args, store, err);
+    st = zfi_together_meet(together, st, err);
+    if (!st) {
+        memcpy(own->tmp_name, store->tmp_name, sizeof own->tmp_name);
+        own->file_nbytes = *file_nbytes;
+        own->flags = args->flags;
+        own->note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0;
+        st = zfi_together_gather(together, all, sizeof *all, err);
+    }
+    if (!st)
+        st = check_opening(all, together->n_ranks, err);
+    if (!st && together->rank != 0)
+        st = zfi_store_join_save(args, all[0].tmp_name, store, err);
+    if (!st) {
+        *file_nbytes = all[0].file_nbytes;
+        store->is_shared = 1;
+        store->tick = zfi_together_tick;
+        store->tick_arg = together;
+    }
+    zfi_together_drop(together, all);
+    return zfi_together_meet(together, st, err);
+}
+
+/* The drained instance. Failures of one rank are every rank's. */
+static zf_status_t write_state(zf_instance_t *inst, const zf_state_args_t *args, zfi_together_t *together,
+                               zf_state_report_t *report, zf_error_t *err) {
+    zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
+    zfi_save_args_t how = {.is_compact = (args->flags & ZF_STATE_COMPACT) != 0,
+                           .note = args->note,
+                           .file_nbytes = zfi_state_file_nbytes(),
+                           .together = together};
+    zf_status_t st = together->n_ranks > 1 ? open_together(together, args, &store, &how.file_nbytes, err)
+                                           : zfi_store_open_save(args, &store, err);
+    if (!st)
+        st = zfi_state_write(inst->run, &how, &store, report, err);
+    if (together->rank != 0)
+        zfi_store_close(&store);
+    else if (st)
+        zfi_store_cancel(&store);
+    return st;
+}
+
+/* The arguments, before anything is done. */
+static zf_status_t read_save_args(const zf_instance_t *inst, const zf_state_args_t *given,
+                                  const zf_state_report_t *out_report, zf_state_args_t *out, zf_error_t *err) {
+    zf_status_t st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC, out, err);
+    if (!st)
+        st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
+    if (!st)
+        st = check_note(out->note, err);
+    if (!st && zfi_is_reduced(inst->run) && !out->path)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "state",
+                       "path is NULL: several ranks (%" PRIu32 ") save into one directory, not into a store",
+                       inst->run->buckets.n_ranks);
+    return st;
+}
+
 static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
                         zf_error_t *err) {
     zf_state_report_t report = {.struct_size = sizeof report};
     zf_state_args_t args;
-    zfi_store_t store;
-    uint64_t start;
+    zfi_together_t together;
+    uint64_t start = zfi_now_ns();
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
     if (st)
         return st;
-    st = read_args(given, ZF_STATE_COMPACT | ZF_STATE_NO_SYNC, &args, err);
+    st = zfi_together_open(&inst->engine, &together, err);
     if (!st)
-        st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
-    if (!st)
-        st = check_note(args.note, err);
-    if (!st)
-        st = check_alone(inst, err);
-    start = zfi_now_ns();
+        st = read_save_args(inst, given, out_report, &args, err);
     if (!st)
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;
     if (!st)
         st = zfi_overwritten_look(inst, "state", err); /* a load would lose what it finds */
+    st = zfi_together_meet(&together, st, err);
     if (!st)
-        st = zfi_store_open_save(&args, &store, err);
-    if (!st) {
-        st = zfi_state_write(inst->run, (args.flags & ZF_STATE_COMPACT) != 0, args.note, &store, &report, err);
-        if (st)
-            zfi_store_cancel(&store);
-    }
+        st = write_state(inst, &args, &together, &report, err);
     if (!st)
         zfi_struct_write(out_report, &report, sizeof report);
+    zfi_together_close(&together);
     zfi_hook_end(inst);
     return st;
 }
@@ -106,12 +171,13 @@ static zf_status_t read_checkpoint(const zf_state_args_t *args, reading_fn fn, v
 typedef struct load_args {
     zf_instance_t *inst;
     uint32_t flags;
+    zfi_together_t together;
     zf_state_report_t report;
 } load_args_t;
 
 static zf_status_t read_into(zfi_store_t *store, void *arg, zf_error_t *err) {
     load_args_t *to = arg;
-    zf_status_t st = zfi_state_read_into(&to->inst->run, store, to->flags, &to->report, err);
+    zf_status_t st = zfi_state_read_into(&to->inst->run, store, to->flags, &to->together, &to->report, err);
     if (!st && store->is_aside)
         zfi_log(&to->inst->engine, ZF_LOG_WARN, "state",
                 "nothing is at %s: a save was cut off between two renames, and the checkpoint before it was loaded",
@@ -119,30 +185,62 @@ static zf_status_t read_into(zfi_store_t *store, void *arg, zf_error_t *err) {
     return st;
 }
 
-static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
-                        zf_error_t *err) {
-    load_args_t to = {.inst = inst, .report = {.struct_size = sizeof to.report}};
-    zf_state_args_t args;
-    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
-    if (st)
-        return st;
-    st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, &args, err);
+/* Every rank opens the checkpoint by itself, once: what one of them did again the others would not. */
+static zf_status_t read_together(const zf_state_args_t *args, load_args_t *to, zf_error_t *err) {
+    zfi_store_t store = {.parent_fd = -1, .dir_fd = -1, .blob_fd = -1};
+    zf_status_t st = zfi_together_meet(&to->together, zfi_store_open_load(args, &store, err), err);
+    store.tick = zfi_together_tick;
+    store.tick_arg = &to->together;
     if (!st)
-        st = check_alone(inst, err);
+        st = read_into(&store, to, err);
+    zfi_store_close(&store);
+    return st;
+}
+
+static zf_status_t check_gradients(const zf_instance_t *inst, zf_error_t *err) {
+    if (!zfi_is_reduced(inst->run) || !inst->run->reduction.next)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, "state",
+                     "gradients of this step are on their way to the other ranks: step first, or DISCARD");
+}
+
+/* Until the instance is drained. */
+static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
+                                zf_state_args_t *out, zf_error_t *err) {
+    zf_status_t st = read_args(given, ZF_STATE_PARTIAL | ZF_STATE_EXACT, out, err);
     if (!st)
         st = zfi_struct_check_out(out_report, "zf_state_report_t", err);
     if (!st)
-        st = zfi_drain(inst, err);
-    to.flags = args.flags;
-    if (!st && (args.flags & ZF_STATE_PARTIAL)) /* what the checkpoint lacks keeps its masters */
-        st = zfi_overwritten_look(inst, "state", err);
+        st = check_gradients(inst, err);
     if (!st)
+        st = zfi_drain(inst, err);
+    if (!st && (out->flags & ZF_STATE_PARTIAL)) /* what the checkpoint lacks keeps its masters */
+        st = zfi_overwritten_look(inst, "state", err);
+    return st;
+}
+
+static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_state_report_t *out_report,
+                        zf_error_t *err) {
+    load_args_t to = {.inst = inst, .report = {.struct_size = sizeof to.report}};
+    zf_state_args_t args = {0};
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
+    if (st)
+        return st;
+    st = zfi_together_open(&inst->engine, &to.together, err);
+    if (!st)
+        st = prepare_load(inst, given, out_report, &args, err);
+    to.flags = args.flags;
+    st = zfi_together_meet(&to.together, st, err);
+    if (!st && to.together.n_ranks > 1)
+        st = read_together(&args, &to, err);
+    else if (!st)
         st = read_checkpoint(&args, read_into, &to, err);
     if (!st) {
         zfi_stream_settle(inst);
         inst->state = ZFI_STATE_QUIESCED;
         zfi_struct_write(out_report, &to.report, sizeof to.report);
     }
+    zfi_together_close(&to.together);
     zfi_hook_end(inst);
     return st;
 }

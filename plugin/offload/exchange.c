@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "offload/device_memory.h"
+#include "offload/ranks.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
 #include "offload/state_arrays.h"
@@ -41,11 +42,10 @@ zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
     return st;
 }
 
-static zf_status_t write_visible(zfi_run_t *run, uint32_t number, const void *bits) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint64_t n = n_elems_of(matrix);
-    zfi_place_args_t args = {run->dev.data, number, 0, n, run->dev.scratch};
-    zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(matrix->place.dtype)};
+static zf_status_t write_visible(zfi_run_t *run, const zfi_tile_t *tile, const void *bits) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
+    zfi_place_args_t args = {run->dev.data, tile->matrix, tile->matrix_offset, tile->n_elems, run->dev.scratch};
+    zfi_range_t range = {run->dev.scratch, bits, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
     return zfi_device_run(run, ops, 2);
 }
@@ -90,15 +90,30 @@ zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t number, int array
     return st;
 }
 
-/* The device's copies of one array := the selected elements of values. */
+/* The device's copies of one array := the selected elements of values. Where each rank has its own elements only, zeros
+ * elsewhere: of those of all. */
 static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int array, const float *values) {
     const uint32_t *index = run->sel.index + matrix->index_base;
-    uint64_t per_channel = zfi_channel_elems(matrix);
+    uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
     float *compact = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
-    return zfi_device_write(run, compact_array(run, matrix, array), compact, matrix->k * per_channel * sizeof(float));
+    st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
+    return st ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
+}
+
+/* A matrix's elements of an array that this rank owns, zeros elsewhere. */
+static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number, float *values) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zf_status_t st = ZF_OK;
+    memset(values, 0, zfi_is_sharded(run->engine) ? n_elems_of(matrix) * sizeof *values : 0);
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        st = zfi_state_get(run, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
+    }
+    return st;
 }
 
 zf_status_t zfi_exchange_put_selected(zfi_run_t *run, uint32_t number, float *const arrays[3], uint32_t n) {
@@ -129,7 +144,7 @@ static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     if (st || !has_selection(run, matrix))
         return st;
     for (uint32_t array = 0; array < zfi_enter_arrays(run->engine) && !st; array++) {
-        st = zfi_state_get(run, (zfi_array_t)array, number, 0, n_elems_of(matrix), run->dev.exchange);
+        st = get_owned(run, (zfi_array_t)array, number, run->dev.exchange);
         if (!st)
             st = put_array(run, matrix, (int)array, run->dev.exchange);
     }
@@ -148,33 +163,44 @@ zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t id) {
 
 /* ---- what the state says ----------------------------------------------------------------------------------------- */
 
-/* round(w) of a whole matrix into the first half of the exchange buffer. */
-static zf_status_t expect(zfi_run_t *run, uint32_t number, void *bits) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint64_t n = n_elems_of(matrix);
+/* round(w) of a tile into the second half of the exchange buffer. */
+static zf_status_t expect(zfi_run_t *run, const zfi_tile_t *tile, void *bits) {
     float *w = run->dev.exchange;
-    zf_status_t st = zfi_state_get(run, ZFI_STATE_W, number, 0, n, w);
+    zf_status_t st = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        st = zfi_exchange_get_selected(run, number, 0, 0, n, w);
+        st = zfi_exchange_get_selected(run, tile->matrix, 0, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        run->engine->kernels->narrow(bits, matrix->place.dtype, w, n);
+        run->engine->kernels->narrow(bits, run->plan.matrices[tile->matrix].place.dtype, w, tile->n_elems);
     return st;
 }
 
 zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t number, const void *bits) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
     void *expected = run->dev.exchange + run->dev.exchange_elems;
-    zf_status_t st = bits ? ZF_OK : expect(run, number, expected);
-    return st ? st : write_visible(run, number, bits ? bits : expected);
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
+        st = bits ? ZF_OK : expect(run, tile, expected);
+        if (!st)
+            st = write_visible(run, tile, bits ? (const unsigned char *)bits + at : expected);
+    }
+    return st;
 }
 
 zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_is_equal) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint64_t n = n_elems_of(matrix);
     void *need = run->dev.exchange + run->dev.exchange_elems, *have = run->dev.exchange;
-    zf_status_t st = expect(run, number, need);
-    if (!st)
-        st = zfi_exchange_get_visible(run, number, 0, n, have);
-    *out_is_equal = !st && memcmp(need, have, n * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
+    int is_equal = 1;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && is_equal; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        st = expect(run, tile, need);
+        if (!st)
+            st = zfi_exchange_get_visible(run, number, tile->matrix_offset, tile->n_elems, have);
+        is_equal = !st && memcmp(need, have, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
+    }
+    *out_is_equal = is_equal;
     return st;
 }
 
@@ -253,13 +279,35 @@ zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
     return zfi_device_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
 }
 
-zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, const void *grad) {
+/* The selected elements of a gradient become those of all ranks, each of which has its own. */
+static zf_status_t join_gradient(zfi_run_t *run, const zfi_matrix_t *matrix, unsigned char *grad) {
+    const uint32_t *index = run->sel.index + matrix->index_base;
+    uint64_t per_channel = zfi_channel_elems(matrix);
+    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    unsigned char *compact = (unsigned char *)(run->dev.exchange + run->dev.exchange_elems);
+    zf_status_t st;
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        for (uint64_t i = 0; i < per_channel; i++)
+            memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
+    st = zfi_ranks_join_at_rest(run, compact, matrix->k * per_channel * elem);
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        for (uint64_t i = 0; i < per_channel; i++)
+            memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);
+    return st;
+}
+
+zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, void *grad) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     zfi_gather_args_t args = {run->dev.data, number, run->dev.scratch};
     zfi_range_t range = {run->dev.scratch, grad,
                          n_elems_of(matrix) * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
-    zf_status_t st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
+    zf_status_t st =
+        zfi_is_sharded(run->engine) && has_selection(run, matrix) ? join_gradient(run, matrix, grad) : ZF_OK;
+    if (!st)
+        st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
+    if (st)
+        return st;
     zfi_selected_run_ahead(run, t, number, number + 1);
-    return st ? st : zfi_device_run(run, NULL, 0);
+    return zfi_device_run(run, NULL, 0);
 }

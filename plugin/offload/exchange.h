@@ -3,7 +3,8 @@
  *
  * All of it is [control]: everything else is idle, and each function returns when what it moves is there. Visible
  * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
- * did not take the work. */
+ * did not take the work. Where each rank keeps a part of the state, reload_selected and catch_up are exchanges, which
+ * all of them make together; visible values are put and compared in this rank's own tiles. */
 #ifndef ZFI_EXCHANGE_H
 #define ZFI_EXCHANGE_H
 
@@ -36,8 +37,9 @@ zf_status_t zfi_exchange_read_sums(zfi_run_t *run, uint32_t chunk, void *out_sum
 
 /* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
 zf_status_t zfi_exchange_put_maps(zfi_run_t *run);
-/* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient. */
+/* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient, of
+ * which each rank has what it owns, and zeros elsewhere. */
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t);
-zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t matrix, const void *grad);
+zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t matrix, void *grad);
 
 #endif

@@ -202,11 +202,54 @@ zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint6
     return st;
 }
 
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
+static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
     zf_status_t outcome = ZF_ERR_POISONED;
-    gather_args_t args = {engine, {purpose, ZF_NO_ID, step, NULL, all, nbytes, 0}, &outcome};
+    gather_args_t args = {engine, *what, &outcome};
     uint64_t began = zfi_now_ns();
-    zf_status_t st = zfi_serial_call(engine->ranks, run_gather, &args, sizeof args);
+    zf_status_t st = zfi_serial_call(thread, run_gather, &args, sizeof args);
     atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
     return st ? st : outcome;
+}
+
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
+    zfi_exchange_t what = {purpose, ZF_NO_ID, step, NULL, all, nbytes, ZFI_LANE_GRADIENTS};
+    return gather(engine, engine->ranks, &what);
+}
+
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
+    zfi_exchange_t what = {purpose, ZF_NO_ID, 0, NULL, all, nbytes, ZFI_LANE_VALUES};
+    return gather(engine, engine->values, &what);
+}
+
+zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t n = run->plan.n_matrices, most = run->reduction.most_words;
+    uint32_t *all = run->reduction.entering;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, k; done < n && !st; done += k) {
+        k = n - done < most ? n - done : most;
+        memcpy(all + zfi_rank(engine) * k, run->hs.n + done, k * sizeof *all);
+        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+        for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
+            if (all[i] > run->hs.n[done + i % k])
+                run->hs.n[done + i % k] = all[i];
+    }
+    return st;
+}
+
+/* The control thread is idle, so its memory is free. */
+zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t most = run->reduction.most_words * sizeof *run->reduction.entering;
+    unsigned char *all = (unsigned char *)run->reduction.entering, *to = bytes;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, n; done < nbytes && !st; done += n) {
+        n = nbytes - done < most ? nbytes - done : most;
+        memcpy(all + zfi_rank(engine) * n, to + done, n);
+        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, n);
+        for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
+            for (uint64_t i = 0; i < n; i++)
+                to[done + i] |= all[r * n + i];
+    }
+    return st;
 }

@@ -38,22 +38,32 @@ static uint64_t channel_of(const zfi_matrix_t *matrix, uint64_t linear) {
     return matrix->channels_are_rows ? linear / matrix->cols : linear % matrix->cols;
 }
 
-static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
-    const zfi_matrix_t *to = &into->plan.matrices[number], *cut = from->cut;
-    uint64_t first = to->param_offset, end = first + to->rows * to->cols;
-    uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, offset, source;
-    zf_status_t st;
-    first = first > cut->param_offset ? first : cut->param_offset;
-    end = end < cut_end ? end : cut_end;
-    if (first >= end)
-        return ZF_OK;
-    offset = first - to->param_offset;
-    source = first - cut->param_offset;
-    st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
+/* Elements [first, end) of the parameter that this rank owns. */
+static zf_status_t carry_elements(zfi_run_t *into, uint32_t number, uint64_t first, uint64_t end,
+                                  const zfi_carried_t *from) {
+    uint64_t offset = first - into->plan.matrices[number].param_offset, source = first - from->cut->param_offset;
+    zf_status_t st = zfi_state_put(into, ZFI_STATE_W, number, offset, end - first, from->w + source);
     if (!st)
         st = zfi_state_put(into, ZFI_STATE_M, number, offset, end - first, from->m + source);
     if (!st)
         st = zfi_state_put(into, ZFI_STATE_V, number, offset, end - first, from->v + source);
+    return st;
+}
+
+static zf_status_t carry_matrix(zfi_run_t *into, uint32_t number, const zfi_carried_t *from) {
+    const zfi_matrix_t *to = &into->plan.matrices[number], *cut = from->cut;
+    const zfi_param_t *param = &into->params[to->param];
+    uint64_t first = to->param_offset, end = first + to->rows * to->cols;
+    uint64_t cut_end = cut->param_offset + cut->rows * cut->cols, own_first, own_end;
+    zf_status_t st = ZF_OK;
+    first = first > cut->param_offset ? first : cut->param_offset;
+    end = end < cut_end ? end : cut_end;
+    if (first >= end)
+        return ZF_OK;
+    own_first = first > param->owned_first ? first : param->owned_first;
+    own_end = end < param->owned_end ? end : param->owned_end;
+    if (own_first < own_end)
+        st = carry_elements(into, number, own_first, own_end, from);
     for (uint64_t e = first; e < end; e++) {
         uint32_t n = from->n[channel_of(cut, e - cut->param_offset)];
         uint32_t *at = zfi_is_mean(&into->engine->config)

@@ -345,7 +345,7 @@ zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, co
 /* ---- all ----------------------------------------------------------------------------------------------------------
  */
 
-static zf_status_t check_param(zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, zf_error_t *err) {
+zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, uint32_t p, zf_error_t *err) {
     zfi_saved_param_t *param = &saved->params[p];
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < param->n_tensors && !st; i++)
@@ -389,7 +389,7 @@ zf_status_t zfi_state_check_param(zfi_store_t *store, const char *name, zfi_save
         return st;
     for (uint32_t p = 0; p < out->n_params && !st; p++)
         if (strcmp(out->params[p].param.name, name) == 0)
-            st = check_param(store, out, p, err);
+            st = zfi_state_check_tensors(store, out, p, err);
     if (st)
         zfi_saved_free(out);
     return st;
@@ -406,18 +406,12 @@ zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err
     return st;
 }
 
-zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, zf_error_t *err) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t p = 0; p < saved->n_params && !st; p++)
-        st = check_param(store, saved, p, err);
-    return st;
-}
-
 zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err) {
     zf_status_t st = zfi_state_open(store, out, err);
     if (st)
         return st;
-    st = zfi_state_check_tensors(store, out, err);
+    for (uint32_t p = 0; p < out->n_params && !st; p++)
+        st = zfi_state_check_tensors(store, out, p, err);
     if (st)
         zfi_saved_free(out);
     return st;

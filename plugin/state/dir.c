@@ -224,8 +224,27 @@ zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_err
     return st;
 }
 
+/* Another rank has made the directory. */
+zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err) {
+    zf_status_t st = open_parent(store, path, err);
+    if (!st) {
+        snprintf(store->tmp_name, sizeof store->tmp_name, "%s", tmp_name);
+        store->dir_fd = openat(store->parent_fd, tmp_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (store->dir_fd < 0)
+            st = zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, errno, "state",
+                                  "beside %s there is no \"%.100s\", which rank 0 has made beside what it was given: "
+                                  "give every rank the same directory, of a file system that all of them see (%s)",
+                                  store->path, tmp_name, strerror(errno));
+    }
+    if (st)
+        directory_close(store);
+    return st;
+}
+
+/* The first rank that comes makes a blob of all ranks; the directory's name is known to them alone. */
 static zf_status_t directory_begin(zfi_store_t *store, zf_error_t *err) {
-    store->blob_fd = openat(store->dir_fd, store->blob, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int new_alone = store->is_shared ? 0 : O_EXCL;
+    store->blob_fd = openat(store->dir_fd, store->blob, O_WRONLY | O_CREAT | new_alone | O_CLOEXEC | O_NOFOLLOW, 0666);
     return store->blob_fd < 0 ? fail(err, "cannot make", store->path, store->blob, errno) : ZF_OK;
 }
 
@@ -238,6 +257,22 @@ static zf_status_t directory_write(zfi_store_t *store, const void *data, uint64_
             continue;
         if (n <= 0)
             return fail_at(err, "cannot write", store->path, store->blob, store->at + done, nbytes - done,
+                           n < 0 ? errno : ENOSPC);
+        done += (uint64_t)n;
+    }
+    return ZF_OK;
+}
+
+static zf_status_t directory_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
+                                      zf_error_t *err) {
+    const unsigned char *from = data;
+    uint64_t done = 0;
+    while (done < nbytes) {
+        ssize_t n = pwrite(store->blob_fd, from + done, nbytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail_at(err, "cannot write", store->path, store->blob, offset + done, nbytes - done,
                            n < 0 ? errno : ENOSPC);
         done += (uint64_t)n;
     }
@@ -478,6 +513,7 @@ static zf_status_t directory_read(zfi_store_t *store, const char *name, uint64_t
 const zfi_store_ops_t zfi_store_directory = {.reads_back = 1,
                                              .begin = directory_begin,
                                              .write = directory_write,
+                                             .write_at = directory_write_at,
                                              .end = directory_end,
                                              .commit = directory_commit,
                                              .cancel = directory_cancel,

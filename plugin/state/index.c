@@ -196,9 +196,11 @@ static void find_steps(const zfi_run_t *run, zfi_saved_t *out) {
     out->n_steps = run->clock.t + 1 - first;
 }
 
-zf_status_t zfi_saved_of(zfi_run_t *run, int is_compact, const char *note, const uint32_t *ids, uint32_t n_ids,
-                         zfi_saved_t *out, zf_error_t *err) {
-    zfi_state_io_t io = {.run = run, .ids = ids, .n_ids = n_ids};
+zf_status_t zfi_saved_of(const zfi_state_io_t *from, int is_compact, const char *note, zfi_saved_t *out,
+                         zf_error_t *err) {
+    zfi_state_io_t io = {.run = from->run, .differs = from->differs, .ids = from->ids, .n_ids = from->n_ids};
+    const zfi_run_t *run = io.run;
+    const uint32_t *ids = io.ids, n_ids = io.n_ids;
     int is_bad;
     *out = (zfi_saved_t){.is_compact = is_compact,
                          .rule = run->engine->rule,

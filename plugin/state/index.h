@@ -61,11 +61,12 @@ typedef struct zfi_saved {
     uint32_t n_params;
     char *note;
     uint32_t note_nbytes;
+    uint32_t index_crc; /* of the text that was read */
 } zfi_saved_t;
 
-/* [control] What an instance would save, without places and checksums; args->note is checked before. */
-zf_status_t zfi_saved_of(zfi_run_t *run, int is_compact, const char *note, const uint32_t *ids, uint32_t n_ids,
-                         zfi_saved_t *out, zf_error_t *err);
+/* [control] What the instance of io->run would save of io->ids, without places and checksums; the note is checked
+ * before. */
+zf_status_t zfi_saved_of(const zfi_state_io_t *io, int is_compact, const char *note, zfi_saved_t *out, zf_error_t *err);
 void zfi_saved_free(zfi_saved_t *saved);
 
 /* [any-thread] Bytes of a tensor by what it holds. */

@@ -12,20 +12,10 @@
 #include "base/tensor.h"
 #include "config/config_table.h"
 #include "instance/memory.h"
+#include "offload/ranks.h"
 #include "offload/redeal.h"
 #include "schedule/window.h"
-#include "state/state.h"
-
-typedef struct loader {
-    zfi_run_t **slot;
-    zfi_run_t *run; /* the present one */
-    zfi_store_t *store;
-    zfi_saved_t saved;
-    uint32_t *ids; /* [saved.n_params] of the run, ZF_NO_ID: none */
-    uint32_t n_missing, n_extra;
-    zfi_config_t before; /* the configuration, which a fitted update_interval of the checkpoint may change */
-    char why[256];       /* not exact */
-} loader_t;
+#include "state/loader.h"
 
 /* ---- which parameters ----------------------------------------------------------------------------------------------
  */
@@ -50,7 +40,7 @@ static zf_status_t check_shape(const zfi_param_t *saved, const zfi_param_t *boun
                      bound->name, have, need);
 }
 
-static zf_status_t match(loader_t *loader, uint32_t flags, zf_error_t *err) {
+static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) {
     zfi_run_t *run = loader->run;
     named_t *bound = malloc((run->n_params + 1) * sizeof *bound);
     const char *missing = NULL, *extra = NULL;
@@ -100,7 +90,7 @@ static zf_status_t match(loader_t *loader, uint32_t flags, zf_error_t *err) {
  */
 
 /* update_interval = fit goes on with what the checkpoint chose, or with its choice still to come. */
-static void take_fit(loader_t *loader) {
+static void take_fit(zfi_loader_t *loader) {
     zfi_engine_t *engine = loader->run->engine;
     loader->before = engine->config;
     pthread_mutex_lock(&engine->config_lock);
@@ -109,15 +99,14 @@ static void take_fit(loader_t *loader) {
     pthread_mutex_unlock(&engine->config_lock);
 }
 
-static void give_back_fit(loader_t *loader) {
+void zfi_loader_give_back_fit(zfi_loader_t *loader) {
     zfi_engine_t *engine = loader->run->engine;
     pthread_mutex_lock(&engine->config_lock);
     zfi_config_refit(&engine->config, &loader->before);
     pthread_mutex_unlock(&engine->config_lock);
 }
 
-/* The run's cohorts are not those of the configuration yet. */
-static int is_dealt_otherwise(const loader_t *loader) {
+int zfi_loader_is_dealt_otherwise(const zfi_loader_t *loader) {
     return loader->run->engine->config.update_interval != loader->before.update_interval;
 }
 
@@ -134,7 +123,7 @@ static int is_free_key(const zfi_key_t *key) {
     return 0;
 }
 
-static int config_differs(loader_t *loader) {
+static int config_differs(zfi_loader_t *loader) {
     char saved[256], here[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
@@ -151,13 +140,13 @@ static int config_differs(loader_t *loader) {
 }
 
 /* is_open: topk_ratio = auto has decided k there, and has yet to decide it here or did so otherwise. */
-static int cut_differs(const loader_t *loader, const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
+static int cut_differs(const zfi_loader_t *loader, const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
     return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           (saved->cohort != here->cohort && !is_dealt_otherwise(loader)) ||
+           (saved->cohort != here->cohort && !zfi_loader_is_dealt_otherwise(loader)) ||
            saved->is_choosable != here->is_choosable || (saved->k != here->k && !is_open);
 }
 
-static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
+static int param_differs(zfi_loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
     const zfi_param_t *there = &saved->param;
     int differs = there->dtype != here->dtype || there->grad_dtype != here->grad_dtype || there->group != here->group ||
                   there->flags != here->flags || there->n_batch_axes != here->n_batch_axes ||
@@ -172,7 +161,7 @@ static int param_differs(loader_t *loader, const zfi_saved_param_t *saved, const
     return differs;
 }
 
-static int fits_exactly(loader_t *loader) {
+static int fits_exactly(zfi_loader_t *loader) {
     const zfi_run_t *run = loader->run;
     uint32_t last = 0;
     if (loader->saved.is_compact)
@@ -205,204 +194,10 @@ static int fits_exactly(loader_t *loader) {
     return 0;
 }
 
-/* ---- exact ---------------------------------------------------------------------------------------------------------
- */
-
-typedef struct put_args {
-    zfi_state_io_t *io;
-    const zfi_saved_t *saved;
-    const zfi_saved_param_t *param;
-    const zfi_saved_tensor_t *tensor;
-    uint32_t first_matrix, at; /* matrix being filled: number `at` of the tensor's list */
-    uint64_t done;             /* values of it */
-    zfi_value_check_t check;   /* this is the second read: the first one's checks say nothing of these bytes */
-} put_args_t;
-
-static zf_status_t put_block(void *arg, uint64_t offset, const void *block, uint64_t nbytes, zf_error_t *err) {
-    put_args_t *args = arg;
-    const zfi_state_array_t *array = args->tensor->array;
-    size_t elem = zfi_state_dtype_nbytes(zfi_state_array_dtype(array, &args->param->param));
-    uint64_t n = nbytes / elem;
-    const unsigned char *from = block;
-    zf_status_t st = zfi_state_check_block(&args->check, offset, block, nbytes, err);
-    if (st)
-        return st;
-    while (n) {
-        uint32_t m = args->tensor->matrices[args->at];
-        uint64_t length = array->length(&args->saved->shape, &args->param->matrices[m]);
-        uint64_t count = length - args->done < n ? length - args->done : n;
-        array->put(args->io, args->first_matrix + m, args->tensor->step, args->done, count, from);
-        if (args->io->status)
-            return zfi_error(err, args->io->status, "state", "the device did not take %s of \"%s\"", array->name,
-                             args->param->param.name);
-        from += count * elem;
-        n -= count;
-        args->done += count;
-        if (args->done == length) {
-            args->done = 0;
-            args->at++;
-        }
-    }
-    return ZF_OK;
-}
-
-/* Room for visible values of their own. */
-static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
-                                const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
-    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
-        unsigned char **at = &replacement->overlay[first_matrix + tensor->matrices[i]];
-        *at = malloc(matrix->rows * matrix->cols * zfi_dtype_nbytes(param->param.dtype));
-        if (!*at)
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the visible values of \"%s\"",
-                             param->param.name);
-    }
-    return ZF_OK;
-}
-
-static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
-                             const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
-    int array = tensor->array->name[sizeof "device_" - 1] == 'w'   ? 0
-                : tensor->array->name[sizeof "device_" - 1] == 'm' ? 1
-                                                                   : 2;
-    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
-        float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
-        *at = malloc(matrix->rows * matrix->cols * sizeof **at);
-        if (!*at)
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
-                             param->param.name);
-    }
-    return ZF_OK;
-}
-
-/* Closes that wait for their publication, and which matrices take part in it; before their values come. */
-static void make_due(zfi_run_t *into, const loader_t *loader) {
-    const zfi_plan_t *plan = &into->plan;
-    into->clock.next_job = 0;
-    into->clock.n_due = 0;
-    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
-        int is_due = 0;
-        for (uint32_t p = 0; p < loader->saved.n_params; p++) {
-            const zfi_saved_param_t *param = &loader->saved.params[p];
-            const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
-            for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
-                is_due |= param->matrices[tensor->matrices[i]].cohort == c;
-        }
-        if (!is_due)
-            continue;
-        into->clock.due[into->clock.n_due++] = (zfi_close_t){.cohort = c,
-                                                             .n_chunks = plan->cohorts[c].n_chunks,
-                                                             .step = into->clock.t,
-                                                             .first_step = into->clock.t + 1,
-                                                             .first_job = into->clock.next_job,
-                                                             .first_publish = into->clock.next_job,
-                                                             .choice_step = into->clock.last_choice[c]};
-        into->clock.next_job += plan->cohorts[c].n_chunks;
-    }
-    into->clock.next_publish = into->clock.next_job;
-    for (uint32_t i = 0; i < plan->n_matrices; i++)
-        into->clock.skip_publish_below[i] = into->clock.next_publish;
-    for (uint32_t p = 0; p < loader->saved.n_params; p++) {
-        const zfi_saved_param_t *param = &loader->saved.params[p];
-        const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
-        for (uint32_t i = 0; tensor && i < tensor->n_matrices; i++)
-            into->clock.skip_publish_below[into->params[loader->ids[p]].first_matrix + tensor->matrices[i]] = 0;
-    }
-}
-
-static void put_clocks(zfi_run_t *into, const loader_t *loader) {
-    const zfi_saved_t *saved = &loader->saved;
-    zfi_state_io_t io = {.run = into, .ids = loader->ids, .n_ids = saved->n_params};
-    for (int i = 0; i < ZFI_N_CLOCKS; i++)
-        for (uint32_t c = 0; c < (zfi_state_clocks[i].is_per_cohort ? saved->n_cohorts : 1); c++)
-            zfi_state_clocks[i].put(into, c, saved->clocks[i][c]);
-    for (uint64_t s = 0; s < saved->n_steps; s++) {
-        zfi_step_row_t *row = zfi_row(into, saved->first_step + s);
-        memset(row->present, 0, into->n_params);
-        memset(row->chooses, 0, into->plan.n_cohorts);
-        row->t = saved->first_step + s;
-        row->has_choice = 0;
-        for (int i = 0; i < ZFI_N_STATE_STEPS; i++)
-            zfi_state_steps[i].put(
-                &io, row, (const unsigned char *)saved->step_values[i] + s * (saved->steps[i].nbytes / saved->n_steps));
-    }
-    zfi_window_clear_slots(into);
-    make_due(into, loader);
-}
-
-/* k of each matrix, which topk_ratio = auto may have decided; within what the plan has room for. */
-static zf_status_t put_choice_sizes(const loader_t *loader, zfi_run_t *into, zf_error_t *err) {
-    uint64_t n_elems = 0;
-    for (uint32_t p = 0; p < loader->saved.n_params; p++)
-        for (uint32_t m = 0; m < loader->saved.params[p].n_matrices; m++) {
-            zfi_matrix_t *matrix = &into->plan.matrices[into->params[loader->ids[p]].first_matrix + m];
-            matrix->k = loader->saved.params[p].matrices[m].k;
-            n_elems += matrix->k * zfi_channel_elems(matrix);
-        }
-    if (n_elems > into->plan.n_sel_elems)
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                         "its matrices select %" PRIu64 " elements, [zenflow] max_topk_ratio allows %" PRIu64
-                         "; the checkpoint was changed or is damaged",
-                         n_elems, into->plan.n_sel_elems);
-    zfi_memory_place_selected(into);
-    return ZF_OK;
-}
-
-static zf_status_t load_exact(loader_t *loader, zf_error_t *err) {
-    zfi_replacement_t replacement;
-    zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
-    zfi_state_io_t io;
-    int is_in_place_dealt;
-    if (st) {
-        give_back_fit(loader);
-        return st;
-    }
-    is_in_place_dealt = replacement.into == loader->run && is_dealt_otherwise(loader);
-    if (is_in_place_dealt)
-        st = zfi_redeal(replacement.into);
-    io = (zfi_state_io_t){.run = replacement.into,
-                          .overlay = replacement.overlay,
-                          .copies = replacement.copies,
-                          .ids = loader->ids,
-                          .n_ids = loader->saved.n_params};
-    if (!st)
-        st = put_choice_sizes(loader, replacement.into, err);
-    if (!st)
-        put_clocks(replacement.into, loader);
-    for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
-        const zfi_saved_param_t *param = &loader->saved.params[p];
-        uint32_t first_matrix = replacement.into->params[loader->ids[p]].first_matrix;
-        for (uint32_t i = 0; i < param->n_tensors && !st; i++) {
-            put_args_t args = {.io = &io,
-                               .saved = &loader->saved,
-                               .param = param,
-                               .tensor = &param->tensors[i],
-                               .first_matrix = first_matrix,
-                               .check = {.saved = &loader->saved, .param = param, .tensor = &param->tensors[i]}};
-            char name[ZFI_TENSOR_NAME];
-            zfi_saved_tensor_name(param, args.tensor, 0, name, sizeof name);
-            if (strcmp(args.tensor->array->name, "visible") == 0)
-                st = need_overlay(&replacement, param, args.tensor, first_matrix, err);
-            if (strncmp(args.tensor->array->name, "device_", sizeof "device_" - 1) == 0)
-                st = need_copy(&replacement, param, args.tensor, first_matrix, err);
-            if (!st)
-                st = zfi_state_stream(loader->store, &loader->saved, args.tensor, name, put_block, &args, err);
-        }
-    }
-    if (!st)
-        return zfi_replace_commit(&replacement, err);
-    give_back_fit(loader);
-    if (replacement.into == loader->run && is_in_place_dealt)
-        (void)zfi_redeal(loader->run); /* fails by poisoning */
-    zfi_replace_cancel(&replacement);
-    return st;
-}
-
 /* ---- as a compact one ----------------------------------------------------------------------------------------------
  */
 
-static zf_status_t carry_saved(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+static zf_status_t carry_saved(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++) {
         const zfi_saved_param_t *param = &loader->saved.params[p];
@@ -420,7 +215,7 @@ static zf_status_t carry_saved(loader_t *loader, zfi_run_t *into, zf_error_t *er
     return st;
 }
 
-static int is_saved(const loader_t *loader, uint32_t id) {
+static int is_saved(const zfi_loader_t *loader, uint32_t id) {
     for (uint32_t p = 0; p < loader->saved.n_params; p++)
         if (loader->ids[p] == id)
             return 1;
@@ -428,7 +223,7 @@ static int is_saved(const loader_t *loader, uint32_t id) {
 }
 
 /* Parameters that the checkpoint lacks keep what they have. (In place: they have what bind_params gave.) */
-static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *err) {
+static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
     zfi_run_t *run = loader->run;
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a chunk's copies");
@@ -447,18 +242,25 @@ static zf_status_t carry_missing(loader_t *loader, zfi_run_t *into, zf_error_t *
     return st;
 }
 
-static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
+static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     zfi_replacement_t replacement;
-    zf_status_t st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
-    zfi_run_t *into = replacement.into;
-    if (st)
-        return st;
-    st = carry_saved(loader, into, err);
+    zfi_run_t *into = NULL;
+    int has_begun;
+    zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine) ? zfi_ranks_join_counts(loader->run) : 0;
+    if (!st)
+        st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
+    has_begun = !st;
+    if (!st) {
+        into = replacement.into;
+        st = carry_saved(loader, into, err);
+    }
     if (!st && loader->n_missing && into != loader->run)
         st = carry_missing(loader, into, err);
+    st = zfi_together_meet(loader->together, st, err);
     if (st) {
-        zfi_replace_cancel(&replacement);
+        if (has_begun)
+            zfi_replace_cancel(&replacement);
         return st;
     }
     into->clock.steps_before = saved->clocks[ZFI_CLOCK_T][0] + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
@@ -473,7 +275,7 @@ static zf_status_t load_compact(loader_t *loader, zf_error_t *err) {
  */
 
 /* Moments of one rule mean nothing to another. */
-static zf_status_t check_rule(const loader_t *loader, zf_error_t *err) {
+static zf_status_t check_rule(const zfi_loader_t *loader, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     const zfi_run_t *run = loader->run;
     if (saved->rule != run->engine->rule)
@@ -488,26 +290,70 @@ static zf_status_t check_rule(const loader_t *loader, zf_error_t *err) {
                      saved->rule_name, saved->rule_moments, run->engine->rule_name, run->engine->callback.n_moments);
 }
 
-static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
-    const zfi_engine_t *engine = loader->run->engine;
-    zf_status_t st = check_rule(loader, err);
-    int is_exact;
+/* The checkpoint's tensors, which are all read before anything is changed. Of an exact one the ranks share the work; of
+ * another each computes with checksums of its own. */
+static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t *err) {
+    uint32_t n = is_exact ? loader->together->n_ranks : 1, first = is_exact ? loader->together->rank : 0;
+    zf_status_t st = ZF_OK;
+    for (uint32_t p = first; p < loader->saved.n_params && !st; p += n)
+        st = zfi_state_check_tensors(loader->store, &loader->saved, p, err);
+    return st;
+}
+
+/* What every rank must find alike. */
+typedef struct found {
+    uint32_t index_crc, flags, is_exact, n_params;
+} found_t;
+
+static zf_status_t compare_ranks(const zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
+    zfi_together_t *together = loader->together;
+    found_t *all = calloc(together->n_ranks, sizeof *all);
+    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
+    st = zfi_together_meet(together, st, err);
+    if (!st) {
+        all[together->rank] =
+            (found_t){loader->saved.index_crc, flags, (uint32_t)is_exact, loader->saved.n_params - loader->n_extra};
+        st = zfi_together_gather(together, all, sizeof *all, err);
+    }
+    for (uint32_t r = 1; r < together->n_ranks && !st; r++)
+        if (memcmp(&all[r], &all[0], sizeof *all) != 0)
+            st = zfi_error(err, ZF_ERR_RANKS, "state",
+                           "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "
+                           "%s, %u and %u parameters; give every rank the same checkpoint and the same flags",
+                           r, all[r].index_crc, all[0].index_crc, all[r].flags, all[0].flags,
+                           all[r].is_exact ? "exact" : "not exact", all[0].is_exact ? "exact" : "not exact",
+                           all[r].n_params, all[0].n_params);
+    zfi_together_drop(together, all);
+    return st;
+}
+
+/* Everything that can be said before anything is changed; all ranks come to the same. */
+static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exact, zf_error_t *err) {
+    zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
+    if (!st)
+        st = check_rule(loader, err);
     if (!st)
         st = match(loader, flags, err);
+    *out_is_exact = 0;
+    if (!st) {
+        take_fit(loader);
+        *out_is_exact = fits_exactly(loader);
+        if (!*out_is_exact)
+            zfi_loader_give_back_fit(loader);
+    }
+    st = zfi_together_meet(loader->together, st, err);
+    if (!st && loader->together->n_ranks > 1)
+        st = compare_ranks(loader, flags, *out_is_exact, err);
     if (!st) /* another model's tensors are not read at all */
-        st = zfi_state_check_tensors(loader->store, &loader->saved, err);
-    if (st)
-        return st;
-    take_fit(loader);
-    is_exact = fits_exactly(loader);
-    if (!is_exact)
-        give_back_fit(loader);
-    if (!is_exact && (flags & ZF_STATE_EXACT))
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
-                         loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
-    st = is_exact ? load_exact(loader, err) : load_compact(loader, err);
-    if (st)
-        return st;
+        st = zfi_together_meet(loader->together, check_tensors(loader, *out_is_exact, err), err);
+    if (st && *out_is_exact)
+        zfi_loader_give_back_fit(loader);
+    return st;
+}
+
+/* loader->run may be gone by now. */
+static void report_load(const zfi_loader_t *loader, int is_exact, zf_state_report_t *report) {
+    const zfi_engine_t *engine = loader->together->engine;
     if (loader->before.is_interval_fit && !engine->config.is_interval_fit)
         zfi_log(engine, ZF_LOG_INFO, "fit",
                 "update_interval = %u, publish_lag = %u (fit: what the checkpoint was trained with)",
@@ -523,16 +369,26 @@ static zf_status_t load(loader_t *loader, uint32_t flags, zf_state_report_t *rep
             is_exact || loader->saved.is_compact ? "" : ", although the checkpoint is exact:");
     if (!is_exact && !loader->saved.is_compact)
         zfi_log(engine, ZF_LOG_WARN, "state", "... %s", loader->why);
-    return ZF_OK;
 }
 
-zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zf_state_report_t *report,
-                                zf_error_t *err) {
-    loader_t loader = {.slot = slot, .run = *slot, .store = store};
-    zf_status_t st = zfi_state_open(store, &loader.saved, err);
+static zf_status_t load(zfi_loader_t *loader, uint32_t flags, zf_state_report_t *report, zf_error_t *err) {
+    int is_exact;
+    zf_status_t st = examine(loader, flags, &is_exact, err);
     if (st)
         return st;
-    st = load(&loader, flags, report, err);
+    if (!is_exact && (flags & ZF_STATE_EXACT))
+        return zfi_error(err, ZF_ERR_CHECKPOINT, "state", "it cannot be continued to the bit: %s",
+                         loader->saved.is_compact ? "it was saved compact, without open windows" : loader->why);
+    st = is_exact ? zfi_load_exact(loader, err) : load_compact(loader, err);
+    if (!st)
+        report_load(loader, is_exact, report);
+    return st;
+}
+
+zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zfi_together_t *together,
+                                zf_state_report_t *report, zf_error_t *err) {
+    zfi_loader_t loader = {.slot = slot, .run = *slot, .store = store, .together = together};
+    zf_status_t st = load(&loader, flags, report, err);
     free(loader.ids);
     zfi_saved_free(&loader.saved);
     return st;

@@ -493,6 +493,7 @@ static const char *check_prefix(const reader_t *reader, const char *all, uint64_
                         ZF_STATE_INDEX, version, ZFI_STATE_VERSION);
         return NULL;
     }
+    reader->out->index_crc = crc;
     payload = all + used + 1; /* a line feed */
     if ((uint64_t)used + 3 > nbytes || payload[-1] != '\n' || all[nbytes - 1] != '\n' ||
         zfi_crc32(0, payload, nbytes - (uint64_t)used - 2) != crc) {

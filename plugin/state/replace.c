@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "instance/memory.h"
+#include "offload/device_memory.h"
 #include "offload/exchange.h"
 #include "offload/guard.h"
 #include "offload/lateness.h"
@@ -18,6 +19,7 @@
 #include "offload/redeal.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
+#include "offload/values.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -230,6 +232,8 @@ static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         if (!slot->has(&io, i, t))
             continue;
+        if (zfi_is_sharded(run->engine))
+            memset(grad, 0, matrix->rows * matrix->cols * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype));
         slot->get(&io, i, t, 0, matrix->rows * matrix->cols, grad);
         st = zfi_exchange_catch_up(run, t, i, grad);
     }
@@ -279,6 +283,17 @@ static zf_status_t stage_due(zfi_run_t *run) {
     return zfi_send(run->engine);
 }
 
+/* Where each rank has written what it owns: everything is shown by all. */
+static zf_status_t share_visible(zfi_run_t *run) {
+    zf_status_t st;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        zfi_values_note(run, c);
+    if (!zfi_values_share(run, 0))
+        return ZF_OK;
+    st = zfi_send(run->engine);
+    return st ? st : zfi_device_run(run, NULL, 0);
+}
+
 /* The new run goes on from where its clocks are. */
 static zf_status_t resume(const zfi_replacement_t *replacement) {
     zfi_run_t *run = replacement->into;
@@ -289,6 +304,8 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+    if (!st)
+        st = share_visible(run);
     if (!st)
         st = zfi_guard_start(run);
     if (!st)

@@ -3,7 +3,10 @@
  *
  * Parameters go into safetensors files of about a gibibyte each, the arrays of one after another; within a file wide
  * types come first, so that every tensor is aligned. Sizes and headers are known before the first byte is written;
- * checksums are taken on the way and go into the index, which is written last. */
+ * checksums are taken on the way and go into the index, which is written last.
+ *
+ * Several ranks write the same files, each its share (state/spread.h), and the first of them writes the index once all
+ * have synced. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -12,8 +15,10 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
+#include "offload/ranks.h"
 #include "state/header.h"
 #include "state/json.h"
+#include "state/spread.h"
 #include "state/state.h"
 
 static const uint64_t FILE_NBYTES = (uint64_t)1 << 30;
@@ -23,9 +28,13 @@ typedef struct writer {
     zfi_state_io_t io;
     zfi_saved_t saved;
     zfi_store_t *store;
-    unsigned char *block; /* [ZFI_STATE_BLOCK] */
-    uint32_t *file_first; /* [n_files + 1] parameters of a file */
+    unsigned char *block;     /* [ZFI_STATE_BLOCK] */
+    uint32_t *file_first;     /* [n_files + 1] parameters of a file */
+    uint64_t most;            /* bytes of a file, about */
+    zfi_together_t *together; /* the other ranks */
 } writer_t;
+
+static int is_first(const writer_t *writer) { return writer->together->rank == 0; }
 
 static size_t elem_nbytes(const zfi_saved_param_t *param, const zfi_saved_tensor_t *tensor) {
     return zfi_state_dtype_nbytes(zfi_state_array_dtype(tensor->array, &param->param));
@@ -42,7 +51,7 @@ static uint64_t param_nbytes(const zfi_saved_param_t *param) {
 }
 
 /* Tests ask for small files through the environment, so that little makes several. */
-static uint64_t file_nbytes(void) {
+uint64_t zfi_state_file_nbytes(void) {
     const char *asked = getenv("ZF_STATE_FILE_NBYTES");
     uint64_t nbytes = asked ? strtoull(asked, NULL, 10) : 0;
     return nbytes ? nbytes : FILE_NBYTES;
@@ -50,14 +59,14 @@ static uint64_t file_nbytes(void) {
 
 static zf_status_t deal_files(writer_t *writer) {
     zfi_saved_t *saved = &writer->saved;
-    uint64_t nbytes = 0, most = file_nbytes();
+    uint64_t nbytes = 0;
     writer->file_first = calloc(saved->n_params + 2, sizeof *writer->file_first);
     saved->files = calloc(saved->n_params + 1, sizeof *saved->files);
     if (!writer->file_first || !saved->files)
         return ZF_ERR_MEMORY;
     saved->n_files = 1;
     for (uint32_t i = 0; i < saved->n_params; i++) {
-        if (nbytes >= most) {
+        if (nbytes >= writer->most) {
             writer->file_first[saved->n_files++] = i;
             nbytes = 0;
         }
@@ -163,9 +172,12 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
 /* ---- data ----------------------------------------------------------------------------------------------------------
  */
 
-static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, const void *block, uint64_t nbytes,
-                             zf_error_t *err) {
+/* Bytes of a tensor: behind those that this rank has written of it, or, with several ranks, `at` bytes into it. */
+static zf_status_t put_block(writer_t *writer, zfi_saved_tensor_t *tensor, uint64_t at, const void *block,
+                             uint64_t nbytes, zf_error_t *err) {
     tensor->crc = zfi_crc32(tensor->crc, block, nbytes);
+    if (writer->store->is_shared)
+        return zfi_store_write_at(writer->store, tensor->offset + at, block, nbytes, err);
     return zfi_store_write(writer->store, block, nbytes, err);
 }
 
@@ -179,18 +191,20 @@ static zf_status_t refuse_value(const writer_t *writer, const zfi_saved_param_t 
                      tensor->array->name, param->param.name, at);
 }
 
+/* What this rank writes of a matrix, whose values begin `at` bytes into the tensor. */
 static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t matrix,
-                                zf_error_t *err) {
+                                uint64_t at_nbytes, zf_error_t *err) {
     zfi_run_t *run = writer->io.run;
     const zfi_state_array_t *array = tensor->array;
     zfi_state_dtype_t dtype = zfi_state_array_dtype(array, &param->param);
     uint32_t number = run->params[param->param.id].first_matrix + matrix;
-    uint64_t n = array->length(&writer->saved.shape, &param->matrices[matrix]);
-    uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype);
+    uint64_t block = ZFI_STATE_BLOCK / zfi_state_dtype_nbytes(dtype), first, end;
     int is_applied = (array->flags & ZFI_ARRAY_PER_STEP) && zfi_row(run, tensor->step)->scalars.applied;
     zf_status_t st = ZF_OK;
-    for (uint64_t first = 0; first < n && !st; first += block) {
-        uint64_t count = n - first < block ? n - first : block, at;
+    zfi_spread_share(run, array, param->param.id, &writer->saved.shape, &param->matrices[matrix],
+                     writer->together->rank, &first, &end);
+    for (; first < end && !st; first += block) {
+        uint64_t count = end - first < block ? end - first : block, at;
         array->get(&writer->io, number, tensor->step, first, count, writer->block);
         if (writer->io.status)
             return zfi_error(err, writer->io.status, "state",
@@ -199,7 +213,8 @@ static zf_status_t write_matrix(writer_t *writer, zfi_saved_param_t *param, zfi_
         at = array->find_bad ? array->find_bad(writer->block, count, dtype, is_applied) : count;
         if (at < count)
             return refuse_value(writer, param, tensor, param->matrices[matrix].param_offset + first + at, err);
-        st = put_block(writer, tensor, writer->block, count * zfi_state_dtype_nbytes(dtype), err);
+        st = put_block(writer, tensor, at_nbytes + first * zfi_state_dtype_nbytes(dtype), writer->block,
+                       count * zfi_state_dtype_nbytes(dtype), err);
     }
     return st;
 }
@@ -209,9 +224,9 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
     uint64_t nbytes = tensor->nbytes / saved->n_steps;
     void *values = malloc(nbytes + 1);
     zf_status_t st = values ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for a step's values");
-    for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps && !st; s++) {
-        zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.run, s), values);
-        st = put_block(writer, tensor, values, nbytes, err);
+    for (uint64_t s = 0; s < saved->n_steps && is_first(writer) && !st; s++) {
+        zfi_state_steps[i].get(&writer->io, zfi_row(writer->io.run, saved->first_step + s), values);
+        st = put_block(writer, tensor, s * nbytes, values, nbytes, err);
     }
     free(values);
     return st;
@@ -219,13 +234,23 @@ static zf_status_t write_steps(writer_t *writer, zfi_saved_tensor_t *tensor, uin
 
 static zf_status_t write_tensor(writer_t *writer, zfi_saved_param_t *param, zfi_saved_tensor_t *tensor, uint32_t i,
                                 void *arg, zf_error_t *err) {
+    uint64_t at = 0;
     zf_status_t st = ZF_OK;
     (void)arg;
     if (!param)
         return write_steps(writer, tensor, i, err);
-    for (uint32_t k = 0; k < tensor->n_matrices && !st; k++)
-        st = write_matrix(writer, param, tensor, tensor->matrices[k], err);
+    for (uint32_t k = 0; k < tensor->n_matrices && !st; k++) {
+        st = write_matrix(writer, param, tensor, tensor->matrices[k], at, err);
+        at += tensor->array->length(&writer->saved.shape, &param->matrices[tensor->matrices[k]]) *
+              elem_nbytes(param, tensor);
+    }
     return st;
+}
+
+static zf_status_t write_header(writer_t *writer, const void *header, uint64_t nbytes, zf_error_t *err) {
+    if (!writer->store->is_shared)
+        return zfi_store_write(writer->store, header, nbytes, err);
+    return is_first(writer) ? zfi_store_write_at(writer->store, 0, header, nbytes, err) : ZF_OK;
 }
 
 static zf_status_t write_file(writer_t *writer, uint32_t number, zf_error_t *err) {
@@ -236,7 +261,7 @@ static zf_status_t write_file(writer_t *writer, uint32_t number, zf_error_t *err
     if (!st)
         st = zfi_header_check(&writer->saved, number, header, err);
     if (!st)
-        st = zfi_store_write(writer->store, header, file->header_nbytes, err);
+        st = write_header(writer, header, file->header_nbytes, err);
     if (!st)
         st = for_each_tensor(writer, number, write_tensor, NULL, err);
     free(header);
@@ -273,16 +298,8 @@ static zf_status_t write_index(writer_t *writer, zf_error_t *err) {
     return st ? st : zfi_store_end(writer->store, err);
 }
 
-static zf_status_t write_all(writer_t *writer, zf_error_t *err) {
-    zf_status_t st = deal_files(writer);
-    if (st)
-        return zfi_error(err, st, "state", "no memory to plan the files of a checkpoint");
-    for (uint32_t f = 0; f < writer->saved.n_files && !st; f++)
-        st = write_file(writer, f, err);
-    return st ? st : write_index(writer, err);
-}
-
-/* What lies in the store before it takes the former checkpoint's place. A host's store need not be readable yet. */
+/* Index and headers as they lie in the store before it takes the former checkpoint's place. A host's store need not be
+ * readable yet. */
 static zf_status_t check_written(const writer_t *writer, zf_error_t *err) {
     zfi_saved_t again;
     zf_status_t st;
@@ -298,34 +315,72 @@ static zf_status_t check_written(const writer_t *writer, zf_error_t *err) {
     return st;
 }
 
-zf_status_t zfi_state_write(zfi_run_t *run, int is_compact, const char *note, zfi_store_t *store,
-                            zf_state_report_t *report, zf_error_t *err) {
-    writer_t writer = {.store = store};
+static zf_status_t write_files(writer_t *writer, zf_error_t *err) {
+    zf_status_t st = deal_files(writer);
+    if (st)
+        return zfi_error(err, st, "state", "no memory to plan the files of a checkpoint");
+    for (uint32_t f = 0; f < writer->saved.n_files && !st; f++)
+        st = write_file(writer, f, err);
+    return st;
+}
+
+/* What was written becomes a checkpoint. */
+static zf_status_t finish(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
+    zf_status_t st = write_index(writer, err);
+    if (!st)
+        zfi_state_report(&writer->saved, writer->store, report);
+    if (!st)
+        st = check_written(writer, err);
+    return st ? st : zfi_store_commit(writer->store, err);
+}
+
+/* The first rank finishes when all have synced what they wrote; the others know that it did before they return. */
+static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, zf_error_t *err) {
+    zf_status_t st = zfi_spread_join(writer->io.run, writer->io.ids, writer->together, &writer->saved, err);
+    zfi_state_report(&writer->saved, writer->store, report);
+    if (!st && is_first(writer))
+        st = finish(writer, report, err);
+    return zfi_together_meet(writer->together, st, err);
+}
+
+static zf_status_t write_all(writer_t *writer, int is_compact, const char *note, zf_state_report_t *report,
+                             zf_error_t *err) {
+    zf_status_t st = zfi_saved_of(&writer->io, is_compact, note, &writer->saved, err);
+    if (!st)
+        st = write_files(writer, err);
+    if (writer->together->n_ranks == 1)
+        return st ? st : finish(writer, report, err);
+    st = zfi_together_meet(writer->together, st, err);
+    return st ? st : finish_together(writer, report, err);
+}
+
+zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_store_t *store, zf_state_report_t *report,
+                            zf_error_t *err) {
+    writer_t writer = {.store = store, .together = args->together, .most = args->file_nbytes};
     uint32_t *ids = malloc(run->n_params * sizeof *ids), n = 0;
-    zf_status_t st;
+    uint8_t *differs = NULL;
+    zf_status_t st = ZF_OK;
     for (uint32_t i = 0; ids && i < run->n_params; i++)
         if (run->params[i].has_state)
             ids[n++] = i;
-    writer.io = (zfi_state_io_t){.run = run, .ids = ids, .n_ids = n};
     writer.block = malloc(ZFI_STATE_BLOCK);
-    if (is_compact)
+    if (args->is_compact)
         writer.io.rehearsal = zfi_rehearsal_new(run);
-    if (!ids || !writer.block || (is_compact && !writer.io.rehearsal))
+    if (!ids || !writer.block || (args->is_compact && !writer.io.rehearsal))
         st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the buffers of a save");
-    else
-        st = zfi_saved_of(run, is_compact, note, ids, n, &writer.saved, err);
-    if (!st) {
-        st = write_all(&writer, err);
-        if (!st)
-            zfi_state_report(&writer.saved, store, report);
-        if (!st)
-            st = check_written(&writer, err);
-        zfi_saved_free(&writer.saved);
-    }
+    st = zfi_together_meet(args->together, st, err);
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+        zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
+    if (!st && !args->is_compact && args->together->n_ranks > 1)
+        st = zfi_spread_find_visible(run, args->together, &differs, err);
+    writer.io =
+        (zfi_state_io_t){.run = run, .rehearsal = writer.io.rehearsal, .differs = differs, .ids = ids, .n_ids = n};
     if (!st)
-        st = zfi_store_commit(store, err);
+        st = write_all(&writer, args->is_compact, args->note, report, err);
+    zfi_saved_free(&writer.saved);
     free(writer.file_first);
     zfi_rehearsal_free(writer.io.rehearsal);
+    zfi_together_drop(args->together, differs);
     free(writer.block);
     free(ids);
     return st;

@@ -3,8 +3,9 @@
  *
  *   save.c    writes a checkpoint                    table.c, clocks.c  what is saved, row by row
  *   check.c   every check of a checkpoint by itself  index.c, read.c    its index, written and read; json.c below
- *   load.c    into a run                             header.c           headers of its files against the index
+ *   load.c    into a run (exact: load_exact.c)       header.c           headers of its files against the index
  *   store.c   where its blobs live                   dir.c, beside.c    in a directory, and what lies beside it
+ *   together.c, spread.c  several ranks agree, and write or read each its share
  *   carry.c   w, m, v, n into another cut or schedule
  *   replace.c one run exchanged for a loaded one, in one go that cannot fail
  * The hooks of zf.state/1 are in hooks/state.c. Everything here works on a drained run.
@@ -13,20 +14,30 @@
 #define ZFI_STATE_H
 
 #include "state/index.h"
+#include "state/together.h"
 
 enum { ZFI_STATE_BLOCK = 1 << 20 }; /* bytes read, checked and copied at a time */
 
-/* [control] The drained run to an open store; commits. */
-zf_status_t zfi_state_write(zfi_run_t *run, int is_compact, const char *note, zfi_store_t *store,
-                            zf_state_report_t *report, zf_error_t *err);
+typedef struct zfi_save_args {
+    int is_compact;
+    const char *note;
+    uint64_t file_nbytes; /* zfi_state_file_nbytes(), the same on every rank */
+    zfi_together_t *together;
+} zfi_save_args_t;
+
+/* [control] The drained run to an open store; commits. Several ranks, in the same store, together: all succeed or none.
+ */
+zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_store_t *store, zf_state_report_t *report,
+                            zf_error_t *err);
+uint64_t zfi_state_file_nbytes(void);
 
 /* [any-thread] Reads the index and checks it by itself, then the headers of its files; fills step_values. What it costs
  * is bounded by the index's own size. */
 zf_status_t zfi_state_open(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
 /* [any-thread] What an index says by itself: its rule goes with its configuration, its clocks with each other. */
 zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err);
-/* [any-thread] Reads every tensor and checks it; fills part_crcs. */
-zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, zf_error_t *err);
+/* [any-thread] Reads every tensor of a parameter and checks it; fills part_crcs. */
+zf_status_t zfi_state_check_tensors(zfi_store_t *store, zfi_saved_t *saved, uint32_t param, zf_error_t *err);
 /* [any-thread] Both. */
 zf_status_t zfi_state_check(zfi_store_t *store, zfi_saved_t *out, zf_error_t *err);
 /* [any-thread] The same of one parameter alone (and of what its slots need). */
@@ -56,9 +67,10 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
 zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                 const zfi_saved_tensor_t *tensor, uint32_t matrix, void *out, zf_error_t *err);
 
-/* [control] Loads into the drained run of the slot, which another may take the place of. */
-zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zf_state_report_t *report,
-                                zf_error_t *err);
+/* [control] Loads into the drained run of the slot, which another may take the place of. Several ranks together: all
+ * load, or none does. */
+zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t flags, zfi_together_t *together,
+                                zf_state_report_t *report, zf_error_t *err);
 
 /* ---- state/replace.c ----------------------------------------------------------------------------------------------
  */

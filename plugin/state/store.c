@@ -100,6 +100,15 @@ zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, z
     return open_any(args, 1, out, err);
 }
 
+zf_status_t zfi_store_join_save(const zf_state_args_t *args, const char *tmp_name, zfi_store_t *out, zf_error_t *err) {
+    *out = (zfi_store_t){.ops = &zfi_store_directory,
+                         .parent_fd = -1,
+                         .dir_fd = -1,
+                         .blob_fd = -1,
+                         .is_synced = !(args->flags & ZF_STATE_NO_SYNC)};
+    return zfi_directory_join_save(out, args->path, tmp_name, err);
+}
+
 zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err) {
     return open_any(args, 0, out, err);
 }
@@ -116,6 +125,20 @@ zf_status_t zfi_store_begin(zfi_store_t *store, const char *name, uint64_t nbyte
     return store->ops->begin(store, err);
 }
 
+static void tick(const zfi_store_t *store) {
+    if (store->tick)
+        store->tick(store->tick_arg);
+}
+
+zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes,
+                               zf_error_t *err) {
+    zf_status_t st = nbytes ? store->ops->write_at(store, offset, data, nbytes, err) : ZF_OK;
+    tick(store);
+    if (!st)
+        store->total_nbytes += nbytes;
+    return st;
+}
+
 zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err) {
     zf_status_t st = nbytes ? store->ops->write(store, data, nbytes, err) : ZF_OK;
     if (!st) {
@@ -126,7 +149,8 @@ zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbyte
 }
 
 zf_status_t zfi_store_end(zfi_store_t *store, zf_error_t *err) {
-    if (store->at != store->blob_nbytes)
+    tick(store);
+    if (store->at != store->blob_nbytes && !store->is_shared)
         return zfi_error(err, ZF_ERR_INTERNAL, "state", "blob \"%s\" has %" PRIu64 " bytes, announced %" PRIu64,
                          store->blob, store->at, store->blob_nbytes);
     return store->ops->end(store, err);
@@ -146,6 +170,7 @@ zf_status_t zfi_store_size(zfi_store_t *store, const char *name, uint64_t *out, 
 zf_status_t zfi_store_read(zfi_store_t *store, const char *name, uint64_t offset, void *out, uint64_t nbytes,
                            zf_error_t *err) {
     zf_status_t st = nbytes ? store->ops->read(store, name, offset, out, nbytes, err) : ZF_OK;
+    tick(store);
     if (!st)
         store->total_nbytes += nbytes;
     return st;

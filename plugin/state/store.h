@@ -25,11 +25,19 @@ typedef struct zfi_store {
     char blob[ZFI_BLOB_NAME]; /* being written, or open for reading */
     uint64_t blob_nbytes, at; /* of it */
     uint64_t total_nbytes;    /* written or read */
+    int is_shared;            /* save: several ranks write to it, each what is its own */
+    void (*tick)(void *arg);  /* called with every write and read, or NULL */
+    void *tick_arg;
 } zfi_store_t;
 
 /* [control] args are checked: exactly one of path and store, a store with what the call needs. */
 zf_status_t zfi_store_open_save(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err);
 zf_status_t zfi_store_open_load(const zf_state_args_t *args, zfi_store_t *out, zf_error_t *err);
+
+/* [control] Several ranks: one of them has opened a save to the same directory, whose tmp_name it is; what cancel
+ * removes is that one's. The blobs of a shared store are written at offsets, and begun by every rank. */
+zf_status_t zfi_store_join_save(const zf_state_args_t *args, const char *tmp_name, zfi_store_t *out, zf_error_t *err);
+zf_status_t zfi_store_write_at(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err);
 
 zf_status_t zfi_store_begin(zfi_store_t *store, const char *name, uint64_t nbytes, zf_error_t *err);
 zf_status_t zfi_store_write(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err);
@@ -52,6 +60,7 @@ typedef struct zfi_store_ops {
     int reads_back; /* size and read may be called before commit */
     zf_status_t (*begin)(zfi_store_t *store, zf_error_t *err);
     zf_status_t (*write)(zfi_store_t *store, const void *data, uint64_t nbytes, zf_error_t *err);
+    zf_status_t (*write_at)(zfi_store_t *store, uint64_t offset, const void *data, uint64_t nbytes, zf_error_t *err);
     zf_status_t (*end)(zfi_store_t *store, zf_error_t *err);
     zf_status_t (*commit)(zfi_store_t *store, zf_error_t *err);
     void (*cancel)(zfi_store_t *store);
@@ -63,6 +72,7 @@ typedef struct zfi_store_ops {
 
 extern const zfi_store_ops_t zfi_store_directory; /* state/dir.c */
 zf_status_t zfi_directory_open_save(zfi_store_t *store, const char *path, zf_error_t *err);
+zf_status_t zfi_directory_join_save(zfi_store_t *store, const char *path, const char *tmp_name, zf_error_t *err);
 zf_status_t zfi_directory_open_load(zfi_store_t *store, const char *path, zf_error_t *err);
 /* [any-thread] Another checkpoint lies at the path by now: where there are no locks, the files of this one may be gone.
  */

@@ -387,6 +387,8 @@ COPY(v, 2)
 static int has_visible(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
     int is_equal;
+    if (io->differs)
+        return io->differs[number];
     return zfi_exchange_shows_state(io->run, number, &is_equal) || !is_equal;
 }
 

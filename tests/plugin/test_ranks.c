@@ -8,7 +8,6 @@
 #include "local_ranks.h"
 #include "rig.h"
 #include "suite.h"
-#include "zf/ext/state.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
                                     {.rows = 17, .flags = ZF_PARAM_AVERAGE},
@@ -226,22 +225,7 @@ START_TEST(modes_that_are_not_in_this_version) {
 }
 END_TEST
 
-START_TEST(not_in_this_version) {
-    const zf_state_ext_t *state = zt_table()->get_extension(ZF_EXT_STATE);
-    zf_state_args_t args = {.struct_size = sizeof args, .path = "x"};
-    job_t jobs[2] = {0};
-    zt_ranks_init(&ranks, 2);
-    jobs[0].config = jobs[1].config = config;
-    run_jobs(jobs, 2);
-    ck_assert_int_eq(state->save(jobs[0].rig.inst, &args, NULL, &jobs[0].rig.err), ZF_ERR_STATE);
-    ck_assert(strstr(jobs[0].rig.err.message, "several ranks (2) are not in this version") != NULL);
-    ck_assert_int_eq(state->load(jobs[0].rig.inst, &args, NULL, &jobs[0].rig.err), ZF_ERR_STATE);
-    end_jobs(jobs, 2);
-}
-END_TEST
-
 ZT_MAIN("ranks", two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
         four_shard_on_a_queue, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version,
-        not_in_this_version)
+        a_transport_that_fails, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

@@ -33,6 +33,7 @@ extern "C" {
 #define ZF_COLLECTIVE_FOR_NORM 5      /* every rank's part of the gradient norm */
 #define ZF_COLLECTIVE_FOR_VALUES 6    /* new values of a bucket's parameters */
 #define ZF_COLLECTIVE_FOR_ENTERING 7  /* optimizer state of channels that are about to run ahead */
+#define ZF_COLLECTIVE_FOR_STATE 8     /* between steps: a checkpoint, or optimizer state that one call needs whole */
 
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;

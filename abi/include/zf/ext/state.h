@@ -30,6 +30,13 @@
  * than `path`. Loads and saves of several processes do not disturb each other: a load reads the checkpoint that it
  * began with, saves to one path take turns, and the last one stays. Where the file system has no locks (flock), a load
  * that lost its files begins again, and what killed processes left stays.
+ *
+ * Several ranks call save and load together, with the same flags and note and with a path to one directory that all of
+ * them see. The blobs are those that one rank would write. Each rank writes what it keeps and syncs it; then rank 0
+ * writes the index and renames. A load reads on each rank what it will keep; the check of all tensors is shared. Any
+ * number of ranks loads what any number has saved, to the bit where it fits. Whatever fails on one rank fails on all,
+ * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
+ * a single write, read or sync must not take as long. Reports count the bytes of the rank itself.
  */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H

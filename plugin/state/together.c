@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/together.c - meetings of ranks (contract in state/together.h). */
+#include "state/together.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/timeline.h"
+#include "offload/ranks.h"
+
+/* What a rank says in a round. */
+typedef struct zfi_said {
+    uint32_t place; /* the meeting at which it is; 0: at work */
+    int32_t status, scope;
+    uint32_t reserved0;
+    int64_t native_code;
+    char message[sizeof(((zf_error_t *)0)->message)];
+} zfi_said_t;
+
+zf_status_t zfi_together_open(zfi_engine_t *engine, zfi_together_t *out, zf_error_t *err) {
+    *out = (zfi_together_t){.engine = engine, .rank = zfi_rank(engine), .n_ranks = zfi_n_ranks(engine)};
+    if (out->n_ranks == 1)
+        return ZF_OK;
+    out->pause_ns = engine->timeout_ns / 8;
+    out->round_ns = zfi_now_ns();
+    out->all = calloc(out->n_ranks, sizeof *out->all);
+    return out->all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to agree with the other ranks");
+}
+
+void zfi_together_drop(const zfi_together_t *together, void *all) {
+    if (!all || !zfi_ranks_holds_memory(together->engine))
+        free(all);
+}
+
+void zfi_together_close(zfi_together_t *together) { zfi_together_drop(together, together->all); }
+
+static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st, const zf_error_t *why) {
+    zfi_said_t *own = &together->all[together->rank];
+    *own = (zfi_said_t){.place = place, .status = st};
+    if (st && why) {
+        own->scope = why->scope;
+        own->native_code = why->native_code;
+        memcpy(own->message, why->message, sizeof own->message - 1);
+    }
+    together->round_ns = zfi_now_ns();
+    together->broken = zfi_ranks_gather_at_rest(together->engine, ZF_COLLECTIVE_FOR_STATE, together->all, sizeof *own);
+}
+
+void zfi_together_tick(void *arg) {
+    zfi_together_t *together = arg;
+    if (together->all && !together->broken && zfi_now_ns() - together->round_ns > together->pause_ns)
+        make_round(together, 0, ZF_OK, NULL);
+}
+
+static int is_everyone_there(const zfi_together_t *together) {
+    for (uint32_t r = 0; r < together->n_ranks; r++)
+        if (together->all[r].place != together->n_meetings)
+            return 0;
+    return 1;
+}
+
+/* The exchange broke, which has ended the instance. */
+static zf_status_t say_broken(const zfi_together_t *together, zf_error_t *err) {
+    if (zfi_is_poisoned(together->engine))
+        return zfi_error_copy(err, &together->engine->poison.error);
+    return zfi_error(err, together->broken, "state", "the ranks could not agree");
+}
+
+zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error_t *err) {
+    if (together->n_ranks == 1 || !together->all)
+        return st;
+    together->n_meetings++;
+    while (!together->broken) {
+        make_round(together, together->n_meetings, st, err);
+        if (is_everyone_there(together))
+            break;
+    }
+    if (together->broken)
+        return say_broken(together, err);
+    for (uint32_t r = 0; r < together->n_ranks && !st; r++) {
+        const zfi_said_t *said = &together->all[r];
+        if (said->status)
+            st = zfi_error_scoped(err, said->status, said->scope, said->native_code, "state",
+                                  "rank %" PRIu32 " of %" PRIu32 ": %.380s", r, together->n_ranks, said->message);
+    }
+    return st;
+}
+
+zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
+    together->round_ns = zfi_now_ns();
+    together->broken = zfi_ranks_gather_at_rest(together->engine, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    return together->broken ? say_broken(together, err) : ZF_OK;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/state/together.h - several ranks save or load one checkpoint: who has come how far, and what failed where.
+ *
+ * Model. A save or load is a few pieces of work with a meeting after each. At a meeting every rank says how its piece
+ * went; if one failed, all fail, with its message. Work may take longer than the deadline of an exchange. So ranks make
+ * rounds: whoever works joins one now and then (tick), whoever waits at the meeting joins all, and the meeting is over
+ * with the round in which everyone is there. A rank that dies is missed by the round after.
+ *
+ * With one rank a meeting is nothing. All of it is [hook], between steps. */
+#ifndef ZFI_STATE_TOGETHER_H
+#define ZFI_STATE_TOGETHER_H
+
+#include "instance/engine.h"
+
+typedef struct zfi_together {
+    zfi_engine_t *engine;
+    uint32_t rank, n_ranks, n_meetings;
+    uint64_t pause_ns, round_ns; /* between rounds while there is work; when the newest began */
+    struct zfi_said *all;        /* [n_ranks]; NULL: one rank */
+    zf_status_t broken;          /* of an exchange: the instance has ended */
+} zfi_together_t;
+
+zf_status_t zfi_together_open(zfi_engine_t *engine, zfi_together_t *out, zf_error_t *err);
+void zfi_together_close(zfi_together_t *together);
+
+/* From time to time during a piece of work; arg is a zfi_together_t. */
+void zfi_together_tick(void *arg);
+
+/* This rank's piece ended with st, and err says why. Returns st, or how the first other rank failed. */
+zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error_t *err);
+
+/* Right after a meeting that went well: part r of all[n_ranks][nbytes] becomes rank r's. `all` is freed by
+ * zfi_together_drop, which leaves it where a broken exchange may still write to it. */
+zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err);
+void zfi_together_drop(const zfi_together_t *together, void *all);
+
+#endif

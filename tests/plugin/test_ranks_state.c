@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_state.c - checkpoints of several ranks, which are threads of this process: saved by P, loaded by Q, and
+ * what one rank does wrong is every rank's error. The whole comparison with the oracle is tests/ranks.sh. Averages are
+ * exact over powers of two, so runs on 1, 2 and 4 ranks have the same bits. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32.h"
+#include "local_ranks.h"
+#include "state_rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 17, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 30, .cols = 20, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE},
+                                    {.rows = 5, .cols = 7, .flags = ZF_PARAM_AVERAGE}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT = 6 };
+
+#define COMMON                                                                                                         \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
+    "predict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config, *save_to, *load_from, *note;
+    const zf_state_store_t *store;
+    uint32_t flags, n_saves;
+    int cannot_write, delivers_before;
+    zf_status_t moved; /* by save or load */
+    char why[440];
+    zf_state_report_t report;
+    zf_status_t st;
+} job_t;
+
+static zt_ranks_t ranks;
+
+/* ---- a disk that is full for one rank ---------------------------------------------------------------------------- */
+
+static _Thread_local int is_full;
+ssize_t __real_pwrite(int fd, const void *data, size_t nbytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t nbytes, off_t at);
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t nbytes, off_t at) {
+    if (!is_full)
+        return __real_pwrite(fd, data, nbytes, at);
+    errno = ENOSPC;
+    return -1;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void train(job_t *job, uint64_t until) {
+    while (job->rig.step < until && job->st >= 0)
+        job->st = zt_rig_try_step(&job->rig);
+}
+
+static void move(job_t *job, const char *path, int is_load) {
+    zf_state_args_t args = {
+        .struct_size = sizeof args, .flags = job->flags, .path = path, .store = job->store, .note = job->note};
+    const zf_state_ext_t *state = zt_state(&job->rig);
+    if (job->store)
+        args.path = NULL;
+    job->report = (zf_state_report_t){.struct_size = sizeof job->report};
+    is_full = job->cannot_write;
+    job->moved = (is_load ? state->load : state->save)(job->rig.inst, &args, &job->report, &job->rig.err);
+    is_full = 0;
+    snprintf(job->why, sizeof job->why, "%s", job->moved < 0 ? job->rig.err.message : "");
+    if (is_load && job->moved >= 0)
+        job->rig.step = job->report.step;
+}
+
+static void *run_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    job->rig.host.get_extension = zt_ranks_extension;
+    job->rig.host.ctx = job->rank;
+    job->st = zt_rig_try_create(&job->rig, job->config, 0);
+    if (job->st >= 0)
+        job->st = zt_rig_try_bind(&job->rig);
+    if (job->save_to) {
+        train(job, SAVED_AT);
+        for (uint32_t i = 0; i <= job->n_saves; i++)
+            move(job, job->save_to, 0);
+    }
+    for (uint32_t i = N_SHAPES; i-- > 0 && job->delivers_before;) {
+        zt_rig_fill_grad(&job->rig, i, job->rig.step + 1);
+        job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
+    }
+    if (job->load_from)
+        move(job, job->load_from, 1);
+    if (job->delivers_before)
+        return NULL;
+    train(job, STEPS);
+    if (job->st >= 0)
+        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+    return NULL;
+}
+
+static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to, const char *load_from) {
+    pthread_t threads[MOST];
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = config;
+        jobs[r].save_to = jobs[r].save_to ? jobs[r].save_to : save_to;
+        jobs[r].load_from = jobs[r].load_from ? jobs[r].load_from : load_from;
+        jobs[r].rank = &ranks.ranks[r];
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    }
+    for (uint32_t r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < n; r++)
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+}
+
+static void end(job_t *jobs, uint32_t n) {
+    for (uint32_t r = 0; r < n; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+/* Every rank has moved; what all show is what the first job of `as` shows. */
+static void check_like(const job_t *jobs, uint32_t n, const job_t *as) {
+    for (uint32_t r = 0; r < n; r++)
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            const zt_param_t *param = &jobs[r].rig.params[i];
+            ck_assert_msg(jobs[r].moved >= 0, "rank %u: %s", r, jobs[r].why);
+            ck_assert_mem_eq(param->visible, as->rig.params[i].visible, param->n_elems * param->elem_nbytes);
+        }
+}
+
+/* Every rank was told, and by name where another one failed. */
+static void check_failed(const job_t *jobs, uint32_t n, zf_status_t st, const char *text) {
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].moved == st, "rank %u: status %d: %s", r, jobs[r].moved, jobs[r].why);
+        ck_assert_msg(strstr(jobs[r].why, text) != NULL, "\"%s\" is not in \"%s\"", text, jobs[r].why);
+    }
+}
+
+static const char *path_of(const char *name) {
+    static char paths[2][256];
+    static int turn;
+    turn = !turn;
+    snprintf(paths[turn], sizeof paths[turn], "%s/%s", zt_state_dir(), name);
+    return paths[turn];
+}
+
+static int exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+/* ---- P and Q ----------------------------------------------------------------------------------------------------- */
+
+static void p_to_q(uint32_t p, const char *saving, uint32_t q, const char *loading) {
+    const char *path = path_of("moved");
+    job_t saved[MOST] = {0}, loaded[MOST] = {0};
+    run(saved, p, saving, path, NULL);
+    end(saved + 1, p - 1);
+    run(loaded, q, loading, NULL, path);
+    check_like(loaded, q, saved);
+    for (uint32_t r = 0; r < q; r++)
+        ck_assert(loaded[r].report.is_exact && loaded[r].report.step == SAVED_AT);
+    zt_rig_check_flushed(&saved[0].rig);
+    zt_rig_end(&saved[0].rig);
+    end(loaded, q);
+}
+
+START_TEST(from_four_to_two) { p_to_q(4, replicated, 2, sharded); }
+END_TEST
+
+START_TEST(from_four_to_one) { p_to_q(4, replicated, 1, replicated); }
+END_TEST
+
+START_TEST(from_one_to_four) { p_to_q(1, replicated, 4, sharded); }
+END_TEST
+
+/* A shared state is saved; FLUSH is not looked into, which needs `export`. */
+static void sharded_to(uint32_t p, uint32_t q, uint32_t flags) {
+    const char *path = path_of("moved");
+    job_t saved[MOST] = {0}, loaded[MOST] = {0}, again[MOST] = {0};
+    for (uint32_t r = 0; r < p; r++)
+        saved[r].flags = flags;
+    run(saved, p, sharded, path, NULL);
+    end(saved + 1, p - 1);
+    run(loaded, q, sharded, NULL, path);
+    end(loaded + 1, q - 1);
+    run(again, 1, replicated, NULL, path);
+    if (!flags)
+        check_like(loaded, 1, saved);
+    check_like(loaded, 1, again);
+    zt_rig_end(&loaded[0].rig);
+    zt_rig_end(&saved[0].rig);
+    end(again, 1);
+}
+
+START_TEST(a_shared_state) { sharded_to(4, 2, 0); }
+END_TEST
+
+START_TEST(a_shared_state_to_more) { sharded_to(2, 4, 0); }
+END_TEST
+
+START_TEST(compact_of_a_shared_state) { sharded_to(2, 4, ZF_STATE_COMPACT); }
+END_TEST
+
+/* Into instances that have trained. */
+START_TEST(back_to_where_it_was) {
+    const char *path = path_of("moved");
+    job_t first[MOST] = {0}, jobs[MOST] = {0};
+    run(first, 3, sharded, path, NULL);
+    run(jobs, 3, sharded, path, path);
+    check_like(jobs, 3, first);
+    end(jobs, 3);
+    end(first, 3);
+}
+END_TEST
+
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+/* The former checkpoint stays whole, nothing lies beside it, and training goes on. */
+START_TEST(one_cannot_write) {
+    const char *path = path_of("full");
+    job_t first[MOST] = {0}, jobs[MOST] = {0};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    zf_error_t err = {.struct_size = sizeof err};
+    run(first, 3, sharded, path, NULL);
+    jobs[2].cannot_write = 1;
+    run(jobs, 3, sharded, path, NULL);
+    check_failed(jobs, 3, ZF_ERR_STORAGE, "No space left on device");
+    ck_assert(strncmp(jobs[0].why, "rank 2 of 3: cannot write", 25) == 0);
+    ck_assert(strncmp(jobs[2].why, "cannot write", 12) == 0);
+    ck_assert_int_eq(zt_state(&jobs[0].rig)->verify(&args, NULL, &err), ZF_OK);
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &jobs[1].rig.params[i];
+        ck_assert_mem_eq(param->visible, first[0].rig.params[i].visible, param->n_elems * param->elem_nbytes);
+    }
+    end(jobs, 3);
+    end(first, 3);
+}
+END_TEST
+
+START_TEST(directories_that_differ) {
+    char other[256];
+    job_t jobs[MOST] = {0};
+    snprintf(other, sizeof other, "%s/elsewhere", zt_state_dir());
+    ck_assert(mkdir(other, 0777) == 0 || errno == EEXIST);
+    snprintf(other, sizeof other, "%s/elsewhere/x", zt_state_dir());
+    jobs[1].save_to = other;
+    run(jobs, 2, sharded, path_of("here"), NULL);
+    check_failed(jobs, 2, ZF_ERR_STORAGE, "give every rank the same directory");
+    ck_assert(!exists(other) && !exists(path_of("here")));
+    end(jobs, 2);
+}
+END_TEST
+
+START_TEST(arguments_that_differ) {
+    zf_state_store_t store = {.struct_size = sizeof store};
+    job_t flags[MOST] = {0}, notes[MOST] = {0}, stores[MOST] = {0}, bad[MOST] = {0};
+    flags[1].flags = ZF_STATE_COMPACT;
+    run(flags, 2, sharded, path_of("differ"), NULL);
+    check_failed(flags, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the flags of save");
+    end(flags, 2);
+    notes[1].note = "another";
+    run(notes, 2, sharded, path_of("differ"), NULL);
+    check_failed(notes, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
+    end(notes, 2);
+    stores[0].store = stores[1].store = &store;
+    run(stores, 2, replicated, path_of("differ"), NULL);
+    check_failed(stores, 2, ZF_ERR_ARGUMENT, "several ranks (2) save into one directory");
+    end(stores, 2);
+    bad[1].flags = 1u << 20;
+    run(bad, 2, sharded, path_of("differ"), NULL);
+    check_failed(bad, 2, ZF_ERR_UNSUPPORTED_FIELD, "flags 0x100000");
+    ck_assert(!exists(path_of("differ")));
+    end(bad, 2);
+}
+END_TEST
+
+/* A byte of the last file's last tensor, which is some rank's alone to read. */
+static void damage(const char *path) {
+    char file[300];
+    int fd;
+    off_t size;
+    unsigned char byte = 0;
+    snprintf(file, sizeof file, "%s/zf_state-00001.safetensors", path);
+    fd = open(file, O_RDWR);
+    size = lseek(fd, 0, SEEK_END);
+    ck_assert(fd >= 0 && pread(fd, &byte, 1, size / 2) == 1);
+    byte ^= 1;
+    ck_assert(__real_pwrite(fd, &byte, 1, size / 2) == 1);
+    close(fd);
+}
+
+START_TEST(damaged) {
+    char path[256];
+    job_t saved[MOST] = {0}, loaded[MOST] = {0}, fresh[MOST] = {0};
+    snprintf(path, sizeof path, "%s", path_of("damaged"));
+    run(saved, 2, sharded, path, NULL);
+    end(saved, 2);
+    damage(path);
+    run(loaded, 4, sharded, NULL, path);
+    check_failed(loaded, 4, ZF_ERR_CHECKPOINT, "is damaged");
+    run(fresh, 1, replicated, NULL, NULL); /* and each went on as if it had not been called */
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &loaded[1].rig.params[i];
+        ck_assert_mem_eq(param->visible, fresh[0].rig.params[i].visible, param->n_elems * param->elem_nbytes);
+    }
+    end(loaded, 4);
+    end(fresh, 1);
+}
+END_TEST
+
+START_TEST(checkpoints_that_differ) {
+    char other[256];
+    job_t first[MOST] = {0}, second[MOST] = {0}, jobs[MOST] = {0};
+    snprintf(other, sizeof other, "%s/second", zt_state_dir());
+    second[0].note = second[1].note = "of its own";
+    run(first, 2, sharded, path_of("first"), NULL);
+    end(first, 2);
+    run(second, 2, sharded, other, NULL);
+    end(second, 2);
+    jobs[1].load_from = other;
+    run(jobs, 2, sharded, NULL, path_of("first"));
+    check_failed(jobs, 2, ZF_ERR_RANKS, "rank 1 and rank 0 do not load the same");
+    end(jobs, 2);
+}
+END_TEST
+
+START_TEST(nothing_to_load) {
+    job_t jobs[MOST] = {0};
+    run(jobs, 2, sharded, NULL, path_of("missing"));
+    check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
+    end(jobs, 2);
+}
+END_TEST
+
+START_TEST(gradients_on_their_way) {
+    job_t jobs[MOST] = {0};
+    jobs[0].delivers_before = jobs[1].delivers_before = 1;
+    run(jobs, 2, sharded, path_of("way"), path_of("way"));
+    check_failed(jobs, 2, ZF_ERR_STATE, "on their way to the other ranks");
+    end(jobs, 2);
+}
+END_TEST
+
+/* ---- checksums --------------------------------------------------------------------------------------------------- */
+
+START_TEST(joined_checksums) {
+    unsigned char bytes[700];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)zt_hash(i);
+    for (size_t at = 0; at <= sizeof bytes; at += 7) {
+        uint32_t first = zfi_crc32(0, bytes, at), second = zfi_crc32(0, bytes + at, sizeof bytes - at);
+        ck_assert_uint_eq(zfi_crc32_join(first, second, sizeof bytes - at), zfi_crc32(0, bytes, sizeof bytes));
+    }
+}
+END_TEST
+
+ZT_MAIN("ranks_state", from_four_to_two, from_four_to_one, from_one_to_four, a_shared_state, a_shared_state_to_more,
+        compact_of_a_shared_state, back_to_where_it_was, one_cannot_write, directories_that_differ,
+        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
+        joined_checksums)
