@@ -116,13 +116,13 @@ moved() {
     rm -r "$moves"
 }
 
-# caught_moving NAME - in what 3 ranks save, or load again
+# caught_moving NAME - in what 5 ranks save, or load again
 caught_moving() {
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
-    out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 3 --cases 40 --seed 31 --stage 1 --save "$moves" --deadline-ms 2000
-        ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 3 --cases 40 --seed 31 --stage 1 --load "$moves" --deadline-ms 2000)
+    out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 5 --cases 24 --seed 31 --stage 1 --save "$moves" --deadline-ms 2000
+        ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks 5 --cases 24 --seed 31 --stage 1 --load "$moves" --deadline-ms 2000)
     rm -r "$moves"
-    line=$(echo "$out" | grep "^rank [0-9] of 3: " | head -n 1)
+    line=$(echo "$out" | grep "^rank [0-9] of 5: " | head -n 1)
     if [ -z "$line" ]; then
         fail "planted fault $1 was not caught: $(echo "$out" | cut -c 1-300 | head -n 4)"
     else
