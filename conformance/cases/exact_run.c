@@ -144,8 +144,7 @@ static void finish(zx_run_t *run) {
 
     if (run->c->law == 6 || (may_flush && zx_chance(&run->c->rng, 60)))
         flush(run);
-    if (!run->c->ranks || run->c->ranks->stage == 0)
-        zx_run_export(run);
+    zx_run_export(run);
     zx_run_look(run, 1);
     zx_run_inspect(run);
     if (run->c->law == 6)

@@ -56,15 +56,6 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
     snprintf(at, room, "%s = %u%s", key, value, rest);
 }
 
-/* update_interval = fit is not in this version with several ranks: what it would choose is said instead. */
-static void say_fit(zx_case_t *c) {
-    if (c->is_fit)
-        replace_line(c, "update_interval = fit", "update_interval", c->config.update_interval);
-    if (c->is_fit_lag)
-        replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
-    c->is_fit = c->is_fit_lag = 0;
-}
-
 /* Stage 1 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
@@ -77,7 +68,6 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
         ranks->stage = 0;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
-    c->p_changed = c->p_export = 0;
     c->config.can_fetch = 0; /* values are published in the step */
 }
 
@@ -103,7 +93,6 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
-    say_fit(c);
     draw_average(ranks, c);
     draw_stage(ranks, c, stage);
     ranks->moves_at = 0;

@@ -16,6 +16,7 @@
 #include "offload/guard.h"
 #include "offload/lateness.h"
 #include "offload/publish.h"
+#include "offload/ranks.h"
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
 
@@ -70,14 +71,14 @@ static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint3
 static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint32_t n, uint32_t flags) {
     zfi_run_t *run = inst->run;
     zfi_stream_t *hosts = inst->engine.stream;
-    zf_status_t st = ZF_OK;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(run) : ZF_OK;
     inst->engine.stream = inst->engine.own_stream;
     for (uint32_t i = 0; i < n && !st; i++) {
         uint32_t owner = run->params[ids ? ids[i] : i].owner;
         if (!ids && owner != i)
             continue; /* a tied one: taken with its owner */
         if (run->params[owner].has_state) {
-            zfi_reduce_event(run, flags, &owner, sizeof owner);
+            zfi_reduce_changed(run, owner, flags);
             st = take_over(run, owner, flags);
         }
     }
@@ -100,8 +101,6 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
     if (st)
         return st;
     st = check_changed(inst, ids, n, flags, err);
-    if (!st)
-        st = zfi_reduce_refuse(inst, "params_changed", err);
     if (!st)
         st = drop_unfetched(inst, ids, ids ? n : inst->run->n_params, err);
     if (!st)

@@ -7,21 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/reduce.h"
 #include "instance/instance.h"
+#include "offload/ranks.h"
 #include "offload/replay_columns.h"
 #include "offload/state_arrays.h"
 #include "schedule/window.h"
 #include "state/rehearse.h"
+#include "state/together.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
-/* ---- export ------------------------------------------------------------------------------------------------------ */
+/* ---- what is asked for --------------------------------------------------------------------------------------------
+ */
 
 typedef struct export_work {
     zfi_run_t *run;
@@ -127,40 +130,105 @@ static zf_status_t run_on_control(zf_instance_t *inst, void (*fn)(void *args), v
     return zfi_serial_call(inst->engine.control, fn, &work, sizeof work);
 }
 
+/* ---- of several ranks, each of which has a part of the masters ----------------------------------------------------
+ */
+
+/* Every rank asks for the same parameters. */
+static zf_status_t compare_wanted(const export_work_t *work, zfi_together_t *together, zf_error_t *err) {
+    uint32_t *all = calloc(together->n_ranks, sizeof *all);
+    zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory to compare ranks");
+    for (uint32_t i = 0; i < work->run->n_params && !st; i++)
+        all[together->rank] = zfi_crc32(all[together->rank], work->dst[i] ? "1" : "0", 1);
+    st = zfi_together_meet(together, st, err);
+    if (!st)
+        st = zfi_together_gather(together, all, sizeof *all, err);
+    for (uint32_t r = 1; r < together->n_ranks && !st; r++)
+        if (all[r] != all[0])
+            st = zfi_error(err, ZF_ERR_RANKS, "export_params",
+                           "rank %" PRIu32 " and rank 0 ask for other parameters: no rank has all of the masters, so "
+                           "every rank must make the same call",
+                           r);
+    zfi_together_drop(together, all);
+    return st;
+}
+
+static void clear_wanted(const export_work_t *work) {
+    for (uint32_t i = 0; i < work->run->n_params; i++)
+        if (work->dst[i])
+            memset(work->dst[i], 0, work->run->params[i].n_elems * sizeof(float));
+}
+
+static zf_status_t join_wanted(const export_work_t *work, zf_error_t *err) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < work->run->n_params && !st; i++)
+        if (work->dst[i])
+            st = zfi_ranks_join_at_rest(work->run, work->dst[i], work->run->params[i].n_elems * sizeof(float));
+    if (st && zfi_is_poisoned(work->run->engine))
+        return zfi_error_copy(err, &work->run->engine->poison.error);
+    return st ? zfi_error(err, st, "export_params", "the ranks' masters could not be joined") : ZF_OK;
+}
+
+/* ---- export ------------------------------------------------------------------------------------------------------ */
+
+static zf_status_t open_work(zfi_run_t *run, export_work_t *work, zf_error_t *err) {
+    uint64_t piece = run->plan.chunk_nbytes / 2; /* most elements of a chunk */
+    work->run = run;
+    zfi_replay_view(run, &work->view);
+    work->dst = calloc(run->n_params, sizeof *work->dst);
+    work->scratch = malloc((5 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
+    if (work->dst && work->scratch)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
+}
+
+static zf_status_t export_rest(zf_instance_t *inst, export_work_t *work, zf_error_t *err) {
+    zf_status_t st = run_on_control(inst, run_export, work);
+    if (!st)
+        st = work->status;
+    if (st == ZF_ERR_NONFINITE)
+        zfi_error(err, st, "export_params",
+                  "the open windows would make a weight Inf or NaN; nothing was changed: lower "
+                  "the learning rate, or load sound weights and call params_changed");
+    return st;
+}
+
+/* The instance rests, or st says why not. */
+static zf_status_t export_together(zf_instance_t *inst, export_work_t *work, zf_status_t st, zf_error_t *err) {
+    zfi_together_t together;
+    zf_status_t opened = zfi_together_open(&inst->engine, &together, st ? NULL : err);
+    st = zfi_together_meet(&together, st ? st : opened, err);
+    if (!st)
+        st = compare_wanted(work, &together, err);
+    if (!st) {
+        clear_wanted(work);
+        st = export_rest(inst, work, err);
+        st = zfi_together_meet(&together, st, err);
+    }
+    if (!st)
+        st = join_wanted(work, err);
+    zfi_together_close(&together);
+    return st;
+}
+
 zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items, uint32_t n, uint32_t elem_size,
                               zf_error_t *err) {
     export_work_t work = {0};
-    uint64_t piece; /* most elements of a chunk */
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "export_params", err);
     if (st)
         return st;
     st = zfi_array_check(items, n, 1, elem_size, sizeof *items, "items", err);
     if (!st)
-        st = zfi_reduce_refuse(inst, "export_params", err);
-    if (!st) {
-        work.run = inst->run;
-        zfi_replay_view(inst->run, &work.view);
-        piece = inst->run->plan.chunk_nbytes / 2;
-        work.dst = calloc(inst->run->n_params, sizeof *work.dst);
-        work.scratch = malloc((5 * piece + zfi_replay_columns_scratch(piece)) * sizeof(float));
-        if (!work.dst || !work.scratch)
-            st = zfi_error(err, ZF_ERR_MEMORY, "export_params", "no memory for one chunk");
-    }
+        st = open_work(inst->run, &work, err);
     if (!st)
         st = check_export(inst, items, n, elem_size, work.dst, err);
     if (!st)
         st = zfi_drain(inst, err);
     if (!st)
         st = zfi_overwritten_look(inst, "export_params", err);
-    if (!st) {
-        st = run_on_control(inst, run_export, &work);
-        if (!st)
-            st = work.status;
-        if (st == ZF_ERR_NONFINITE)
-            zfi_error(err, st, "export_params",
-                      "the open windows would make a weight Inf or NaN; nothing was changed: lower "
-                      "the learning rate, or load sound weights and call params_changed");
-    }
+    if (zfi_is_sharded(&inst->engine))
+        st = export_together(inst, &work, st, err);
+    else if (!st)
+        st = export_rest(inst, &work, err);
     free(work.dst);
     free(work.scratch);
     zfi_hook_end(inst);

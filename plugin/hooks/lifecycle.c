@@ -189,12 +189,6 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
  * instead of at fetch. */
 static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
-    if (zfi_n_ranks(engine) > 1 && config->is_interval_fit)
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "[zenflow] update_interval = fit is not in this version with several ranks (%u), which measure "
-            "different times: give a number",
-            zfi_n_ranks(engine));
     if (!zfi_is_sharded(engine))
         return ZF_OK;
     if (config->deferred != ZFI_DEFERRED_REPLAY)

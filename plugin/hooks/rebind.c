@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
+#include "offload/ranks.h"
 #include "offload/tables.h"
 #include "state/state.h"
 
@@ -86,45 +87,80 @@ static uint32_t find(const zfi_run_t *into, const named_t *sorted, uint32_t n, c
     return found->id;
 }
 
-static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zf_error_t *err) {
+/* Where each rank has its own elements of a matrix, zeros elsewhere: all of them, on every rank. */
+static zf_status_t join(zfi_run_t *run, uint32_t number, const zfi_flushed_t *flushed, zf_error_t *err) {
+    uint64_t nbytes = run->plan.matrices[number].rows * run->plan.matrices[number].cols * sizeof(float);
+    float *const arrays[] = {flushed->w, flushed->m, flushed->v};
+    zf_status_t st = ZF_OK;
+    for (int i = 0; i < 3 && zfi_is_sharded(run->engine) && !st; i++)
+        st = zfi_ranks_join_at_rest(run, arrays[i], nbytes);
+    return st ? zfi_error(err, st, "bind_params", "the ranks' state could not be joined") : ZF_OK;
+}
+
+/* What a matrix of the old set leaves, into its parameter of the new one. */
+static zf_status_t carry_one(zfi_run_t *run, zfi_run_t *into, zfi_rehearsal_t *rehearsal, uint32_t number, uint32_t to,
+                             zfi_together_t *together, zf_error_t *err) {
+    zfi_flushed_t flushed = {0};
+    zf_status_t st = zfi_run_flushed(run, rehearsal, number, &flushed, err);
+    if (zfi_is_sharded(run->engine)) /* all exchange, or none does */
+        st = zfi_together_meet(together, st, err);
+    if (!st)
+        st = join(run, number, &flushed, err);
+    if (!st)
+        st = zfi_carry(into, to,
+                       &(zfi_carried_t){&run->plan.matrices[number], flushed.w, flushed.m, flushed.v, flushed.n}, err);
+    zfi_flushed_free(&flushed);
+    return st;
+}
+
+static zf_status_t carry_all(zfi_run_t *run, zfi_run_t *into, const named_t *sorted, zfi_together_t *together,
+                             zf_error_t *err) {
     zfi_rehearsal_t *rehearsal = zfi_rehearsal_new(run);
     zf_status_t st = rehearsal ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for a chunk's copies");
+    st = zfi_together_meet(together, st, err);
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
+        zfi_error(err, st, "bind_params", "the ranks' counts of updates could not be joined");
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        uint32_t to = find(into, sorted, into->n_params, &run->params[matrix->param]);
-        zfi_flushed_t flushed;
-        if (to == ZF_NO_ID)
-            continue;
-        st = zfi_run_flushed(run, rehearsal, i, &flushed, err);
-        if (st)
-            break;
-        st = zfi_carry(into, to, &(zfi_carried_t){matrix, flushed.w, flushed.m, flushed.v, flushed.n}, err);
-        zfi_flushed_free(&flushed);
+        uint32_t to = find(into, sorted, into->n_params, &run->params[run->plan.matrices[i].param]);
+        if (to != ZF_NO_ID)
+            st = carry_one(run, into, rehearsal, i, to, together, err);
     }
     zfi_rehearsal_free(rehearsal);
     return st;
 }
 
+static named_t *sort_names(const zfi_run_t *into) {
+    named_t *sorted = malloc(into->n_params * sizeof *sorted);
+    for (uint32_t i = 0; sorted && i < into->n_params; i++)
+        sorted[i] = (named_t){into->params[i].name, i};
+    if (sorted)
+        qsort(sorted, into->n_params, sizeof *sorted, by_name);
+    return sorted;
+}
+
+/* Several ranks: what fails on one of them fails on all. */
+static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_status_t begun, zf_error_t *err) {
+    zfi_together_t together;
+    zf_status_t opened = zfi_together_open(run->engine, &together, begun ? NULL : err), st = begun ? begun : opened;
+    named_t *sorted = st ? NULL : sort_names(replacement->into);
+    if (!st && !sorted)
+        st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
+    st = zfi_together_meet(&together, st, err);
+    if (!st)
+        st = carry_all(run, replacement->into, sorted, &together, err);
+    st = zfi_together_meet(&together, st, err);
+    free(sorted);
+    zfi_together_close(&together);
+    return st;
+}
+
 static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t n, zf_error_t *err) {
     zfi_replacement_t replacement;
-    named_t *sorted = malloc(n * sizeof *sorted);
-    zf_status_t st;
-    if (!sorted) {
-        zfi_params_free(params, n);
-        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare %u parameters", n);
-    }
-    st = zfi_replace_begin(&inst->run, params, n, 1, &replacement, err);
+    zf_status_t begun = zfi_replace_begin(&inst->run, params, n, 1, &replacement, err);
+    zf_status_t st = fill_set(inst->run, &replacement, begun, err);
     if (st) {
-        free(sorted);
-        return st;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i] = (named_t){replacement.into->params[i].name, i};
-    qsort(sorted, n, sizeof *sorted, by_name);
-    st = carry_all(inst->run, replacement.into, sorted, err);
-    free(sorted);
-    if (st) {
-        zfi_replace_cancel(&replacement);
+        if (!begun)
+            zfi_replace_cancel(&replacement);
         return st;
     }
     replacement.into->clock.steps_before = inst->run->clock.t + inst->run->clock.steps_before;
@@ -142,9 +178,7 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
-    st = zfi_reduce_refuse(inst, "bind_params", err);
-    if (!st)
-        st = zfi_reduce_compare(inst, params, n, err);
+    st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
     if (!st)

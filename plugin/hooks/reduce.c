@@ -17,14 +17,6 @@ static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {
     return st ? st : zfi_ranks_reduce(inst->run, bucket, inst->run->clock.t + 1);
 }
 
-zf_status_t zfi_reduce_refuse(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    if (!zfi_is_sharded(&inst->engine))
-        return ZF_OK;
-    return zfi_error(err, ZF_ERR_STATE, origin,
-                     "not in this version with [shard] stage = %u on several ranks (%u): no rank has all of the state",
-                     inst->engine.config.stage, zfi_n_ranks(&inst->engine));
-}
-
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
     uint32_t bucket = run->buckets.of_param[param];

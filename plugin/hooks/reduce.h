@@ -13,9 +13,6 @@
 
 static inline int zfi_is_reduced(const zfi_run_t *run) { return run->buckets.n > 0; }
 
-/* [control] ZF_ERR_STATE, with the call's name, where each rank keeps a part of the state only. */
-zf_status_t zfi_reduce_refuse(const zf_instance_t *inst, const char *origin, zf_error_t *err);
-
 /* [hook] REPLACE of a gradient that is on its way to the other ranks is refused. */
 zf_status_t zfi_reduce_check(const zf_instance_t *inst, uint32_t param, uint32_t flags, zf_error_t *err);
 
@@ -34,6 +31,9 @@ void zfi_reduce_reset(zfi_run_t *run);
 
 /* [hook] Something that every rank must do alike between the same two steps; checked with the next agreement. */
 void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t nbytes);
+
+/* [control] The same of a parameter that the host wrote: with what, too. */
+void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags);
 
 /* [control] Before anything is bound: every rank has the same configuration and declarations, and, where it is the
  * first time, visible values. ZF_ERR_RANKS names the first difference and the ranks. Before it is bound again: nothing

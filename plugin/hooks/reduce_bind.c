@@ -60,6 +60,17 @@ static uint64_t digest_values(const zfi_param_t *param) {
     return param->n_elems ? zfi_digest(&view) : 0;
 }
 
+void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
+    struct {
+        uint64_t values;
+        uint32_t param, flags;
+    } what = {0, param, flags};
+    if (!zfi_is_reduced(run))
+        return;
+    what.values = digest_values(&run->params[param]);
+    zfi_reduce_event(run, flags, &what, sizeof what);
+}
+
 static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
     const zfi_param_t *param = &it->params[i];
     char shape[64];

@@ -103,13 +103,16 @@ static zf_status_t agree(decision_t *decision) {
     part_t *all = calloc(n_ranks, sizeof *all);
     zfi_exchange_t what = {
         .purpose = ZF_COLLECTIVE_FOR_STEP, .bucket = ZF_NO_ID, .nbytes = sizeof *all, .lane = ZFI_LANE_ENTERING};
+    zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     if (!all)
         return ZF_ERR_MEMORY;
     all[rank].n_steps = decision->n_steps;
     memcpy(all[rank].costs, decision->costs, sizeof decision->costs);
     what.recv = all;
-    st = engine->comm_ops->exchange(engine->comm, &what, NULL);
+    st = engine->comm_ops->exchange(engine->comm, &what, &err);
+    if (st && st != ZF_ERR_POISONED)
+        zfi_poison(decision->run->engine, &err);
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
         decision->n_steps = all[r].n_steps < decision->n_steps ? (uint32_t)all[r].n_steps : decision->n_steps;
         for (uint32_t i = 0; i < ZFI_FIT_CHOICES; i++) {
@@ -118,7 +121,8 @@ static zf_status_t agree(decision_t *decision) {
             cost->extra = all[r].costs[2 * i + 1] > cost->extra ? all[r].costs[2 * i + 1] : cost->extra;
         }
     }
-    free(all);
+    if (!st || !engine->comm_ops->holds_memory(engine->comm))
+        free(all);
     return st;
 }
 
@@ -138,7 +142,7 @@ static void choose(void *raw) {
     decision->n_steps = zfi_pace_times(run, &decision->times);
     if (decision->n_steps < LEAST_STEPS || !(decision->times.step_s > 0))
         decision->n_steps = 0;
-    if (decision->n_steps) {
+    if (decision->n_steps && run->plan.n_chunks) { /* a rank that keeps nothing costs nothing */
         find_replays(run, &decision->times);
         zfi_fit_costs(&decision->times, config->can_fetch, decision->costs);
     }

@@ -64,7 +64,7 @@ zf_status_t zfi_pace_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n) {
     uint64_t points = n ? 0 : (uint64_t)1 << (ZFI_FIT_POINTS - 1);
     fetch_args_t args;
     zf_status_t st;
-    if (!engine->config.is_interval_fit)
+    if (!engine->config.is_interval_fit || zfi_is_sharded(engine)) /* there, values come with the step */
         return ZF_OK;
     for (uint32_t i = 0; i < n; i++)
         if (run->params[run->params[ids[i]].owner].n_matrices)

@@ -23,7 +23,7 @@ void zfi_flushed_free(zfi_flushed_t *flushed) {
 
 static zf_status_t allocate(const zfi_matrix_t *matrix, zfi_flushed_t *out, zf_error_t *err) {
     uint64_t n = matrix->rows * matrix->cols;
-    *out = (zfi_flushed_t){malloc(n * sizeof(float)), malloc(n * sizeof(float)), malloc(n * sizeof(float)),
+    *out = (zfi_flushed_t){calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float)),
                            calloc(matrix->n_channels, sizeof(uint32_t))};
     if (out->w && out->m && out->v && out->n)
         return ZF_OK;

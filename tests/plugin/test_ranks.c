@@ -30,6 +30,8 @@ typedef struct job {
     int uses_queue;
     const char *config;
     uint64_t leaves_before; /* this rank ends before this step; 0: it does not */
+    int is_edited, has_other_values, asks_for_other;
+    float exported[24 * 40];
     zf_status_t st;
 } job_t;
 
@@ -46,6 +48,35 @@ static void open_job(job_t *job) {
         job->st = zt_rig_try_bind(&job->rig);
 }
 
+static void export_one(job_t *job) {
+    zf_export_item_t item = {.struct_size = sizeof item, .dst = job->exported, .dst_nbytes = sizeof job->exported};
+    if (job->asks_for_other) {
+        item.id = job->rig.params[1].id;
+        item.dst_nbytes = 17 * sizeof(float);
+    }
+    job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
+}
+
+/* The host writes a parameter, then trains one less of them. */
+static void edit(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    float *w = (float *)(void *)rig->params[0].visible;
+    for (size_t i = 0; i < rig->params[0].n_elems; i++)
+        w[i] = (float)(zt_hash(i) % 64) / 64.0f;
+    w[0] += (float)job->has_other_values;
+    job->st = rig->zf->params_changed(rig->inst, &rig->params[0].id, 1, ZF_CHANGED_RESET, &rig->err);
+    for (int i = 0; i < 2 && job->st >= 0; i++)
+        job->st = zt_rig_try_step(rig);
+    if (job->st >= 0)
+        export_one(job);
+    rig->n_params--;
+    if (job->st >= 0)
+        job->st = zt_rig_try_bind(rig);
+    for (int i = 0; i < STEPS && job->st >= 0; i++)
+        job->st = zt_rig_try_step(rig);
+    rig->n_params++;
+}
+
 static void *run_job(void *raw) {
     job_t *job = raw;
     open_job(job);
@@ -54,6 +85,8 @@ static void *run_job(void *raw) {
             return NULL;
         job->st = zt_rig_try_step(&job->rig);
     }
+    if (job->st >= 0 && job->is_edited)
+        edit(job);
     if (job->st >= 0 && job->config == sharded) /* a collective call there */
         job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
     return NULL;
@@ -120,8 +153,6 @@ static void check_visible(const job_t *jobs, uint32_t rank) {
 
 static void shard(uint32_t n, int uses_queue) {
     job_t jobs[MOST] = {0};
-    float exported[24 * 40];
-    zf_export_item_t item = {.struct_size = sizeof item, .dst = exported, .dst_nbytes = sizeof exported};
     zt_ranks_init(&ranks, n);
     for (uint32_t r = 0; r < n; r++) {
         jobs[r].config = sharded;
@@ -129,16 +160,91 @@ static void shard(uint32_t n, int uses_queue) {
     }
     run_jobs(jobs, n);
     for (uint32_t r = 0; r < n; r++) {
-        zt_rig_t *rig = &jobs[r].rig;
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, rig->err.message);
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         check_visible(jobs, r);
-        ck_assert_int_eq(rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err), ZF_ERR_STATE);
-        ck_assert(strstr(rig->err.message, "not in this version with [shard] stage = 1") != NULL);
-        ck_assert_int_eq(rig->zf->params_changed(rig->inst, NULL, 0, 0, &rig->err), ZF_ERR_STATE);
-        ck_assert_int_eq(zt_rig_try_bind(rig), ZF_ERR_STATE);
     }
     end_jobs(jobs, n);
 }
+
+/* n ranks are told what one is told; in the end they show and export the same. */
+static void edited(uint32_t n) {
+    static job_t one, jobs[MOST];
+    memset(&one, 0, sizeof one);
+    memset(jobs, 0, sizeof jobs);
+    one.config = sharded;
+    one.is_edited = 1;
+    zt_ranks_init(&ranks, 1);
+    run_jobs(&one, 1);
+    zt_ranks_free(&ranks);
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = sharded;
+        jobs[r].is_edited = 1;
+    }
+    run_jobs(jobs, n);
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        ck_assert_mem_eq(jobs[r].exported, one.exported, sizeof one.exported);
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            const zt_param_t *param = &jobs[r].rig.params[i];
+            ck_assert_mem_eq(param->visible, one.rig.params[i].visible, param->n_elems * param->elem_nbytes);
+        }
+    }
+    end_jobs(jobs, n);
+    zt_rig_end(&one.rig);
+}
+
+START_TEST(two_are_edited) { edited(2); }
+END_TEST
+
+START_TEST(four_are_edited) { edited(4); }
+END_TEST
+
+START_TEST(edits_that_differ) {
+    static job_t jobs[2];
+    memset(jobs, 0, sizeof jobs);
+    zt_ranks_init(&ranks, 2);
+    for (int r = 0; r < 2; r++)
+        jobs[r] = (job_t){.config = sharded, .is_edited = 1, .has_other_values = r};
+    run_jobs(jobs, 2);
+    for (int r = 0; r < 2; r++)
+        ck_assert(strstr(jobs[r].rig.err.message, "differ at step 10 in what was called between the steps") != NULL);
+    end_jobs(jobs, 2);
+}
+END_TEST
+
+START_TEST(exports_that_differ) {
+    static job_t jobs[2];
+    memset(jobs, 0, sizeof jobs);
+    zt_ranks_init(&ranks, 2);
+    for (int r = 0; r < 2; r++)
+        jobs[r] = (job_t){.config = sharded, .is_edited = 1, .asks_for_other = r};
+    run_jobs(jobs, 2);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
+        ck_assert(strstr(jobs[r].rig.err.message, "rank 1 and rank 0 ask for other parameters") != NULL);
+    }
+    end_jobs(jobs, 2);
+}
+END_TEST
+
+/* The ranks measure different times, and choose alike. */
+START_TEST(fitted) {
+    static const char text[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = fit\nfull_warm_up_rounds = 6\n"
+                               "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
+                               "stage = 1\nbucket_bytes = 1000\n";
+    job_t jobs[MOST] = {0};
+    zt_ranks_init(&ranks, 4);
+    for (uint32_t r = 0; r < 4; r++)
+        jobs[r].config = text;
+    run_jobs(jobs, 4);
+    for (uint32_t r = 0; r < 4; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        ck_assert_uint_eq(zt_rig_stats(&jobs[r].rig).exchanges, zt_rig_stats(&jobs[0].rig).exchanges);
+    }
+    end_jobs(jobs, 4);
+}
+END_TEST
 
 START_TEST(two_shard_on_the_hosts_thread) { shard(2, 0); }
 END_TEST
@@ -220,12 +326,11 @@ static void refused(const char *text, const char *why) {
 START_TEST(modes_that_are_not_in_this_version) {
     refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n",
             "stage = 1 on 2 ranks needs [zenflow] deferred = replay");
-    refused("[zenflow]\nupdate_interval = fit\n",
-            "update_interval = fit is not in this version with several ranks (2)");
 }
 END_TEST
 
 ZT_MAIN("ranks", two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
-        four_shard_on_a_queue, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        four_shard_on_a_queue, two_are_edited, four_are_edited, edits_that_differ, exports_that_differ, fitted,
+        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
+        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
