@@ -107,7 +107,9 @@ static void make_instance(rig_t *rig) {
                                    .host = &rig->host,
                                    .config_text = rig->spec.config,
                                    .config_text_nbytes = rig->spec.config ? strlen(rig->spec.config) : 0,
-                                   .device_type = ZF_DEVICE_CPU};
+                                   .device_type = ZF_DEVICE_CPU,
+                                   .rule = rig->spec.rule ? ZF_RULE_CALLBACK : ZF_RULE_ADAMW,
+                                   .rule_callback = rig->spec.rule};
 
     zf_host_stderr("zf-bench-hooks", "1", ZF_LOG_WARN, &rig->host);
     zf_stream_host_thread(&rig->stream);

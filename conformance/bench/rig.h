@@ -28,7 +28,8 @@ typedef struct rig_spec {
     int64_t shape[2]; /* of each tensor */
     zf_dtype_t dtype; /* of parameters and gradients */
     rig_mode_t mode;
-    const char *config; /* INI text; NULL = defaults */
+    const char *config;             /* INI text; NULL = defaults */
+    const zf_rule_callback_t *rule; /* NULL: AdamW */
 } rig_spec_t;
 
 typedef struct rig {
