@@ -264,6 +264,13 @@ void zo_fetch(zo_t *o, uint32_t id) {
             fetch(o, &o->matrices[i]);
 }
 
+int zo_is_unfetched(const zo_t *o, uint32_t id) {
+    for (uint32_t i = 0; i < o->n_matrices; i++)
+        if (o->matrices[i].param == id && o->matrices[i].is_unfetched)
+            return 1;
+    return 0;
+}
+
 void zo_rest(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++)
         fetch(o, &o->matrices[i]);

@@ -109,6 +109,17 @@ static void print_table(const zx_options_t *o, const zx_totals_t *t) {
                    t->n_mismatches[i]);
 }
 
+static void print_drawn(const zx_totals_t *t) {
+    for (int i = 1; i <= ZX_N_LAWS; i++) {
+        const uint64_t *n = t->n_drawn[i];
+
+        if (n[ZX_FETCHED] + n[ZX_MISSED] + n[ZX_PAUSED] + n[ZX_LATE])
+            printf("law %d drew: %" PRIu64 " fetches of a parameter, %" PRIu64 " after a pause, %" PRIu64
+                   " that did not come before the next step; %" PRIu64 " late gradients\n",
+                   i, n[ZX_FETCHED], n[ZX_PAUSED], n[ZX_MISSED], n[ZX_LATE]);
+    }
+}
+
 static void print_tap(const zx_totals_t *t) {
     printf("TAP version 13\n1..%d\n", ZX_N_LAWS);
     for (int i = 1; i <= ZX_N_LAWS; i++)
@@ -198,6 +209,7 @@ int zx_exact_main(int argc, char **argv) {
         print_tap(&totals);
     else if (!o.is_quiet) {
         print_table(&o, &totals);
+        print_drawn(&totals);
         print_end(&o, &totals, time(NULL) - start);
     }
     status = totals.n_failures ? 1 : (totals.n_done ? 0 : 2);

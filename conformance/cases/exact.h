@@ -36,9 +36,10 @@ typedef struct zx_options {
 } zx_options_t;
 
 typedef struct zx_totals {
-    uint64_t n_cases[ZX_N_LAWS + 1];      /* run, by the law they were made for */
-    uint64_t n_values[ZX_N_LAWS + 1];     /* compared */
-    uint64_t n_mismatches[ZX_N_LAWS + 1]; /* cases that broke this law */
+    uint64_t n_cases[ZX_N_LAWS + 1];             /* run, by the law they were made for */
+    uint64_t n_values[ZX_N_LAWS + 1];            /* compared */
+    uint64_t n_mismatches[ZX_N_LAWS + 1];        /* cases that broke this law */
+    uint64_t n_drawn[ZX_N_LAWS + 1][ZX_N_DRAWN]; /* by the law that cases were made for */
     uint64_t n_done, n_failures;
 } zx_totals_t;
 

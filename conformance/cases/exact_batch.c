@@ -146,9 +146,31 @@ static void greet(zx_pool_t *pool, int has_queue, int has_inspect, const char *f
     pool->is_greeted = 1;
 }
 
+/* "law case broken", values by law, what was drawn. */
+static void take_done(zx_pool_t *pool, zx_job_t *job, const char *line) {
+    zx_totals_t *totals = pool->totals;
+    uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
+    int law, broken, used;
+
+    if (sscanf(line, "%d %*u %d%n", &law, &broken, &used) != 2 || law < 1 || law > ZX_N_LAWS)
+        return;
+    for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++) {
+        int more;
+
+        line += used;
+        if (sscanf(line, " %" SCNu64 "%n", &n[i], &more) != 1)
+            return;
+        used = more;
+    }
+    for (int i = 0; i < ZX_N_LAWS; i++)
+        totals->n_values[i + 1] += n[i];
+    for (int i = 0; i < ZX_N_DRAWN; i++)
+        totals->n_drawn[law][i] += n[ZX_N_LAWS + i];
+    end_case(pool, job, broken);
+}
+
 static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line) {
-    int has_queue, has_inspect, used = 0, law, broken;
-    uint64_t index, n[ZX_N_LAWS];
+    int has_queue, has_inspect, used = 0;
 
     job->since = now();
     if (line[0] == '|') {
@@ -158,13 +180,8 @@ static void take_line(zx_pool_t *pool, zx_job_t *job, const char *line) {
         greet(pool, has_queue, has_inspect, line + used);
     } else if (strncmp(line, "begin ", 6) == 0) {
         job->is_running = 1;
-    } else if (sscanf(line,
-                      "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
-                      &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9 &&
-               job->at < job->end) {
-        for (int i = 0; i < ZX_N_LAWS; i++)
-            pool->totals->n_values[i + 1] += n[i];
-        end_case(pool, job, broken);
+    } else if (strncmp(line, "done ", 5) == 0 && job->at < job->end) {
+        take_done(pool, job, line + 5);
     }
 }
 

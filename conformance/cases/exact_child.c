@@ -104,6 +104,8 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     printf("done %d %" PRIu64 " %d", law, index, is_bad ? result->law : 0);
     for (int i = 1; i <= ZX_N_LAWS; i++)
         printf(" %" PRIu64, result->n_values[i]);
+    for (int i = 0; i < ZX_N_DRAWN; i++)
+        printf(" %" PRIu64, result->n_drawn[i]);
     printf("\n");
     fflush(stdout);
     if (is_bad)

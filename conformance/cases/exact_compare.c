@@ -2,6 +2,7 @@
 /* exact_compare.c - the plugin's values against the oracle's, and against the plain optimizer's. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exact_run.h"
 #include "exact_state.h"
@@ -53,11 +54,22 @@ static void *adamw_visible(const zx_run_t *run, uint32_t i) {
     return visible;
 }
 
+/* Replays go on meanwhile: a fetch comes before their end, or after it. */
+static void pause_now(zx_run_t *run) {
+    if (!zx_chance(&run->pauses, 25) || run->result->is_muted)
+        return;
+    usleep(zx_below(&run->pauses, 300));
+    zx_count_drawn(run->result, ZX_PAUSED, 1);
+}
+
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) {
+    pause_now(run);
     for (uint32_t i = 0; i < (n ? n : run->c->n_params); i++) {
         const zx_param_t *p = &run->c->params[n ? params[i] : i];
+        uint32_t id = p->flags & ZF_PARAM_TIED ? p->tied_to : n ? params[i] : i;
 
-        zo_fetch(run->oracle, p->flags & ZF_PARAM_TIED ? p->tied_to : n ? params[i] : i);
+        zx_count_drawn(run->result, ZX_FETCHED, (uint64_t)zo_is_unfetched(run->oracle, id));
+        zo_fetch(run->oracle, id);
     }
     zx_host_fetch(&run->host, params, n);
 }

@@ -165,6 +165,8 @@ static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     memcpy(write->values, d->values, nbytes);
     if (zx_chance(&h->c->rng, 8) && h->queue)
         write->delay_us = zx_below(&h->c->rng, 300);
+    if (write->delay_us)
+        zx_count_drawn(h->result, ZX_LATE, 1);
     if (h->c->ranks && !zs_share(h->c->ranks, h->c, d->param, h->step, write->values)) {
         free(write->values);
         free(write);

@@ -29,6 +29,13 @@ void zx_count(zx_result_t *r, int law, uint64_t n_values) {
     pthread_mutex_unlock(&r->lock);
 }
 
+void zx_count_drawn(zx_result_t *r, int what, uint64_t n) {
+    pthread_mutex_lock(&r->lock);
+    if (!r->is_muted)
+        r->n_drawn[what] += n;
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void describe(const zx_where_t *where, char *out, size_t nbytes) {
     int used = snprintf(out, nbytes, "law %d: step %llu, parameter %s, %s", where->law, (unsigned long long)where->step,
                         where->param ? where->param : "-", where->what);

@@ -9,6 +9,11 @@
 
 enum { ZX_N_LAWS = 6 };
 
+/* What a case drew of the host's timing. With FETCH: a parameter that was fetched while values of a closed window
+ * waited for that, one that was not before the next step, a moment that the host let pass before a fetch; with a queue,
+ * a gradient that came late on it. */
+enum { ZX_FETCHED, ZX_MISSED, ZX_PAUSED, ZX_LATE, ZX_N_DRAWN };
+
 typedef struct zx_result {
     pthread_mutex_t lock;
     int is_bad;
@@ -17,6 +22,7 @@ typedef struct zx_result {
     int law;      /* broken, where is_bad */
     char text[1024];
     uint64_t n_values[ZX_N_LAWS + 1]; /* compared, by law */
+    uint64_t n_drawn[ZX_N_DRAWN];
 } zx_result_t;
 
 typedef struct zx_where { /* of a value */
@@ -31,6 +37,7 @@ void zx_result_init(zx_result_t *r);
 void zx_result_free(zx_result_t *r);
 int zx_is_bad(zx_result_t *r);
 void zx_count(zx_result_t *r, int law, uint64_t n_values);
+void zx_count_drawn(zx_result_t *r, int what, uint64_t n);
 /* The first call counts, later ones are dropped. */
 void zx_differs(zx_result_t *r, const zx_where_t *where, uint64_t expected, uint64_t found, unsigned n_digits);
 void zx_fails(zx_result_t *r, const zx_where_t *where, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -96,6 +96,11 @@ static void discard(zx_run_t *run) {
     zo_discard(run->oracle, (flags & ZF_STEP_EPOCH_END) != 0);
 }
 
+static void count_missed(zx_run_t *run) {
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        zx_count_drawn(run->result, ZX_MISSED, (uint64_t)zo_is_unfetched(run->oracle, i));
+}
+
 static void step(zx_run_t *run) {
     zx_case_t *c = run->c;
     zo_hyper_t groups[ZX_MAX_GROUPS];
@@ -112,6 +117,7 @@ static void step(zx_run_t *run) {
         is_wait = zx_run_edit(run, edited, groups);
         flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
     }
+    count_missed(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
     if (st >= 0)
@@ -189,6 +195,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
 
     run->c = c;
     run->result = result;
+    run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
     for (uint32_t i = 0; i < c->n_params; i++)
         decls[i] = c->params[i].decl;
     run->oracle = zo_create(&c->config, decls, c->n_params);

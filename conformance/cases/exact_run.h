@@ -15,6 +15,7 @@ typedef struct zx_run {
     zo_adamw_t *adamw;    /* laws 1 and 6, else NULL */
     zo_report_t *reports; /* [n_steps + 1], by step */
     uint64_t n_skipped;
+    zx_rng_t pauses; /* of its own: what a case computes does not depend on them */
     /* law 3 (exact_state.h) */
     const char *state_path, *plugin; /* plugin: --plugin or NULL */
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
