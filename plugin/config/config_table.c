@@ -34,8 +34,11 @@ static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY},
                                          {"none", ZFI_DEFERRED_NONE},
                                          {NULL, 0}};
 static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
-static const zfi_choice_t on_overwrites[] = {
-    {"error", ZFI_OVERWRITE_ERROR}, {"follow", ZFI_OVERWRITE_FOLLOW}, {"off", ZFI_OVERWRITE_OFF}, {NULL, 0}};
+static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
+                                             {"follow", ZFI_OVERWRITE_FOLLOW},
+                                             {"ask", ZFI_OVERWRITE_ASK},
+                                             {"off", ZFI_OVERWRITE_OFF},
+                                             {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -119,10 +122,12 @@ static const zfi_key_t keys[] = {
      "steps on. auto: update_interval - 1 + publish_lag, at most 4; none where the rule or the window has no "
      "prediction."},
     {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites, NULL,
-     "error | follow | off", "error",
+     "error | follow | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
-     "params_changed had been called for it. off: no check; such weights are lost in silence, or mixed with others."},
+     "params_changed had been called for it. ask: no check but when the trainer asks for one (zf.digest/0). off: no "
+     "check; "
+     "such weights are lost in silence, or mixed with others."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 1, 0, NULL, "2 3", "0 | 1", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "

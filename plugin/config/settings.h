@@ -15,7 +15,7 @@ enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_UPDATE_INTERVAL_FIT = 65, ZFI_FIT_MOST = 4, ZFI_FIT_FALLBACK = 2 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
-enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF };
+enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
@@ -48,7 +48,7 @@ typedef struct zfi_config {
     uint32_t predict; /* 0..64 or auto, default auto: steps that published weights look ahead; 0 where it was not
                        * given and the rule or the window has no prediction */
     int is_predict_given, is_publish_lag_given;
-    int32_t on_overwrite; /* error | follow | off, default error: weights that the host writes unannounced */
+    int32_t on_overwrite; /* error | follow | ask | off, default error: weights that the host writes unannounced */
     /* [shard] */
     uint32_t stage;        /* 0 | 1, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t bucket_bytes; /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */

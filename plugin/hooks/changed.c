@@ -19,6 +19,7 @@
 #include "offload/ranks.h"
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
+#include "zf/ext/draft/digest.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
@@ -118,7 +119,7 @@ zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin
     const zfi_run_t *run = inst->run;
     uint64_t n = zfi_guard_n_foreign(run);
     uint32_t id;
-    if (n == 0 || inst->engine.config.on_overwrite == ZFI_OVERWRITE_FOLLOW)
+    if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
     id = zfi_guard_next_foreign(run, 0);
     return zfi_error_scoped(
@@ -162,7 +163,7 @@ zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_is_on(inst->run))
+    if (!zfi_guard_checks(inst->run))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
@@ -170,4 +171,74 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
     return st ? st : zfi_overwritten_settle(inst, origin, err);
+}
+
+/* ---- asked for --------------------------------------------------------------------------------------------------- */
+
+/* Parameters that were asked about: ids == NULL stands for all. */
+typedef struct asked {
+    const uint32_t *ids;
+    uint32_t n;
+} asked_t;
+
+static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n,
+                               const uint8_t *out, zf_error_t *err) {
+    if (flags > ZF_WRITTEN_ACCEPT)
+        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "written", "unknown flags 0x%x", flags);
+    if (!out || (n && !ids))
+        return zfi_error(err, ZF_ERR_ARGUMENT, "written", "%s is NULL with n = %u", out ? "ids" : "out", n);
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] >= inst->run->n_params)
+            return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
+                             inst->run->n_params);
+    if (!zfi_guard_is_on(inst->run))
+        return zfi_error(err, ZF_ERR_STATE, "written",
+                         "nothing is kept to compare with: [zenflow] on_overwrite = off, or [shard] stage = 1");
+    return ZF_OK;
+}
+
+static uint32_t owner_at(const zfi_run_t *run, const asked_t *asked, uint32_t i) {
+    return run->params[asked->ids ? asked->ids[i] : i].owner;
+}
+
+/* In ranges: neighbours in the list that are neighbours in their numbers. */
+static void each_range(zfi_run_t *run, const asked_t *asked,
+                       void (*act)(zfi_run_t *run, uint32_t first, uint32_t end)) {
+    for (uint32_t at = 0; at < asked->n;) {
+        uint32_t first = owner_at(run, asked, at), end = first + 1;
+        for (at++; at < asked->n && owner_at(run, asked, at) == end; at++)
+            end++;
+        act(run, first, end);
+    }
+}
+
+static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
+    zfi_run_t *run = inst->run;
+    zf_status_t st = zfi_batch_flush(inst);
+    each_range(run, asked, zfi_guard_look);
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 1);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < asked->n; i++)
+        out[i] = run->overwritten[owner_at(run, asked, i)];
+    if (flags != ZF_WRITTEN_HOLD)
+        each_range(run, asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
+    return ZF_OK; /* goes out with whatever comes next */
+}
+
+zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
+                        zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "written", err);
+    asked_t asked = {ids, n};
+    if (st)
+        return st;
+    st = check_asked(inst, flags, ids, n, out, err);
+    if (!ids)
+        asked.n = inst->run->n_params;
+    if (!st)
+        st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
+                             "the device did not look at the parameters", err);
+    zfi_hook_end(inst);
+    return st;
 }

@@ -15,4 +15,8 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
 /* [hook] The error, where there is one and nothing is to be followed. */
 zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 
+/* [control] zf.digest/0's written. */
+zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
+                        zf_error_t *err);
+
 #endif

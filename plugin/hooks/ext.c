@@ -10,6 +10,7 @@
 #include "base/tensor.h"
 #include "config/config.h"
 #include "device/cpu/cpu.h"
+#include "hooks/changed.h"
 #include "hooks/hooks.h"
 #include "instance/instance.h"
 #include "zf/ext/config.h"
@@ -206,7 +207,7 @@ static zf_status_t digest(zf_instance_t *inst, const zf_tensor_t *const *tensors
     return st;
 }
 
-static const zf_digest_ext_t digest_ext = {.struct_size = sizeof digest_ext, .digest = digest};
+static const zf_digest_ext_t digest_ext = {.struct_size = sizeof digest_ext, .digest = digest, .written = zfi_written};
 
 const void *zfi_get_extension(const char *id) {
     static const struct {

@@ -4,6 +4,10 @@
 
 int zfi_guard_is_on(const zfi_run_t *run) { return run->dev.head.digests != NULL; }
 
+int zfi_guard_checks(const zfi_run_t *run) {
+    return zfi_guard_is_on(run) && run->engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
+}
+
 /* The table of matrices is written anew where topk_ratio = auto decides with a choice how many channels are selected.
  */
 static void wait_for_matrices(zfi_run_t *run) {
@@ -45,10 +49,14 @@ static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32
     add_check(run, from, to - from, seals);
 }
 
-void zfi_guard_check(zfi_run_t *run) { add_check(run, 0, run->plan.n_matrices, 0); }
+void zfi_guard_check(zfi_run_t *run) {
+    if (zfi_guard_checks(run))
+        add_check(run, 0, run->plan.n_matrices, 0);
+}
 
 void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    check_cohort(run, close->cohort, first, end, 0);
+    if (zfi_guard_checks(run))
+        check_cohort(run, close->cohort, first, end, 0);
 }
 
 uint64_t zfi_guard_n_foreign(const zfi_run_t *run) {
@@ -63,14 +71,31 @@ uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
 
 /* ---- accepted ---------------------------------------------------------------------------------------------------- */
 
-void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
+static void check_params(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
+    if (first == 0 && end == run->n_params) {
+        add_check(run, 0, run->plan.n_matrices, seals);
+        return;
+    }
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        check_cohort(run, c, first, end, seals);
+}
+
+void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++)
         if (__atomic_exchange_n(&run->overwritten[i], 0, __ATOMIC_RELAXED))
             __atomic_fetch_sub(&run->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
     zfi_list_end_copy(&run->engine->to_device);
     zfi_list_add(&run->engine->to_device, zfi_op_fill(run->dev.head.is_foreign + first, end - first));
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        check_cohort(run, c, first, end, 1);
+}
+
+void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end) {
+    zfi_guard_forget(run, first, end); /* what is known to be foreign would not be read */
+    check_params(run, first, end, 0);
+}
+
+void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
+    zfi_guard_forget(run, first, end);
+    check_params(run, first, end, 1);
 }
 
 zf_status_t zfi_guard_start(zfi_run_t *run) {

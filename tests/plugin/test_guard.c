@@ -10,6 +10,7 @@
 
 #include "state_rig.h"
 #include "suite.h"
+#include "zf/ext/draft/digest.h"
 
 static zt_rig_t rig, other;
 
@@ -426,7 +427,118 @@ START_TEST(off_checks_nothing) {
 }
 END_TEST
 
+/* ---- asked for --------------------------------------------------------------------------------------------------- */
+
+static const char asks[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
+                           "select_interval = 2\non_overwrite = ask\n";
+
+/* Whether exactly `expected` (N_SHAPES: none) is found, of all and asked for alone. */
+static void check_written(uint32_t flags, uint32_t expected) {
+    const zf_digest_ext_t *ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    uint8_t found[N_SHAPES], alone;
+    for (uint32_t p = 0; p < N_SHAPES; p++) {
+        ZT_OK(&rig, ext->written(rig.inst, flags, &rig.params[p].id, 1, &alone, &rig.err));
+        ck_assert_msg(alone == (p == expected), "%s: %u", rig.params[p].name, alone);
+    }
+    ZT_OK(&rig, ext->written(rig.inst, flags, NULL, 0, found, &rig.err));
+    for (uint32_t p = 0; p < N_SHAPES; p++)
+        ck_assert_msg(found[rig.params[p].id] == (flags == ZF_WRITTEN_ACCEPT ? 0 : p == expected), "%s",
+                      rig.params[p].name);
+}
+
+/* Nothing is said until it is asked; what is written back is as it was, what is written over goes on to be found. */
+START_TEST(ask_finds_it_when_asked) {
+    start(asks, 0);
+    for (uint32_t t = 0; t < 24; t++) {
+        uint32_t p = t % N_SHAPES;
+        size_t at = somewhere(p, t);
+        unsigned char *written;
+        check_written(ZF_WRITTEN_LOOK, N_SHAPES);
+        edit_at(&rig, p, at);
+        check_written(ZF_WRITTEN_LOOK, p);
+        check_written(ZF_WRITTEN_LOOK, p);
+        edit_at(&rig, p, at);
+        check_written(ZF_WRITTEN_LOOK, N_SHAPES);
+        edit_at(&rig, p, at);
+        check_written(ZF_WRITTEN_LOOK, p);
+        written = copy_of(p);
+        steps(&rig, 4);
+        ZT_OK(&rig, poll_report());
+        ZT_OK(&rig, flush(&rig));
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) != 0); /* a look holds nothing */
+        free(written);
+        check_written(ZF_WRITTEN_LOOK, p);
+        if (t % 2)
+            announce(&rig, p);
+        else
+            check_written(ZF_WRITTEN_ACCEPT, p);
+        check_written(ZF_WRITTEN_LOOK, N_SHAPES);
+        steps(&rig, 1);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Held, a fetch and what comes to rest leave it alone, and it is let go of with the next question. */
+START_TEST(ask_holds_it) {
+    start(asks, ZF_CREATE_CAP_FETCH);
+    steps(&rig, 6);
+    for (uint32_t t = 0; t < 18; t++) {
+        uint32_t p = t % N_SHAPES, q = (p + 1) % N_SHAPES;
+        size_t at = somewhere(p, t);
+        unsigned char *written;
+        zt_rig_step(&rig);
+        ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL)); /* without gradients; what closed waits to be fetched */
+        edit_at(&rig, p, at);
+        written = copy_of(p);
+        check_written(ZF_WRITTEN_HOLD, p);
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+            fetch(&rig, t % 2 ? p : i);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
+        ZT_OK(&rig, poll_report());
+        edit_at(&rig, p, at); /* back again */
+        check_written(ZF_WRITTEN_LOOK, N_SHAPES);
+        free(written);
+        written = copy_of(p);
+        steps(&rig, 4);
+        wait_for_steps(&rig);
+        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) != 0);
+        free(written);
+        edit_at(&rig, q, 0);
+        announce(&rig, q);
+    }
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* The other modes answer too, and find it themselves all the same. */
+START_TEST(ask_beside_other_modes) {
+    const zf_digest_ext_t *ext;
+    uint32_t unknown = 99;
+    uint8_t found;
+    start(windows, 0);
+    ext = rig.zf->get_extension(ZF_EXT_DIGEST);
+    steps(&rig, 4);
+    edit_at(&rig, 1, 7);
+    check_written(ZF_WRITTEN_LOOK, 1);
+    expect_named(zt_rig_try_step(&rig), 1);
+    check_written(ZF_WRITTEN_LOOK, 1);
+    expect_named(flush(&rig), 1);
+    announce(&rig, 1);
+    check_written(ZF_WRITTEN_LOOK, N_SHAPES);
+    ck_assert_int_eq(ext->written(rig.inst, 3, NULL, 0, &found, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_int_eq(ext->written(rig.inst, 0, &unknown, 1, &found, &rig.err), ZF_ERR_PARAM);
+    ck_assert_int_eq(ext->written(rig.inst, 0, NULL, 1, &found, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(ext->written(rig.inst, 0, &unknown, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    zt_rig_end(&rig);
+    start("[zenflow]\non_overwrite = off\n", 0);
+    ck_assert_int_eq(ext->written(rig.inst, 0, &rig.params[0].id, 1, &found, &rig.err), ZF_ERR_STATE);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 ZT_MAIN("guard", any_element_at_any_step, corners, right_after_bind_and_in_warm_up, after_flush_and_drain, after_load,
         after_bind_again, before_a_partial_load, a_queue_is_told_at_the_next_call, a_fetch_leaves_it,
         nothing_is_said_of_what_is_as_it_was, follow_is_as_params_changed, follow_says_so_in_one_line,
-        follow_on_a_queue, off_checks_nothing)
+        follow_on_a_queue, off_checks_nothing, ask_finds_it_when_asked, ask_holds_it, ask_beside_other_modes)

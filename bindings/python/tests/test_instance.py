@@ -180,6 +180,32 @@ class Training(unittest.TestCase):
         self.assertTrue(opt.step([zfplugin.Hyper(0.1)]).applied)
 
 
+class Written(unittest.TestCase):
+    def test_what_the_plugin_did_not_put_there(self):
+        opt = zfplugin.Instance(support.config(support.SYNCHRONOUS, {"zenflow.on_overwrite": "ask"}))
+        self.addCleanup(opt.close)
+        w, b = floats(*range(50)), floats(1)
+        opt.bind([zfplugin.Param("w", w), zfplugin.Param("b", b)])
+        for _ in range(3):
+            opt.grads_ready([(0, floats(*[0.5] * 50)), (1, floats(2))])
+            opt.step([zfplugin.Hyper(0.1)])
+            self.assertEqual(opt.written([0, 1]), [])
+            was, w[49] = w[49], 7
+            self.assertEqual(opt.written([0, 1]), [0])
+            self.assertEqual(opt.written([1]), [])
+            w[49] = was
+            self.assertEqual(opt.written([1, 0]), [])
+        self.assertEqual(opt.written([]), [])
+        with self.assertRaisesRegex(zfplugin.ParamError, "unknown parameter id 5"):
+            opt.written([5])
+        with mock.patch.object(opt.lib, "extension", lambda *_: None), \
+                self.assertRaisesRegex(zfplugin.UnsupportedFieldError, "zf.digest/0"):
+            opt.written([0])
+        opt.close()
+        with self.assertRaisesRegex(zfplugin.StateError, "closed"):
+            opt.written([0])
+
+
 class Digests(unittest.TestCase):
     def setUp(self):
         self.opt = zfplugin.Instance(support.config())

@@ -216,6 +216,32 @@ class Followed(TorchTest):
             plain_step(ours, opt, 9)
 
 
+class Asked(TorchTest):
+    """What a step costs: the plugin is asked once about every weight, and once more where it is fetched."""
+
+    def count(self, is_fetched):
+        model = mlp()
+        opt = self.zenflow(model, **HYPER, **({"model": model} if is_fetched else {}))
+        opt.bind()
+        written, asked = opt._instance.written, []
+        opt._instance.written = lambda ids, *flags: asked.append(len(list(ids))) or written(ids, *flags)
+        counts = []
+        for i in range(6):
+            asked.clear()
+            plain_step(model, opt, i)
+            counts.append((len(asked), sum(asked)))
+        self.n_modules = sum(next(m.parameters(recurse=False), None) is not None for m in model.modules())
+        return len(list(model.parameters())), counts[1:]
+
+    def test_once_per_step(self):
+        n, counts = self.count(False)
+        self.assertEqual(counts, [(1, n)] * 5)
+
+    def test_once_more_where_it_is_fetched(self):
+        n, counts = self.count(True)
+        self.assertEqual(counts, [(1 + self.n_modules, 2 * n)] * 5)
+
+
 class Refused(TorchTest):
     def test_it_does_not_go_away_and_leaves_no_trace(self):
         ours, theirs = twins()

@@ -610,6 +610,9 @@ class InspectExt(C.Structure):
 
 
 EXT_DIGEST = "zf.digest/0"
+WRITTEN_LOOK = 0
+WRITTEN_HOLD = 1
+WRITTEN_ACCEPT = 2
 
 
 class DigestExt(C.Structure):
@@ -617,6 +620,7 @@ class DigestExt(C.Structure):
         ("struct_size", C.c_uint32),
         ("reserved0", C.c_uint32),
         ("digest", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("written", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
     ]
 
 
@@ -656,5 +660,5 @@ LAYOUT = {
     "StateExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("save", 8, 8), ("load", 16, 8), ("note", 24, 8), ("verify", 32, 8), ("weights", 40, 8)]),
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
-    "DigestExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8)]),
+    "DigestExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8)]),
 }

@@ -409,6 +409,19 @@ class Instance:
         ext = self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
         return ext.digest if ext is not None else None
 
+    def written(self, ids, flags=_abi.WRITTEN_LOOK):
+        """Those of these parameters that are not what the plugin put there last: somebody else wrote them, and did not write
+        them back. flags: _abi.WRITTEN_... (zf/ext/draft/digest.h)."""
+        ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
+        if ext is None or not ext.written:
+            raise errors.UnsupportedFieldError("this plugin has no zf.digest/0 that tells what was written")
+        if not ids:
+            return []
+        array, out = (C.c_uint32 * len(ids))(*ids), (C.c_uint8 * len(ids))()
+        self.call(ext.written, flags, array, len(ids), out, doing="written")
+        found = bytes(out)
+        return [i for i, is_written in zip(ids, found) if is_written] if 1 in found else []
+
     def digests(self, arrays):
         """64-bit digests of the contents of tensors, one int each: equal contents have equal ones, and one changed element
         always changes it. To notice writes that nobody told; to be compared within this process. On any thread, also while

@@ -274,6 +274,7 @@ class Binding:
             self._say_changed(edits)
             self.instance.params_changed(list(edits), reset)
             self.n_flushed_steps = FLUSHED_STEPS
+        table.accept([i for i in ids if i not in edits])
         table.remember()
 
     def _say_changed(self, ids):

@@ -37,10 +37,6 @@ class Fetcher:
         instance.before_rest = self.settle
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
-        shared = {}  # {owner: ids of the same memory}
-        for i in range(len(table.params)):
-            shared.setdefault(table.owner(i), []).append(i)
-        self.shared = {i: tuple(ids) for ids in shared.values() if len(ids) > 1 for i in ids}
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in range(len(table.params)) if i not in hooked]
 
@@ -60,30 +56,27 @@ class Fetcher:
         ids = [i for i in ids if i not in edited]
         if ids:
             self.instance.fetch(ids)
-            self.table.look_again(dict.fromkeys(j for i in ids for j in self.shared.get(i, (i,))))
         return not edited
 
     def fetch_all(self, *_):
         if self.instance is not None and not self.instance.is_closed:
-            self.fetch(list(self.table.seen))
+            self.fetch(self.table.ids)
 
     def begin_step(self):
         """What waits comes with the step."""
         self.may_wait = False
 
     def settle(self):
-        """The instance is about to come to rest, which brings all that waits: what somebody else wrote is put back over it.
+        """The instance is about to come to rest, which brings all that waits: what somebody else wrote is left as it is.
         Written back as it was, it is what the plugin last showed; its masters have all updates."""
         table = self.table
-        if not self.may_wait or self.instance.is_closed or any(table.is_gone(i) for i in table.seen):
+        if not self.may_wait or self.instance.is_closed or any(table.is_gone(i) for i in table.ids):
             return
         self.may_wait = False
-        ids = list(table.seen)
-        edited = {i: table.aliases[i].clone() for i in table.find_edited(ids)}
+        held = table.find_edited(table.ids, hold=True)
         self.instance.fetch()
-        table.look_again([i for i in ids if i not in edited])
-        for i, values in edited.items():
-            table.aliases[i].copy_(values)
+        if held:
+            table.find_edited(held)  # lets go of them
 
     def end_step(self):
         """Fetches what no hook was heard for. Nothing was written since the step."""

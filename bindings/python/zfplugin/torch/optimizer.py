@@ -79,10 +79,10 @@ class ZenFlow(torch.optim.Optimizer):
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
-        # edits of weights are found here (parameters.py), in the very step; the plugin's own check would come later
+        # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         self._make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule,
                                                 rule_callback=rule_callback, lib=library, log=self.log, name="torch",
-                                                before=["zenflow.on_overwrite=off"])
+                                                before=["zenflow.on_overwrite=ask"])
         instance = self._make_instance()
         hyper_groups.refuse(options_of_torchs, instance.lib)
         self._fetcher = Fetcher(model) if fetch else None

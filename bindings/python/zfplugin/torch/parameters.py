@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an optimizer binds: names, ties, channel axes; and how a change of the weights is noticed.
 
-Model: the plugin holds the fp32 masters and writes the parameters' memory itself. A digest of every parameter's contents is
-taken when the plugin has written, and compared before it writes again: what differs was written by somebody else (a
-checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data), and what was written and
-written back is as it was. Where no digest is known (the plugin has none) the version counter decides, which in-place
-operations of torch move and writes through .data do not.
+Model: the plugin holds the fp32 masters and writes the parameters' memory itself. It keeps a digest of every parameter's
+contents that moves with what it writes, and is asked before a step, and before a fetch, what has others now: that was
+written by somebody else (a checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data);
+what was written and written back is as it was. No step checks by itself ([zenflow] on_overwrite = ask): it would find an
+average that is swapped in for an evaluation.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
@@ -15,14 +15,12 @@ import contextlib
 
 import torch
 
-from .. import errors, tensors
+from .. import _abi, errors, tensors
 from ..instance import Param
-from .digests import Digests, flat_address
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
-_NO_DIGEST = -1  # no contents have it
 
 
 def _increment_versions(params):
@@ -93,10 +91,9 @@ class ParameterTable:
         self.aliases = [p.detach() for p in self.params]  # the bound memory, alive whatever becomes of the parameter
         self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
-        self.digests = None
-        self._read_ids = [i for i, p in self.trainable if p.numel()]
-        self._read_at = [flat_address(alias) for alias in self.aliases]
-        self.remember(is_settled=False)
+        self.instance = None
+        self.ids = [i for i, p in self.trainable if p.numel()]  # those that the plugin writes
+        self.remember()
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""
@@ -137,33 +134,13 @@ class ParameterTable:
 
     def watch(self, instance):
         """The instance is bound to this table."""
-        self.digests = Digests(instance, instance.tensor_addresses, [(a.numel(), a.element_size()) for a in self.aliases])
+        self.instance = instance
 
-    def _read(self, ids):
-        return self.digests.of(ids, self._read_at)
-
-    def remember(self, is_settled=True):
-        """What the weights look like now is the plugin's own doing. is_settled: it writes no more before the next step;
-        else look() says when."""
+    def remember(self):
+        """What the weights look like now is the plugin's own doing."""
         self.versions = [p._version for p in self.params]
         self.addresses = [p.data_ptr() for p in self.params]
-        self.seen = dict.fromkeys(self._read_ids)
-        if is_settled:
-            self.look(self._read_ids)
-
-    def look(self, ids):
-        """The plugin has written what it had to of these. One that was written by somebody else meanwhile stays unknown."""
-        if self.digests is None or not self.digests.is_able:
-            return
-        ids = [i for i in ids if i in self.seen and self.seen[i] is None and self.params[i]._version == self.versions[i]]
-        self.seen.update(zip(ids, self._read(ids)))
-
-    def look_again(self, ids):
-        """The plugin has written these just now, and nobody else before it."""
-        self.seen.update((i, None) for i in ids if i in self.seen)
-        for i in ids:
-            self.versions[i] = self.params[i]._version
-        self.look(ids)
+        self._put = set()
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
@@ -173,13 +150,18 @@ class ParameterTable:
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
         for i, values in edits.items():
             self.aliases[i].copy_(values)
-            self.seen[i], self.versions[i] = _NO_DIGEST, -1
+        self._put.update(edits)
 
-    def find_edited(self, ids):
-        """Those of ids whose bound memory somebody else wrote since."""
-        known = [i for i in ids if self.seen.get(i) is not None]
-        edited = [i for i, now in zip(known, self._read(known)) if now != self.seen[i]] if known else []
-        return sorted(edited + [i for i in ids if self.seen.get(i) is None and self.params[i]._version != self.versions[i]])
+    def find_edited(self, ids, hold=False):
+        """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
+        it is asked about them again."""
+        asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
+        edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK)
+        return sorted({*edited, *self._put.intersection(ids)} if self._put else edited)
+
+    def accept(self, ids):
+        """The plugin wrote over edits of these: what they show is its own."""
+        self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
     def find_changed(self, held=None):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zf/ext/draft/digest.h - "zf.digest/0": digests of memory, for a host that must notice writes which move no version
- * counter: gradients that travelled early, weights that others write.
+/* zf/ext/draft/digest.h - "zf.digest/0": for a host that must notice writes which move no version counter: digests of
+ * memory (gradients that travelled early), and whether weights are what the plugin wrote.
  * Draft: may change or go with any release. */
 #ifndef ZF_EXT_DRAFT_DIGEST_H
 #define ZF_EXT_DRAFT_DIGEST_H
@@ -12,6 +12,10 @@ extern "C" {
 #endif
 
 #define ZF_EXT_DIGEST "zf.digest/0"
+
+#define ZF_WRITTEN_LOOK 0u   /* nothing changes */
+#define ZF_WRITTEN_HOLD 1u   /* nothing is written over those that are found, until they are asked for again */
+#define ZF_WRITTEN_ACCEPT 2u /* what all of them show counts as the plugin's from now on; their masters stay */
 
 typedef struct zf_digest_ext {
     uint32_t struct_size;
@@ -27,6 +31,14 @@ typedef struct zf_digest_ext {
      * process only: another version or machine may compute others. */
     zf_status_t (*digest)(zf_instance_t *instance, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
                           zf_error_t *err);
+    /* [control] after bind_params. out[i] = 1 where some element of parameter ids[i] is not what the plugin put there
+     * last, else 0, i < n; NULL and n = 0: all, by id. flags: one of ZF_WRITTEN_... All elements are compared, on the
+     * device, behind what the host's stream has been given so far; returns when that is done. A parameter whose values
+     * were written back as they were is as the plugin left it. An edit that the plugin writes over goes on to be found:
+     * announce it (params_changed), hold it or accept what came of it. With [zenflow] on_overwrite = ask these are the
+     * only checks; with off ZF_ERR_STATE. */
+    zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
+                           zf_error_t *err);
 } zf_digest_ext_t;
 
 #ifdef __cplusplus
