@@ -46,4 +46,7 @@ void hooks_stall(hooks_t *hooks);
 /* update_interval = fit: its choice on several hosts, and what each choice promises against what is counted. */
 void hooks_fit(hooks_t *hooks);
 
+/* What publish_lag = 0 with fetches exposes beside publish_lag = 1, where forward takes as long as a replay. */
+void hooks_lag(hooks_t *hooks);
+
 #endif

@@ -2,12 +2,10 @@
 /* hooks_fit.c - update_interval = fit: what it chooses on hosts with a slow and a fast forward and with fast and slow
  * workers, and what it promises against what is counted, for its choice and for others.
  *
- * The host is synthetic: N_LAYERS layers of four matrices; forward takes a third of the compute time of a step,
- * backward two thirds. It computes elsewhere, as a host with an accelerator does: its thread sleeps meanwhile. It
- * fetches a layer before its forward, and waits for it. Two kinds of workers are paced: an update rule of the bench's
- * own takes a given time per element and update, and sleeps for most of it (which the contract allows no real rule). So
- * their rows say whether the model of the stall holds, on a busy machine too. The others are real kernels, the best
- * and the ones without vector instructions: their rows say what holds on this machine as busy as it was.
+ * The host is a fetcher (fetcher.h) whose forward takes a third of the compute time of a step, backward two thirds. Two
+ * kinds of workers are paced: their rows say whether the model of the stall holds, on a busy machine too. The others
+ * are real kernels, the best and the ones without vector instructions: their rows say what holds on this machine as
+ * busy as it was.
  *
  * Choices are made once by ZF_TEST_FIT, so that the plugin still says what it expects of each. promised is
  * fit_stall_ns, counted the stall_ns of zf.stats/1 per step after warm-up, both as shares of the step that warm-up
@@ -18,24 +16,15 @@
  * and what was counted. A row that is busy is measured again, at most N_TRIES times. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "fetcher.h"
 #include "hooks.h"
 #include "rig.h"
 #include "samples.h"
 
-enum {
-    N_LAYERS = 24,
-    PER_LAYER = 4,
-    WARM_UP = 12,
-    SETTLE = 3,
-    N_STEPS = 13,
-    COLUMNS = 400,
-    N_TRIES = 3,
-    FENCE_TIMEOUT_S = 60
-};
+enum { WARM_UP = 12, SETTLE = 3, N_STEPS = 13, N_TRIES = 3 };
 
-static const uint64_t look_ns = 200000000, nap_ns = 200000, behind_ns = 5000000;
+static const uint64_t look_ns = 200000000;
 
 static const double allowed = 0.03, factor = 1.5, busy_factor = 1.25;
 static const uint64_t computes_ns[] = {60000000, 180000000};
@@ -70,62 +59,6 @@ typedef struct fit_run {
     double ran[2];              /* of the replays' time with a CPU: in warm-up, while it was counted */
 } fit_run_t;
 
-static void sleep_until(uint64_t at_ns) {
-    const struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
-
-    (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
-}
-
-static void compute(uint64_t n_ns) { sleep_until(samples_now_ns() + n_ns); }
-
-/* The paced rule: SGD. A thread that is ahead of its pace sleeps, one that is behind it catches up, unless by so much
- * that it must have had nothing to do. */
-static void update_paced(void *ctx, const zf_rule_update_t *update) {
-    static _Thread_local uint64_t due_ns;
-    const workers_t *workers = ctx;
-    const uint64_t now = samples_now_ns();
-
-    for (uint64_t i = 0; i < update->n_elems; i++)
-        update->w[i] -= (float)update->lr * update->g[i];
-    due_ns = (now > due_ns + behind_ns ? now : due_ns) + (uint64_t)(workers->ns_per_elem * (double)update->n_elems);
-    if (due_ns > now + nap_ns)
-        sleep_until(due_ns);
-}
-
-static void wait_for(const rig_t *rig, const zf_fence_t *fence) {
-    zf_error_t err = {.struct_size = sizeof err};
-
-    rig_check(zf_loader_fence_wait(rig->loader, fence, FENCE_TIMEOUT_S * UINT64_C(1000000000), &err), &err);
-}
-
-static void fetch(const rig_t *rig, uint32_t layer) {
-    zf_fence_t ready = {.struct_size = sizeof ready};
-    zf_error_t err = {.struct_size = sizeof err};
-    uint32_t ids[PER_LAYER];
-
-    for (uint32_t i = 0; i < PER_LAYER; i++)
-        ids[i] = layer * PER_LAYER + i;
-    rig_check(rig->zf->param_fetch(rig->instance, ids, PER_LAYER, &rig->stream, &ready, &err), &err);
-    wait_for(rig, &ready);
-}
-
-static void make_step(rig_t *rig, uint64_t compute_ns, zf_fence_t done[N_LAYERS]) {
-    for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
-        fetch(rig, layer);
-        compute(compute_ns / 3 / N_LAYERS);
-    }
-    for (uint32_t layer = N_LAYERS; layer-- > 0;) {
-        wait_for(rig, &done[layer]); /* its gradients of the step before are about to be overwritten */
-        compute(compute_ns * 2 / 3 / N_LAYERS);
-        rig_deliver(rig, layer * PER_LAYER, PER_LAYER, PER_LAYER, &done[layer]);
-    }
-    rig_step(rig, 0);
-}
-
-static uint64_t stall_ns(const zf_stats_t *stats) {
-    return stats->stall_replay_ns + stats->stall_select_ns + stats->stall_pool_ns;
-}
-
 static share_t share_now(const rig_t *rig) {
     return (share_t){samples_named_cpu_ns("zf-worker"), rig_stats(rig).replay_ns};
 }
@@ -137,58 +70,48 @@ static double ran_since(const rig_t *rig, share_t before) {
     return replay > 0 ? (double)(now.cpu_ns - before.cpu_ns) / replay : 1;
 }
 
-static void count_steps(rig_t *rig, uint64_t compute_ns, zf_fence_t done[N_LAYERS], fit_run_t *out) {
+static void count_steps(fetcher_t *host, fit_run_t *out) {
     samples_t counted = {0}, steps = {0};
-    uint64_t before, start;
 
     for (int t = 0; t < N_STEPS; t++) {
-        out->stats = rig_stats(rig);
-        before = stall_ns(&out->stats);
-        start = samples_now_ns();
-        make_step(rig, compute_ns, done);
-        out->stats = rig_stats(rig);
-        samples_add(&counted, (double)(stall_ns(&out->stats) - before));
+        const uint64_t before = fetcher_stall_ns(host), start = samples_now_ns();
+
+        fetcher_step(host);
+        samples_add(&counted, (double)(fetcher_stall_ns(host) - before));
         samples_add(&steps, (double)(samples_now_ns() - start));
     }
+    out->stats = rig_stats(&host->rig);
     out->counted_ns = samples_median(&counted);
     out->step_ns = samples_median(&steps);
 }
 
 /* choice: "S,lag", or "" for its own. */
 static fit_run_t measure(const hooks_t *hooks, const workers_t *workers, uint64_t compute_ns, const char *choice) {
-    const zf_rule_callback_t rule = {
-        .struct_size = sizeof rule, .name = "paced", .ctx = (void *)(uintptr_t)workers, .update = update_paced};
-    const int is_paced = workers->ns_per_elem > 0;
     char config[128];
-    const rig_spec_t spec = {.n_tensors = N_LAYERS * PER_LAYER,
-                             .ndim = 2,
-                             .shape = {workers->rows, COLUMNS},
-                             .dtype = zf_dtype_bfloat16(),
-                             .mode = RIG_ASYNC,
-                             .config = config,
-                             .rule = is_paced ? &rule : NULL};
-    zf_fence_t done[N_LAYERS];
+    const fetcher_spec_t spec = {.rows = workers->rows,
+                                 .ns_per_elem = workers->ns_per_elem,
+                                 .forward_ns = compute_ns / 3,
+                                 .backward_ns = compute_ns - compute_ns / 3,
+                                 .config = config};
+    static fetcher_t host;
     fit_run_t run;
     share_t share;
-    rig_t rig;
 
     snprintf(config, sizeof config, "[zenflow]\nupdate_interval = fit\nfull_warm_up_rounds = %d\n%s", WARM_UP,
-             is_paced ? "topk_ratio = 0\n" : "");
+             workers->ns_per_elem > 0 ? "topk_ratio = 0\n" : "");
     setenv("ZF_FORCE_ISA", workers->isa, 1);
     setenv("ZF_TEST_FIT", choice, 1);
-    for (int i = 0; i < N_LAYERS; i++)
-        done[i] = (zf_fence_t){.struct_size = sizeof done[i], .kind = ZF_FENCE_NONE};
-    rig_open(&rig, hooks->loader, &spec);
-    share = share_now(&rig);
+    fetcher_open(&host, hooks->loader, &spec);
+    share = share_now(&host.rig);
     for (int t = 0; t < WARM_UP; t++)
-        make_step(&rig, compute_ns, done);
-    run.ran[0] = ran_since(&rig, share);
+        fetcher_step(&host);
+    run.ran[0] = ran_since(&host.rig, share);
     for (int t = 0; t < SETTLE; t++)
-        make_step(&rig, compute_ns, done);
-    share = share_now(&rig);
-    count_steps(&rig, compute_ns, done, &run);
-    run.ran[1] = ran_since(&rig, share);
-    rig_close(&rig);
+        fetcher_step(&host);
+    share = share_now(&host.rig);
+    count_steps(&host, &run);
+    run.ran[1] = ran_since(&host.rig, share);
+    fetcher_close(&host);
     return run;
 }
 
