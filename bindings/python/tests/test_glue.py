@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m zfplugin.glue as a program: a tiny encoder on a made-up CoLA, kept runs, verdict, bad input; data order."""
+import dataclasses
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import support
 from support import torch
@@ -134,6 +136,38 @@ class Learned(unittest.TestCase):
     def test_the_loss_must_fall(self):
         self.assertIn("loss", self.judged("cola", [0.0, 1.0], [20.0], losses=[0.7] * 20))
         self.assertIn("loss", self.judged("cola", [0.0, 1.0], [20.0], losses=[0.7] * 10 + [0.9] * 10))
+
+
+class MadeBy(unittest.TestCase):
+    def test_what_decides_is_said_and_no_place(self):
+        from zfplugin.glue import judge
+
+        said = judge.made_by("glue", ["--task", "cola", "--data", "/home/a/glue", "--model", "/home/a/encoder", "--out", "b", "--threads", "1",
+                                      "--set", "zenflow.update_interval=4", "--group-by-length"])
+        self.assertEqual(said, "Made by `glue --task cola --data DIR --model encoder --set zenflow.update_interval=4 --group-by-length`\n\n")
+
+
+class Kept(unittest.TestCase):
+    """A run of the plugin is kept for the plugin that made it; AdamW's is anybody's."""
+
+    def test_another_library_is_another_run(self):
+        from zfplugin.glue import __main__ as program
+        from zfplugin.glue.tasks import find_task
+
+        @dataclasses.dataclass
+        class Settings:
+            model: str = "encoder"
+            config: object = None
+            overrides: tuple = ()
+
+        names = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for content in ("one", "two"):
+                library = Path(folder, content)
+                library.write_text(content)
+                with mock.patch.dict(os.environ, {"ZFPLUGIN_LIBRARY": str(library)}):
+                    names[content] = [program.file_of("out", find_task("cola"), arm, 1, Settings()) for arm in ("adamw", "sync", "zenflow")]
+        self.assertEqual([a == b for a, b in zip(names["one"], names["two"])], [True, False, False])
 
 
 @unittest.skipUnless(torch, "torch is not installed")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 
+from ..glue.judge import made_by
 from ..glue.tasks import DataError
 from ..library import find
 from . import data, judge, plan, runs
@@ -65,7 +66,7 @@ def write(path: str, text: str) -> None:
 def report(result: dict, folder: str) -> None:
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "defaults.json")
-    text = judge.table(result)
+    text = result["made_by"] + judge.table(result)
     print(text)
     write(path, json.dumps(result, indent=1) + "\n")
     write(os.path.join(folder, "defaults.md"), text)
@@ -90,6 +91,7 @@ def main(argv=None) -> int:
         print(f"ablation: {problem}", file=sys.stderr)
         return 2
     result = judge.result(cells, settings, seeds, done, runs.digest(made_with.plugin)[:12])
+    result["made_by"] = made_by("python -m zfplugin.ablation", sys.argv[1:] if argv is None else argv)
     report(result, args.results or args.out)
     verdicts = {s["name"]: s["verdict"] for s in result["settings"]}
     return 1 if any(verdicts.get(s.name) != "held" for s in must) else 0

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from ..library import find
 from . import judge
 from .tasks import DataError, find_file, find_task, read
 
@@ -52,8 +53,12 @@ def digest(path: str) -> str:
 
 
 def file_of(out: str, task, arm: str, seed: int, settings) -> str:
-    """Where a run is kept: named by everything that its result depends on."""
+    """Where a run is kept: named by everything that its result depends on, the plugin's file too."""
     what = dataclasses.asdict(settings)
+    library = find()
+    if arm in ("sync", "zenflow") and os.path.exists(library):
+        with open(library, "rb") as f:
+            what["library"] = hashlib.file_digest(f, "sha256").hexdigest()[:16]
     if arm != "zenflow":
         what["config"], what["overrides"] = None, ()
     elif settings.config:
@@ -139,7 +144,7 @@ def main(argv=None) -> int:
     why_not = judge.why_nothing_was_learned(runs, task, [e.labels for e in dev_examples], args.margin)
     verdicts = {arm: judge.weighed(judge.verdict(runs, arm, task, args.margin), why_not) for arm in ("sync", "zenflow")
                 if any((arm, s) in runs for a, s in runs if a == "adamw")}
-    text = judge.table(runs, task, verdicts)
+    text = judge.made_by("python -m zfplugin.glue", sys.argv[1:] if argv is None else argv) + judge.table(runs, task, verdicts)
     print(text)
     with open(os.path.join(args.out, f"{task.name}.md"), "w", encoding="utf-8") as f:
         f.write(text)

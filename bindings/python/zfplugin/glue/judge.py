@@ -97,6 +97,25 @@ def late_loss(runs: dict, arm: str) -> float:
     return statistics.fmean(losses[-max(1, len(losses) // 4):])
 
 
+# Options that name places or say how fast, not what.
+UNSAID = ("--out", "--results", "--plugin", "--host", "--jobs", "--threads")
+
+
+def made_by(program: str, argv: list[str]) -> str:
+    """A line of Markdown: the command, its places replaced by what they are."""
+    words, rest = [program], list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in UNSAID:
+            rest = rest[1:]
+        elif word == "--data" and rest:
+            words += [word, "DIR"]
+            rest = rest[1:]
+        else:
+            words.append(os.path.basename(word) if os.path.isabs(word) else word)
+    return f"Made by `{' '.join(words)}`\n\n"
+
+
 def table(runs: dict, task: Task, verdicts: dict) -> str:
     """Markdown: one row per arm, then every seed's score."""
     arms = list(dict.fromkeys(a for a, _ in runs))

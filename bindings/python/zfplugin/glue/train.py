@@ -50,7 +50,7 @@ def make_optimizer(arm: str, model, s: Settings):
     from zfplugin.torch import ZenFlow
 
     overrides = SYNC_OVERRIDES if arm == "sync" else s.overrides
-    return ZenFlow(groups(model, s.weight_decay), lr=s.lr, config=s.config if arm == "zenflow" else None,
+    return ZenFlow(groups(model, s.weight_decay), lr=s.lr, model=model, config=s.config if arm == "zenflow" else None,
                    overrides=overrides)
 
 
