@@ -27,7 +27,7 @@ sys.path[:] = [p for p in sys.path if os.path.abspath(p) != HERE]  # this file h
 sys.path.insert(0, os.path.join(HERE, "..", "..", "bindings", "python"))
 
 ARMS = ("adamw", "zenflow", "ds-offload", "ds-zenflow")
-# DeepSpeed's ZenFlow with the plugin's default selection and window.
+# DeepSpeed's ZenFlow with the plugin's default selection; the window is twice the plugin's, which starts with 50 synchronous steps.
 ZENFLOW = {"topk_ratio": 0.1, "select_strategy": "step", "select_interval": 16, "update_interval": 4,
            "full_warm_up_rounds": 0, "overlap_step": False}
 
@@ -89,7 +89,7 @@ def settings_of(args, arm: str):
     from zfplugin.glue.train import Settings
 
     return Settings(locate(args.model), lr=args.lr, batch=args.batch, steps=args.steps or find_task(args.task).steps,
-                    precision="autocast" if arm == "adamw" else "bfloat16")
+                    group_by_length=args.group_by_length, precision="autocast" if arm == "adamw" else "bfloat16")
 
 
 def path_of(args, arm: str, seed: int) -> str:
@@ -146,6 +146,7 @@ def parse(argv):
     p.add_argument("--steps", type=int)
     p.add_argument("--batch", type=int, default=16)
     p.add_argument("--lr", type=float, default=1e-4)
+    p.add_argument("--group-by-length", action="store_true", help="batches of texts of about the same length: less padding")
     p.add_argument("--threads", type=int)
     p.add_argument("--out", default="zf-peers")
     p.add_argument("--worker", nargs=2, metavar=("ARM", "SEED"), help=argparse.SUPPRESS)
@@ -176,7 +177,7 @@ def main(argv=None) -> int:
             with open(path, encoding="utf-8") as f:
                 runs[arm, seed] = json.load(f)
     task = find_task(args.task)
-    text = judge.table(runs, task, {})
+    text = judge.made_by("python3 conformance/peers/deepspeed.py", argv) + judge.table(runs, task, {})
     print(text)
     with open(os.path.join(args.out, f"peers-{task.name}.md"), "w", encoding="utf-8") as f:
         f.write(text)
