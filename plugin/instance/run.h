@@ -259,6 +259,7 @@ typedef struct zfi_reduction {
     /* where each rank keeps a part of the state: */
     uint8_t *is_published;  /* [n_cohorts] in this step, and not shared yet */
     uint64_t *value_number; /* [buckets] what `shared` reaches; 0: nothing of it was published */
+    uint64_t *value_nbytes; /* [buckets] that each rank sends of it */
     uint32_t *entering;     /* [ranks][most_words] the control thread's */
     uint64_t most_words;
 } zfi_reduction_t;

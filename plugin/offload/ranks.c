@@ -53,9 +53,10 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->number = calloc(run->n_params, sizeof *reduction->number);
     reduction->is_published = calloc(run->plan.room.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
+    reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number)
+        !reduction->value_number || !reduction->value_nbytes)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
@@ -73,6 +74,7 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->number);
     free(reduction->is_published);
     free(reduction->value_number);
+    free(reduction->value_nbytes);
     if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
         zfi_arena_free(&reduction->arena);
 }
@@ -115,6 +117,7 @@ typedef struct reduce_args {
     zfi_run_t *run;
     uint32_t bucket;
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
+    uint64_t nbytes;       /* of values that each rank sends */
 } reduce_args_t;
 
 static void run_reduce(void *raw) {
@@ -142,12 +145,11 @@ static void run_share(void *raw) {
     const reduce_args_t *args = raw;
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
-    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
     zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
                              .bucket = args->bucket,
                              .step = args->step,
                              .recv = zfi_values(run, args->bucket),
-                             .nbytes = bucket->part_elems * zfi_dtype_nbytes(bucket->value_dtype),
+                             .nbytes = args->nbytes,
                              .lane = ZFI_LANE_VALUES};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
@@ -170,7 +172,7 @@ static void run_gather(void *raw) {
 
 zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged};
+    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0};
     zf_status_t st;
     run->reduction.number[bucket] = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
@@ -178,9 +180,9 @@ zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
     return st ? st : zfi_serial_start(engine->ranks, run_reduce, &args, sizeof args);
 }
 
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t *out_number) {
+zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_shared};
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes};
     zf_status_t st;
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));

@@ -12,42 +12,60 @@ void zfi_values_note(zfi_run_t *run, uint32_t cohort) {
         run->reduction.is_published[cohort] = 1;
 }
 
-/* Elements [first, end) of a parameter that lie in a matrix, to or from where they have their place in the bucket. */
-static void move(zfi_run_t *run, zfi_kernel_t kernel, uint32_t number, uint64_t first, uint64_t end) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint32_t bucket = run->buckets.of_param[matrix->param];
-    uint64_t n = matrix->rows * matrix->cols, from, to;
-    zfi_place_args_t args = {run->dev.data, number, 0, 0, NULL};
-    zfi_overlap(matrix->param_offset, n, first, end, &from, &to);
-    if (from >= to)
-        return;
-    args.first = from;
-    args.n = to - from;
-    args.bits = zfi_values(run, bucket) + (run->buckets.offset[matrix->param] + matrix->param_offset + from) *
-                                              zfi_dtype_nbytes(matrix->place.dtype);
-    zfi_list_add(&run->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
-}
+/* ---- what a rank sends ------------------------------------------------------------------------------------------- */
 
-/* Every published matrix of a bucket: what is this rank's goes into its memory, what is others' comes out. Returns how
- * many there are. */
-static uint32_t move_bucket(zfi_run_t *run, uint32_t number, int is_packing) {
+/* Calls fn for the elements of every published matrix of a bucket that a rank owns, in the order in which they travel:
+ * elements [first, end) of the matrix, behind `at` others. Returns how many elements there are. */
+typedef void (*owned_fn)(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t end, uint64_t at, void *arg);
+
+static uint64_t for_each_owned(zfi_run_t *run, uint32_t number, uint32_t rank, owned_fn fn, void *arg) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    uint32_t n = 0;
+    uint64_t at = 0, owned_first, owned_end, first, end;
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            if (!run->reduction.is_published[run->plan.matrices[m].cohort])
+            const zfi_matrix_t *matrix = &run->plan.matrices[m];
+            if (!run->reduction.is_published[matrix->cohort])
                 continue;
-            n++;
-            if (is_packing) {
-                move(run, ZFI_KERNEL_READ_PLACE, m, param->owned_first, param->owned_end);
-            } else {
-                move(run, ZFI_KERNEL_WRITE_PLACE, m, 0, param->owned_first);
-                move(run, ZFI_KERNEL_WRITE_PLACE, m, param->owned_end, param->n_elems);
-            }
+            zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, owned_first, owned_end, &first, &end);
+            if (first >= end)
+                continue;
+            if (fn)
+                fn(run, m, first, end, at, arg);
+            at += end - first;
         }
     }
-    return n;
+    return at;
+}
+
+/* Elements of the part that every rank sends: as many as the one that has most. 0: nothing of the bucket is published.
+ */
+static uint64_t part_of(zfi_run_t *run, uint32_t number) {
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < run->buckets.n_ranks; r++) {
+        uint64_t n = for_each_owned(run, number, r, NULL, NULL);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+typedef struct moved {
+    zfi_kernel_t kernel;
+    unsigned char *part; /* of the rank whose elements they are */
+} moved_t;
+
+static void move(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t end, uint64_t at, void *arg) {
+    const moved_t *moved = arg;
+    zfi_place_args_t args = {run->dev.data, number, first, end - first, NULL};
+    args.bits = moved->part + at * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype);
+    zfi_list_add(&run->engine->to_device, zfi_op_launch(moved->kernel, &args, sizeof args));
+}
+
+/* A rank's elements between what the model reads and its part of the bucket's memory. */
+static void move_part(zfi_run_t *run, uint32_t number, uint32_t rank, uint64_t part_nbytes, zfi_kernel_t kernel) {
+    moved_t moved = {kernel, zfi_values(run, number) + rank * part_nbytes};
+    (void)for_each_owned(run, number, rank, move, &moved);
 }
 
 static int has_any(const zfi_run_t *run) {
@@ -63,18 +81,24 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
     if (!zfi_is_sharded(engine) || !has_any(run))
         return 0;
     for (uint32_t b = run->buckets.n; b-- > 0;) {
+        uint64_t nbytes = part_of(run, b) * zfi_dtype_nbytes(run->buckets.all[b].value_dtype);
+        zf_status_t st;
         numbers[b] = 0;
-        if (move_bucket(run, b, 1)) {
-            zf_status_t st = zfi_ranks_share(run, b, step, &numbers[b]);
-            if (st)
-                zfi_list_fail(&engine->to_device, st);
-        }
+        run->reduction.value_nbytes[b] = nbytes;
+        if (!nbytes)
+            continue;
+        move_part(run, b, zfi_rank(engine), nbytes, ZFI_KERNEL_READ_PLACE);
+        st = zfi_ranks_share(run, b, step, nbytes, &numbers[b]);
+        if (st)
+            zfi_list_fail(&engine->to_device, st);
     }
     for (uint32_t b = run->buckets.n; b-- > 0;) {
         if (!numbers[b])
             continue;
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, numbers[b], &engine->count.stall_ranks_ns));
-        (void)move_bucket(run, b, 0);
+        for (uint32_t r = 0; r < zfi_n_ranks(engine); r++)
+            if (r != zfi_rank(engine))
+                move_part(run, b, r, run->reduction.value_nbytes[b], ZFI_KERNEL_WRITE_PLACE);
     }
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);
     return 1;

@@ -2,8 +2,9 @@
 /* plugin/offload/values.h - each rank keeps a part of the state: what one has published, all show.
  *
  * Model. At the end of a step, each rank shows new values of its own tiles of the matrices whose windows were
- * published. They are packed into its parts of the buckets' value memory, gathered, and written where the others' tiles
- * are. Both go on the device stream, buckets in the order of the next forward pass: their last one first. */
+ * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' tiles are:
+ * how many there are of each rank follows from the layout, and each sends as many bytes as the one that has most. Both
+ * go on the device stream, buckets in the order of the next forward pass: their last one first. */
 #ifndef ZFI_VALUES_H
 #define ZFI_VALUES_H
 
