@@ -73,8 +73,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_selection_t *sel = &run->sel;
     int selects = !zfi_config_defers_nothing(&run->engine->config);
-    for (int i = 0; i < ZFI_RECORD_DEPTH; i++)
-        sel->records[i] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
+    sel->records = zfi_arena_take(arena, ZFI_RECORD_DEPTH * plan->record_sums, sizeof(double));
     sel->importance = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     sel->index = zfi_arena_take(arena, plan->n_index, sizeof *sel->index);
     sel->mask = zfi_arena_take(arena, n_masked(run), 1);
@@ -82,7 +81,8 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
     sel->enter_n = zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *sel->enter_n);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
-    sel->order = zfi_arena_take(arena, selects ? max_channels(plan) : 0, 3 * sizeof *sel->order);
+    sel->order = zfi_arena_take(arena, selects ? max_channels(plan) : 0, sizeof *sel->order);
+    sel->moves = zfi_arena_take(arena, selects ? max_channels(plan) : 0, sizeof *sel->moves);
     if (run->engine->config.is_interval_auto) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);

@@ -19,7 +19,7 @@ enum {
     ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
     ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
     ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
-    ZFI_RECORD_DEPTH = 4,       /* importance records in host memory */
+    ZFI_RECORD_DEPTH = 4,       /* parts of importance records in host memory */
     ZFI_READY_DEPTH = 4,        /* decisions about windows: made two steps ahead */
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
@@ -132,15 +132,16 @@ typedef struct zfi_slots {
 
 /* Choices: sums and host maps belong to control; maps of channels on their way in are read by the device. */
 typedef struct zfi_selection {
-    double *records[ZFI_RECORD_DEPTH];             /* [n_sums] written by down */
+    double *records;                               /* [ZFI_RECORD_DEPTH][plan.record_sums] written by down */
     double *importance;                            /* [n_sums] */
     uint32_t *index;                               /* [n_index] selected channels by position */
     uint8_t *mask;                                 /* [n_channels] */
     uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
     uint32_t *n_enter;                             /* [n_matrices] */
-    uint64_t *order;                 /* [3 x max channels] scratch of the choice: ranked channels and a mask */
-    uint64_t enter_block;            /* blocks produced so far */
-    uint64_t last_choice;            /* step of the newest choice of any cohort */
+    uint32_t *order;                               /* [max channels] scratch of the choice: channels by rank ... */
+    uint8_t *moves;                                /* [max channels] ... and what becomes of each */
+    uint64_t enter_block;                          /* blocks produced so far */
+    uint64_t last_choice;                          /* step of the newest choice of any cohort */
     double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
     uint64_t *choice_step;           /* [n_cohorts] ... q */
     uint8_t *ready[ZFI_READY_DEPTH]; /* [n_cohorts] ... whether a window may close at step t % depth; read by hooks */
@@ -317,6 +318,13 @@ static inline zfi_dtype_t zfi_sum_dtype(const zfi_chunk_t *chunk) {
 static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, uint32_t table, uint32_t slot) {
     uint64_t row = (uint64_t)cohort * run->slots.n_tables + table;
     return run->slots.tables + (row * run->engine->config.update_interval + slot) * run->plan.n_layers;
+}
+/* Parts of records are numbered through, from 0: the first of step t. */
+static inline uint64_t zfi_first_record_part(const zfi_run_t *run, uint64_t t) {
+    return (t - 1) * run->plan.n_record_parts;
+}
+static inline double *zfi_record_part(const zfi_run_t *run, uint64_t number) {
+    return run->sel.records + number % ZFI_RECORD_DEPTH * run->plan.record_sums;
 }
 /* The slot of a chunk, which has a piece. */
 static inline unsigned char *zfi_slot(const zfi_run_t *run, uint32_t number, uint32_t table, uint32_t slot) {

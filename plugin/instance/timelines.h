@@ -10,14 +10,16 @@
  * The control thread makes choices, workers replay closed windows.
  *
  * Every wait has a deadline ([host] deadline_ms) but those for publish_due, which last as long as the host does
- * something else between two steps. A waiting graph without cycles: device waits for down (t-2), maps, entered, up,
- * sums (of closes before t) and, where moments are summed on the host, for the jobs of t-2, so that the rings of jobs
- * and tables of slots hold what is still needed; down for device, jobs (recycled pieces), control (t-4); up for jobs
+ * something else between two steps. A waiting graph without cycles: device waits for down and recorded (t-2), maps,
+ * entered, up, sums (of closes before t) and, where moments are summed on the host, for the jobs of t-2, so that the
+ * rings of jobs and tables of slots hold what is still needed; down for device, jobs (recycled pieces), control (t-4)
+ * and, between its signal of t and the next gradients, for counted; up for jobs
  * and merged; enter for device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control
- * for down, jobs, shown and enter_done. Each of these refers to work that was enqueued before. Of what is chosen, what
- * enters is read from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made
- * from records <= t-2, and a hook waits for it. The communication threads (offload/ranks.h) wait for collected and for
- * packed, the device for exchanged before the statistics of t, and for shared after the publishes of t.
+ * for down, recorded, jobs, shown and enter_done; it counts the record of t after jobs and shown of t. Each of these
+ * refers to work that was enqueued before. Of what is chosen, what enters is read from w, m, v before host_sel, so the
+ * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
+ * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
+ * statistics of t, and for shared after the publishes of t.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -27,17 +29,20 @@
 /* X(name, what its value counts, writer, reset rule); the comment says what has happened when the value is reached.
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
- * but those which only add a slot to sums); BLOCK of entering state e + 1; TRANSFER of the device's sums; EXCHANGE of a
- * bucket's gradients among ranks; SHARE of its values; FETCH that is timed (offload/pace.h).
+ * but those which only add a slot to sums); RECORD: parts of importance records, number + 1; BLOCK of entering state e
+ * + 1; TRANSFER of the device's sums; EXCHANGE of a bucket's gradients among ranks; SHARE of its values; FETCH that is
+ * timed (offload/pace.h).
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
- * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_TRANSFER: the sums that
- * have travelled; KEPT: it counts on over loads. */
+ * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
+ * the records of t steps; BY_TRANSFER: the sums that have travelled; KEPT: it counts on over loads. */
 #define ZFI_TIMELINES(X)                                                                                               \
     X(shipped, BATCH, DEVICE, KEPT)                /* its gradients' statistics are taken */                           \
     X(batches, BATCH, DOWN, KEPT)                  /* ... and its gradients in slots: the host's buffers are free */   \
     X(finished, STEP, DEVICE, BY_STEP)             /* applied, norm and s of t are known */                            \
-    X(down, STEP, DOWN, BY_STEP)                   /* slots, scalars and record of t are in host memory */             \
+    X(down, STEP, DOWN, BY_STEP)                   /* slots and scalars of t are in host memory */                     \
+    X(recorded, RECORD, DOWN, BY_RECORD)           /* this part of an importance record is, too */                     \
+    X(counted, RECORD, CONTROL, BY_RECORD)         /* ... and in the importance sums: its memory is free */            \
     X(jobs, JOB, WORKERS, BY_JOB)                  /* all chunk jobs <= q are replayed */                              \
     X(up, PUBLICATION, UP, BY_PUBLICATION)         /* its values are in the device's ring */                           \
     X(merged, PUBLICATION, DEVICE, BY_PUBLICATION) /* ... and visible; the ring's piece is free */                     \

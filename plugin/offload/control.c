@@ -139,6 +139,20 @@ typedef struct control_args {
     uint64_t t;
 } control_args_t;
 
+/* The record of a step is counted, part by part as it arrives. */
+static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_timelines_t *lines = &run->engine->lines;
+    uint64_t number = zfi_first_record_part(run, row->t);
+    for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
+        zf_status_t st = zfi_wait(run->engine, &lines->recorded, number + 1, NULL);
+        if (st)
+            return st;
+        zfi_select_add_record(run, row, part);
+        zfi_timeline_signal(&lines->counted, number + 1);
+    }
+    return ZF_OK;
+}
+
 /* The first choice counts its own step's record, later ones those up to the step before (SCHEDULE.md, step 9). */
 static void run_step(void *raw) {
     const control_args_t *args = raw;
@@ -151,16 +165,18 @@ static void run_step(void *raw) {
         return;
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
-    if (engine->config.is_interval_auto) {
+    if (engine->config.is_interval_auto) { /* its records are of one part */
+        if (zfi_wait(engine, &engine->lines.recorded, row->t * run->plan.n_record_parts, NULL))
+            return;
         zfi_interval_take(&engine->config, &run->plan, &run->sel, row);
         zfi_timeline_signal(&engine->lines.decided, row->t + 2);
     }
-    if (record_first)
-        zfi_select_add_record(run, row);
+    if (record_first && add_record(run, row))
+        return;
     if (row->has_choice && run_choice(run, row))
         return;
-    if (!record_first)
-        zfi_select_add_record(run, row);
+    if (!record_first && add_record(run, row))
+        return;
     zfi_timeline_signal(&engine->lines.control, args->t);
 }
 

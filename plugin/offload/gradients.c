@@ -11,8 +11,12 @@ enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIEN
 
 void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
     zfi_engine_t *engine = run->engine;
-    if (t > 2) /* what the statistics write next was copied down */
+    if (t > 2) { /* what the statistics write next was copied down */
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
+        if (run->plan.n_record_parts)
+            zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.recorded, zfi_first_record_part(run, t - 1),
+                                                         &engine->count.stall_pool_ns));
+    }
     if (t > 2 && zfi_sums_on_host(&engine->config)) /* every step has jobs, but few are published and so waited for */
         zfi_list_add(&engine->to_device,
                      zfi_op_wait(&engine->lines.jobs, zfi_row(run, t - 2)->end_job, &engine->count.stall_replay_ns));

@@ -205,7 +205,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     zf_status_t st;
     begin(run);
     zfi_scalars_make(run, t);
-    zfi_scalars_record(run, t);
+    zfi_scalars_down(run, t);
     add_sums(run, t);
     if (!is_checked)
         zfi_guard_check(run);
@@ -221,7 +221,10 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     }
     zfi_scalars_report(run, t);
     st = zfi_send(run->engine);
-    return st ? st : zfi_control_start(run, t);
+    if (!st)
+        st = zfi_control_start(run, t);
+    zfi_scalars_record(run, t);
+    return st ? st : zfi_send(run->engine);
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */

@@ -20,18 +20,37 @@ void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
     zfi_list_add(device, zfi_op_signal(&engine->lines.finished, t));
 }
 
-void zfi_scalars_record(zfi_run_t *run, uint64_t t) {
+/* A part is written where an older one was counted. */
+static void send_record(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t number = zfi_first_record_part(run, t);
+    for (uint64_t at = 0; at < plan->n_sums; at += plan->record_sums, number++) {
+        uint64_t left = plan->n_sums - at, n = left < plan->record_sums ? left : plan->record_sums;
+        if (number >= ZFI_RECORD_DEPTH)
+            zfi_list_add(&engine->to_down, zfi_op_wait(&engine->lines.counted, number + 1 - ZFI_RECORD_DEPTH, NULL));
+        zfi_list_copy(&engine->to_down, ZFI_OP_DOWN, zfi_record_part(run, number), run->dev.head.sums[t & 1] + at,
+                      n * sizeof(double));
+        zfi_list_add(&engine->to_down, zfi_op_signal(&engine->lines.recorded, number + 1));
+    }
+    atomic_fetch_add(&engine->count.down_record_nbytes, plan->n_sums * sizeof(double) + sizeof(zfi_step_scalars_t));
+}
+
+void zfi_scalars_down(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *down = &engine->to_down;
-    uint64_t nbytes = run->plan.n_sums * sizeof(double);
     zfi_list_add(down, zfi_op_wait(&engine->lines.finished, t, NULL));
     if (t > ZFI_RECORD_DEPTH)
         zfi_list_add(down, zfi_op_wait(&engine->lines.control, t - ZFI_RECORD_DEPTH, NULL));
     zfi_list_copy(down, ZFI_OP_DOWN, &zfi_row(run, t)->scalars, zfi_device_scalars(run, t), sizeof(zfi_step_scalars_t));
-    if (nbytes)
-        zfi_list_copy(down, ZFI_OP_DOWN, run->sel.records[t % ZFI_RECORD_DEPTH], run->dev.head.sums[t & 1], nbytes);
     zfi_list_add(down, zfi_op_signal(&engine->lines.down, t));
-    atomic_fetch_add(&engine->count.down_record_nbytes, nbytes + sizeof(zfi_step_scalars_t));
+    if (run->plan.n_record_parts <= 1)
+        send_record(run, t);
+}
+
+void zfi_scalars_record(zfi_run_t *run, uint64_t t) {
+    if (run->plan.n_record_parts > 1)
+        send_record(run, t);
 }
 
 void zfi_scalars_report(zfi_run_t *run, uint64_t t) {

@@ -9,7 +9,11 @@
 void zfi_scalars_make(zfi_run_t *run, uint64_t t);
 /* [control] The step's row goes up again. */
 void zfi_scalars_input(zfi_run_t *run, uint64_t t);
-/* [hook] Scalars and importance record of step t go down; signals down. */
+/* [hook] Scalars of step t go down, with the importance record if it is of one part; signals down and recorded. */
+void zfi_scalars_down(zfi_run_t *run, uint64_t t);
+/* [hook] The record if it is of several parts. Its later parts wait until the control thread has counted the first, and
+ * that may first wait for the replays of this step: so it comes when everything else of the step is enqueued and the
+ * control thread has been given the step. */
 void zfi_scalars_record(zfi_run_t *run, uint64_t t);
 /* [hook] Last program of step t: its report; signals stepped. */
 void zfi_scalars_report(zfi_run_t *run, uint64_t t);

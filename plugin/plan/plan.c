@@ -15,6 +15,7 @@ enum {
     LEAST_RING = 8,
     MOST_LAUNCHES = 64,     /* of run-ahead, ... */
     LAUNCH_ELEMS = 1 << 18, /* ... each of so many selected elements at least */
+    RECORD_SHARE = 16,      /* the part of all elements that a part of an importance record may have sums */
     SHARE = 1024,           /* the part of all elements that neighbours may have together, and a block always */
     LARGEST_CHUNK = 1 << 18,
     USUAL_CHUNK = 1 << 16,
@@ -407,6 +408,18 @@ static void size_publications(const zfi_config_t *config, zfi_plan_t *plan) {
     plan->ring_chunks = 2 * plan->bucket_chunks > LEAST_RING ? 2 * plan->bucket_chunks : LEAST_RING;
 }
 
+/* In how many parts an importance record travels: the ring of four takes two bytes per parameter at most, where whole
+ * records of a matrix that is cut into single rows take 32. An automatic interval reads whole records. */
+static void cut_records(const zfi_config_t *config, zfi_plan_t *plan) {
+    uint64_t most = plan->n_elems / RECORD_SHARE;
+    if (most < config->block_elems)
+        most = config->block_elems;
+    if (plan->n_sums == 0)
+        return;
+    plan->n_record_parts = config->is_interval_auto ? 1 : (uint32_t)((plan->n_sums + most - 1) / most);
+    plan->record_sums = (plan->n_sums + plan->n_record_parts - 1) / plan->n_record_parts;
+}
+
 /* update_interval = fit: room for each that it may choose; warm-up goes on with the longest. */
 static zf_status_t deal_all(zfi_plan_t *plan, const zfi_config_t *config) {
     zfi_config_t chosen = *config;
@@ -427,6 +440,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     cut_matrices(config, params, n_params, most, plan);
     plan_budget(config, params, plan);
     cut_launches(config, plan);
+    cut_records(config, plan);
     tie_lots(plan, params, lot_elems);
     st = cut_tiles(plan, params);
     if (st)

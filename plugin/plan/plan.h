@@ -126,7 +126,9 @@ typedef struct zfi_plan {
     uint64_t n_sel_elems, n_sel_grad_nbytes; /* topk_ratio = auto: the most that the budget allows */
     uint64_t n_open_elems;                   /* topk_ratio = auto: of the matrices whose k it decides */
     uint64_t n_channels, n_index, n_sums;
-    zfi_layer_t *layers; /* [n_layers] of the slot pool */
+    uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
+    uint32_t n_record_parts; /* ... this many; 1 but for wide matrices of few rows, 0 where nothing is chosen */
+    zfi_layer_t *layers;     /* [n_layers] of the slot pool */
     uint32_t n_layers, n_pieces;
     uint64_t pool_nbytes;
     double slots_peak, slots_mean; /* of the schedule, per parameter, in units of one full gradient */

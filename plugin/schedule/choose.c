@@ -17,30 +17,25 @@
 
 #include "instance/memory.h"
 
-typedef struct ranked {
-    double importance;
-    uint64_t channel;
-} ranked_t;
-
 enum { SHARES = 64 };
 enum { MOVE_NONE = 0, MOVE_ENTERS, MOVE_LEAVES };
 
 /* ---- ranking ----------------------------------------------------------------------------------------------------- */
 
-/* 1: x comes after y in rank. No two channels are equal. */
-static int is_behind(const ranked_t *x, const ranked_t *y) {
-    if (x->importance != y->importance)
-        return x->importance < y->importance;
-    return x->channel > y->channel;
+/* 1: channel x comes after y in rank. No two are equal. */
+static int is_behind(const double *importance, uint32_t x, uint32_t y) {
+    if (importance[x] != importance[y])
+        return importance[x] < importance[y];
+    return x > y;
 }
 
 /* Lets list[root] sink in the heap list[0, n), whose root is the last in rank. */
-static void sink(ranked_t *list, uint64_t root, uint64_t n) {
-    ranked_t moving = list[root];
+static void sink(const double *importance, uint32_t *list, uint64_t root, uint64_t n) {
+    uint32_t moving = list[root];
     for (uint64_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && is_behind(&list[child + 1], &list[child]))
+        if (child + 1 < n && is_behind(importance, list[child + 1], list[child]))
             child++;
-        if (!is_behind(&list[child], &moving))
+        if (!is_behind(importance, list[child], moving))
             break;
         list[root] = list[child];
     }
@@ -48,28 +43,24 @@ static void sink(ranked_t *list, uint64_t root, uint64_t n) {
 }
 
 /* Heap sort: in place, where qsort() allocates. */
-static void sort(ranked_t *list, uint64_t n) {
+static void sort(const double *importance, uint32_t *list, uint64_t n) {
     for (uint64_t i = n / 2; i > 0; i--)
-        sink(list, i - 1, n);
+        sink(importance, list, i - 1, n);
     for (uint64_t end = n; end > 1; end--) {
-        ranked_t last = list[0];
+        uint32_t last = list[0];
         list[0] = list[end - 1];
         list[end - 1] = last;
-        sink(list, 0, end - 1);
+        sink(importance, list, 0, end - 1);
     }
 }
 
-static ranked_t *rank(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    ranked_t *list = (ranked_t *)(void *)run->sel.order;
+/* The channels of a matrix by rank; their importance stays where it is, so that scratch is small. */
+static const uint32_t *rank(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    uint32_t *list = run->sel.order;
     for (uint32_t c = 0; c < matrix->n_channels; c++)
-        list[c] = (ranked_t){run->sel.importance[matrix->sum_base + c], c};
-    sort(list, matrix->n_channels);
+        list[c] = c;
+    sort(run->sel.importance + matrix->sum_base, list, matrix->n_channels);
     return list;
-}
-
-/* A byte per channel, behind the ranking. */
-static uint8_t *moves_of(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    return (uint8_t *)(void *)((ranked_t *)(void *)run->sel.order + matrix->n_channels);
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
@@ -81,18 +72,18 @@ static uint32_t most_entering(const zfi_run_t *run, const zfi_matrix_t *matrix) 
     return most < 1 ? 1 : (uint32_t)most;
 }
 
-static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const ranked_t *list, uint8_t *moves) {
+static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const uint32_t *list, uint8_t *moves) {
     const uint8_t *mask = run->sel.mask + matrix->channel_base;
     uint32_t most = most_entering(run, matrix), n_enter = 0, n_leave = 0;
     memset(moves, MOVE_NONE, matrix->n_channels);
     for (uint32_t i = 0; i < matrix->k && n_enter < most; i++)
-        if (!mask[list[i].channel]) {
-            moves[list[i].channel] = MOVE_ENTERS;
+        if (!mask[list[i]]) {
+            moves[list[i]] = MOVE_ENTERS;
             n_enter++;
         }
     for (uint32_t i = matrix->n_channels; i > matrix->k && n_leave < n_enter; i--)
-        if (mask[list[i - 1].channel]) {
-            moves[list[i - 1].channel] = MOVE_LEAVES;
+        if (mask[list[i - 1]]) {
+            moves[list[i - 1]] = MOVE_LEAVES;
             n_leave++;
         }
 }
@@ -120,7 +111,7 @@ static void list_moves(zfi_run_t *run, uint32_t number, const uint8_t *moves) {
 
 static void choose_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    uint8_t *moves = moves_of(run, matrix);
+    uint8_t *moves = run->sel.moves;
     if (matrix->is_choosable) {
         mark_moves(run, matrix, rank(run, matrix), moves);
         list_moves(run, number, moves);
@@ -136,12 +127,12 @@ static void choose_matrix(zfi_run_t *run, uint32_t number) {
 static void weigh(const zfi_run_t *run, const zfi_matrix_t *matrix, double *held, double *best) {
     const double *importance = run->sel.importance + matrix->sum_base;
     const uint8_t *mask = run->sel.mask + matrix->channel_base;
-    const ranked_t *list = rank(run, matrix);
-    uint8_t *is_best = moves_of(run, matrix);
+    const uint32_t *list = rank(run, matrix);
+    uint8_t *is_best = run->sel.moves;
     double sum_held = 0, sum_best = 0;
     memset(is_best, 0, matrix->n_channels);
     for (uint32_t i = 0; i < matrix->k; i++)
-        is_best[list[i].channel] = 1;
+        is_best[list[i]] = 1;
     for (uint32_t c = 0; c < matrix->n_channels; c++) {
         double energy = importance[c] * importance[c];
         if (mask[c])
@@ -169,13 +160,14 @@ static int keeps_its_set(const zfi_run_t *run, uint32_t cohort) {
 
 /* Per share j / SHARES of the configured energy, the smallest k of this matrix that holds it. */
 static void k_of_shares(const zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t k[SHARES + 1]) {
-    const ranked_t *list = rank(run, matrix);
+    const double *importance = run->sel.importance + matrix->sum_base;
+    const uint32_t *list = rank(run, matrix);
     double total = 0, held = 0;
     uint32_t share = 0;
     for (uint32_t i = 0; i < matrix->n_channels; i++)
-        total += list[i].importance * list[i].importance;
+        total += importance[list[i]] * importance[list[i]];
     for (uint32_t i = 0; i < matrix->n_channels; i++) {
-        held += list[i].importance * list[i].importance;
+        held += importance[list[i]] * importance[list[i]];
         for (; share <= SHARES; share++) {
             double norm = run->engine->config.energy * ((double)share / SHARES);
             if (held < norm * norm * total)

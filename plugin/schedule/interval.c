@@ -16,9 +16,10 @@ enum { SHORTEST_ASKED = 3 }; /* zfi_interval_has_record() */
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */
 
+/* Records are of one part here (plan.c). */
 static void add_matrix(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t number, const zfi_step_row_t *row) {
     const zfi_matrix_t *matrix = &plan->matrices[number];
-    const double *record = sel->records[row->t % ZFI_RECORD_DEPTH] + matrix->sum_base;
+    const double *record = sel->records + (row->t - 1) % ZFI_RECORD_DEPTH * plan->record_sums + matrix->sum_base;
     const uint8_t *mask = sel->mask + matrix->channel_base;
     double sums[2] = {0.0, 0.0}; /* deferred, selected */
     for (uint32_t c = 0; c < matrix->n_channels; c++)

@@ -6,8 +6,8 @@
 
 #include "instance/run.h"
 
-/* [own threads: control] The importance record of a step, which is in host memory, is counted. */
-void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row);
+/* [own threads: control] Part `part` of a step's importance record, which is in host memory, is counted. */
+void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part);
 
 /* [own threads: control] The host's maps follow a choice, once the windows that closed with it are replayed. */
 void zfi_select_update_maps(zfi_run_t *run);

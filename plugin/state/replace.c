@@ -193,6 +193,7 @@ static void set_timelines(zfi_run_t *run) {
 #define RESET_AHEAD(line) zfi_timeline_set(line, clock->t + 2)
 #define RESET_BY_JOB(line) zfi_timeline_set(line, clock->next_job)
 #define RESET_BY_PUBLICATION(line) zfi_timeline_set(line, first_due)
+#define RESET_BY_RECORD(line) zfi_timeline_set(line, clock->t * run->plan.n_record_parts)
 #define RESET_BY_TRANSFER(line) zfi_timeline_set(line, clock->n_sums)
 #define RESET_KEPT(line) (void)0
 #define RESET(name, counts, writer, rule) RESET_##rule(&lines->name);

@@ -36,7 +36,7 @@ static void end(void) {
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
 static void take(uint64_t t, double selected0, double deferred0, double selected1, double deferred1) {
     zfi_step_row_t *row = zfi_row(run, t);
-    double *record = run->sel.records[t % ZFI_RECORD_DEPTH];
+    double *record = zfi_record_part(run, zfi_first_record_part(run, t));
     row->t = t;
     row->scalars.applied = 1;
     row->scalars.s_exact = 2.0;

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -213,6 +214,36 @@ START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB les
 }
 END_TEST
 
-ZT_MAIN("memory", planned_is_measured, moments_take_sums_for_slots, rules_of_one_moment_keep_one,
-        bf16_moments_take_two_bytes, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
-        refused_with_need_and_have, what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact)
+/* Bytes per parameter in host memory beside state, slots and what waits to be published. */
+static double beside(const zt_shape_t *shape, const char *block_elems) {
+    double nbytes;
+    setenv("ZF_TEST_BLOCK_ELEMS", block_elems, 1);
+    zt_rig_start(&rig, shape, 1);
+    zt_rig_open(
+        &rig, "[zenflow]\nupdate_interval = 2\nselect_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n", 0);
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    for (int s = 0; s < 9; s++)
+        zt_rig_step(&rig);
+    check_planned_is_measured();
+    nbytes = (double)(rig.layout.host_nbytes - rig.layout.host_state_nbytes - rig.layout.host_slots_nbytes -
+                      rig.layout.host_publish_nbytes);
+    zt_rig_end(&rig);
+    return nbytes / (double)rig.layout.n_elems;
+}
+
+/* A channel is an element there, so what is kept per channel is kept per parameter: importance (8), its records on
+ * their way (2 at most), masks and lists of what is selected and enters (1 + 1.2). A single row adds scratch for one
+ * matrix: exchange (8), ranking (5). */
+START_TEST(wide_rows_cost_little_beside_their_state) {
+    static const zt_shape_t usual = {.rows = 512, .cols = 512}, rows = {.rows = 64, .cols = 4096},
+                            row = {.rows = 1, .cols = 64 * 4096};
+    double least = beside(&usual, "4096");
+    ck_assert_double_le(beside(&rows, "4096"), least + 8 + 2 + 2.2);
+    ck_assert_double_le(beside(&row, "4096"), least + 8 + 2 + 2.2 + 8 + 5);
+}
+END_TEST
+
+ZT_MAIN("memory", wide_rows_cost_little_beside_their_state, planned_is_measured, moments_take_sums_for_slots,
+        rules_of_one_moment_keep_one, bf16_moments_take_two_bytes, sums_and_staging_are_counted,
+        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_others_were_promised_is_not_there,
+        ranks_share_the_memory, the_limit_is_exact)

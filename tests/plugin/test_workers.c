@@ -13,6 +13,7 @@
 #include "offload/publish.h"
 #include "offload/scalars.h"
 #include "offload/sums.h"
+#include "schedule/select.h"
 #include "schedule/window.h"
 #include "suite.h"
 
@@ -407,8 +408,14 @@ static void device_waits_for(zfi_timeline_t *line, uint64_t value) {
 
 START_TEST(statistics_wait_for_the_record_before) { /* they write what went down two steps before */
     start_copies("");
+    zfi_timeline_signal(&run->engine->lines.recorded, 2);
     zfi_gradients_begin(run, 4, 0);
     device_waits_for(&run->engine->lines.down, 2);
+    end_copies();
+    start_copies("");
+    zfi_timeline_signal(&run->engine->lines.down, 2);
+    zfi_gradients_begin(run, 4, 0);
+    device_waits_for(&run->engine->lines.recorded, 2);
     end_copies();
 }
 END_TEST
@@ -416,6 +423,7 @@ END_TEST
 START_TEST(gradients_are_gathered_by_the_maps_chosen_last) {
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.down, 3);
+    zfi_timeline_signal(&run->engine->lines.recorded, 3);
     zfi_gradients_begin(run, 4, 3);
     device_waits_for(&run->engine->lines.maps, 3);
     end_copies();
@@ -426,12 +434,48 @@ START_TEST(a_record_is_not_written_before_it_is_counted) { /* by the control thr
     uint64_t t = ZFI_RECORD_DEPTH + 2;
     start_copies("");
     zfi_timeline_signal(&run->engine->lines.finished, t);
-    zfi_scalars_record(run, t);
+    zfi_scalars_down(run, t);
     send();
     zfi_timeline_signal(&run->engine->lines.control, 1);
     stays_at(&run->engine->lines.down, 0);
     zfi_timeline_signal(&run->engine->lines.control, 2);
     reaches(&run->engine->lines.down, t);
+    zfi_timeline_signal(&run->engine->lines.counted, 1);
+    stays_at(&run->engine->lines.recorded, 0);
+    zfi_timeline_signal(&run->engine->lines.counted, 2);
+    reaches(&run->engine->lines.recorded, t);
+    end_copies();
+}
+END_TEST
+
+START_TEST(a_record_of_many_parts_comes_last) { /* each part where an older one was counted */
+    uint64_t n_sums;
+    start_copies("");
+    n_sums = run->plan.n_sums;
+    run->plan.record_sums = (n_sums + 5) / 6;
+    run->plan.n_record_parts = 6;
+    for (uint64_t i = 0; i < n_sums; i++)
+        run->dev.head.sums[1][i] = (double)i;
+    zfi_timeline_signal(&run->engine->lines.finished, 1);
+    zfi_scalars_down(run, 1);
+    send();
+    reaches(&run->engine->lines.down, 1);
+    ck_assert_uint_eq(zfi_timeline_now(&run->engine->lines.recorded), 0);
+    zfi_scalars_record(run, 1);
+    send();
+    reaches(&run->engine->lines.recorded, 4);
+    stays_at(&run->engine->lines.recorded, 4);
+    zfi_row(run, 1)->t = 1;
+    zfi_row(run, 1)->present[0] = 1;
+    zfi_row(run, 1)->scalars.applied = 1;
+    zfi_row(run, 1)->scalars.s_exact = 2.0;
+    for (uint32_t part = 0; part < 6; part++) {
+        reaches(&run->engine->lines.recorded, part + 1);
+        zfi_select_add_record(run, zfi_row(run, 1), part);
+        zfi_timeline_signal(&run->engine->lines.counted, part + 1);
+    }
+    for (uint64_t i = 0; i < n_sums; i++)
+        ck_assert(run->sel.importance[i] == 2.0 * (double)i);
     end_copies();
 }
 END_TEST
@@ -447,9 +491,10 @@ START_TEST(a_report_waits_for_gradients_that_the_host_lends) {
 END_TEST
 
 ZT_MAIN("workers", statistics_wait_for_the_record_before, gradients_are_gathered_by_the_maps_chosen_last,
-        a_record_is_not_written_before_it_is_counted, a_report_waits_for_gradients_that_the_host_lends, waits_for_slots,
-        waits_for_entering_state_to_be_read, waits_for_the_window_before, waits_for_the_ring, a_weight_overflows,
-        stops_when_poisoned, a_piece_is_not_written_before_its_replay_is_over, gradients_lie_one_behind_the_other,
+        a_record_is_not_written_before_it_is_counted, a_record_of_many_parts_comes_last,
+        a_report_waits_for_gradients_that_the_host_lends, waits_for_slots, waits_for_entering_state_to_be_read,
+        waits_for_the_window_before, waits_for_the_ring, a_weight_overflows, stops_when_poisoned,
+        a_piece_is_not_written_before_its_replay_is_over, gradients_lie_one_behind_the_other,
         staging_is_not_written_before_it_was_copied, sums_wait_for_their_rounding_and_pieces,
         sums_are_not_written_before_they_have_travelled, a_published_chunk_waits_for_its_place,
         an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)
