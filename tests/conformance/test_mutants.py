@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test_mutants.py - the mutants that conformance/mutants.py finds in a small source, and what it must leave alone."""
+"""test_mutants.py - the mutants that conformance/mutants.py finds in a small source, and what it must leave alone; and
+in which order they are judged."""
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
+import mutant_bench  # noqa: E402
 import mutants  # noqa: E402
+import mutate  # noqa: E402
 
 SOURCE = '''/* a < b + 1 */
 #define TWO (1 + 1)
@@ -50,6 +53,40 @@ class Mutants(unittest.TestCase):
         doubled = list(mutants.find("f.c", SOURCE + SOURCE))
         self.assertEqual(len({m.name for m in doubled}), len(doubled))
         self.assertEqual({m.name for m in self.found}, {m.name for m in mutants.find("f.c", "\n\n" + SOURCE)})
+
+
+class Judges(unittest.TestCase):
+    def some(self):
+        return [mutant_bench.CheckTest(name, name, [], {}, "", seconds) for name, seconds in
+                (("test_slow", 9), ("test_quick", 1), ("test_load", 5), ("cuda_exact", 30))]
+
+    def order(self, file, costs):
+        return [t.name for t in mutant_bench.check_order(self.some(), file, costs)]
+
+    def test_every_check_program_judges_and_the_likely_ones_come_first(self):
+        costs = mutant_bench.Costs()
+        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_quick", "test_slow"])
+        costs.kills["plugin/state", "test_slow"] = 1
+        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_slow", "test_quick"])
+        self.assertEqual(self.order("plugin/plan/plan.c", costs), ["test_quick", "test_load", "test_slow"])
+
+    def test_the_double_judges_the_cuda_backend(self):
+        self.assertEqual(self.order("plugin/device/cuda/stream.c", mutant_bench.Costs())[0], "cuda_exact")
+
+    def test_a_failure_must_come_twice(self):
+        bench = mutant_bench.Bench.__new__(mutant_bench.Bench)
+        bench.tests, bench.costs = self.some()[:1], mutant_bench.Costs()
+        for statuses, is_killed in (([0], False), ([77], False), ([1, 0], False), ([1, 1], True), ([None], True)):
+            left = list(statuses)
+            bench.run_test = lambda test: (left.pop(0), "")
+            self.assertEqual(bench.judge_by_tests("f.c")[0], is_killed, statuses)
+            self.assertEqual(left, [])
+
+    def test_equivalent_mutants_are_not_counted(self):
+        equal = [{"name": "a | b | c | 0", "killed_by": "check", "why": "test_load"}, {"name": "a | b | d | 0", "killed_by": "", "why": "survived"}]
+        by, judged, share = mutate.count(equal, {})
+        self.assertEqual((by["check"], by["survived"], judged, share), (1, 1, 2, 50.0))
+        self.assertEqual(mutate.count(equal, {"a | b | d | 0": "why"})[1:], (1, 100.0))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mutant_bench.py - one scratch copy of the sources with its build, and the judges of a mutant in it.
+
+Judges, in this order up to the first that fails: `zf-conform exact`, `zf-conform abi`, the Check programs of tests/ with
+exact_shuffle, and for plugin/device/cuda exact on the double of tests/cuda. Which Check program comes first decides what a kill costs and never whether there is one: the program named
+after the mutant's file, then those that killed mutants of its folder before, then the quick ones. Each is linked only when
+its turn comes. On a busy machine a test may miss a deadline of its own, so a Check program must fail twice, and a case of exact
+that gives no answer in time is judged again with three times the deadline.
+"""
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JUDGES = ("exact", "abi", "check")
+# Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
+CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
+# Mutants of the CUDA backend alone: exact once more, on the double of the driver (tests/cuda), where it was built.
+CUDA_TESTS = ("tests/cuda", "^(cuda_exact|cuda_exact_one_queue|cuda_exact_no_memops)$")
+# Tests that are no programs of their own name.
+TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda_exact_one_queue": "zf_double",
+           "cuda_exact_no_memops": "zf_double"}
+ADDRESS_SPACE = 8 << 30
+CASE_DEADLINE_S = 20
+
+
+def child_limits():
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 44, 1 << 44))  # tests make hollow files
+
+
+def run(command, cwd, limit_s, env=None, is_limited=True):
+    """(exit status, text); status None: it ran into its time limit."""
+    child = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                             env={**os.environ, **(env or {})}, start_new_session=True,
+                             preexec_fn=child_limits if is_limited else None)
+    try:
+        text, _ = child.communicate(timeout=limit_s)
+        return child.returncode, text
+    except subprocess.TimeoutExpired:
+        return None, "time limit"
+    finally:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+
+
+@dataclass
+class CheckTest:
+    name: str
+    target: str
+    command: list
+    env: dict
+    cwd: str
+    seconds: float = 0.0  # on the unchanged sources
+
+
+@dataclass
+class Costs:
+    """What the unchanged sources took, shared by the benches that work side by side."""
+    seconds: dict = field(default_factory=dict)  # judge or test -> seconds
+    kills: Counter = field(default_factory=Counter)  # (folder, test) -> mutants killed
+
+    def limit_s(self, name):
+        return max(300, 20 * self.seconds.get(name, 0))
+
+
+def room(file):
+    return "/".join(file.split("/")[:2])
+
+
+def check_order(tests, file, costs):
+    """The Check programs in the order in which a mutant of `file` meets them."""
+    own = Path(file).stem
+    tests = [t for t in tests if "/cuda/" in file or not t.name.startswith("cuda_")]
+    return sorted(tests, key=lambda t: (t.name not in (f"test_{own}", f"test_kernels_{own}"), not t.name.startswith("cuda_"), -costs.kills[room(file), t.name], t.seconds, t.name))
+
+
+def first_reason(name, status, text):
+    if status is None:
+        return "time limit"
+    lines = [line.strip() for line in text.split("\n")]
+    if name == "exact":
+        marks = [line for line in lines if re.match(r"law \d+: case", line)]
+    else:
+        marks = [line for line in lines if " fail " in line or "FAIL" in line]
+    return (marks[0] if marks else f"exit {status}")[:100]
+
+
+class Bench:
+    def __init__(self, work, cases, costs):
+        self.source, self.build, self.tmp = work / "source", work / "build", work / "tmp"
+        self.cases, self.costs = cases, costs
+        self.tests = []
+        for folder in (self.source, self.build, self.tmp):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split("\n"):
+            if name and (ROOT / name).is_file():
+                self.copy(name)
+
+    def copy(self, name):
+        to = self.source / name
+        text = (ROOT / name).read_bytes()
+        if not to.exists() or to.read_bytes() != text:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, to)
+
+    def configure(self):
+        launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+        status, text = run(["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                            "-DCMAKE_C_FLAGS=-w", *launcher], self.source, 600, is_limited=False)
+        if status == 0:
+            status, text = self.ninja(["zfplugin", "zf-conform"], 7200)
+        if status != 0:
+            sys.exit(f"mutate: the unchanged sources do not build:\n{text[-3000:]}")
+        for folder, which in (*CHECK_TESTS, CUDA_TESTS):
+            listed = json.loads(subprocess.check_output(["ctest", "--test-dir", str(self.build / folder), "-R", which, "--show-only=json-v1"]))
+            for test in listed["tests"]:
+                of = {p["name"]: p["value"] for p in test["properties"]}
+                env = dict(pair.split("=", 1) for pair in of.get("ENVIRONMENT", []) if "=" in pair)
+                self.tests.append(CheckTest(test["name"], TARGETS.get(test["name"], test["name"]), test.get("command", []), env,
+                                            of.get("WORKING_DIRECTORY", str(self.build / folder))))
+
+    def ninja(self, targets, limit_s=1800):
+        return run(["ninja", "-C", str(self.build), "-j1", *targets], self.source, limit_s, is_limited=False)
+
+    def library(self):
+        return self.build / "plugin" / "libzfplugin.so"
+
+    def digest(self):
+        return hashlib.sha256(self.library().read_bytes()).hexdigest()
+
+    def judge(self, name, file=""):
+        """(is killed, why); file: where the mutant is."""
+        if name == "check":
+            return self.judge_by_tests(file)
+        deadline = CASE_DEADLINE_S
+        status, text = self.conform(name, deadline)
+        if status is None or "no answer within" in text:
+            status, text = self.conform(name, 3 * deadline)
+        return status != 0, first_reason(name, status, text)
+
+    def conform(self, name, deadline):
+        command = [str(self.build / "conformance" / "zf-conform"), name, "--plugin", str(self.library())]
+        if name == "exact":
+            command += ["--cases", str(self.cases), "--seed", "20260", "--max-failures", "1", "--deadline", str(deadline), "--jobs", "1"]
+        else:
+            command += ["--headers", str(self.source / "abi" / "include")]
+        return run(command, self.tmp, self.costs.limit_s(name), {"TMPDIR": str(self.tmp)})
+
+    def run_test(self, test):
+        """(exit status, text)"""
+        status, text = self.ninja([test.target])
+        if status != 0:
+            return status, "does not link"
+        return run(test.command, test.cwd, self.costs.limit_s(test.name), {"TMPDIR": str(self.tmp), "CK_DEFAULT_TIMEOUT": "60", **test.env})
+
+    def judge_by_tests(self, file):
+        for test in check_order(self.tests, file, self.costs):
+            status, text = self.run_test(test)
+            if status not in (0, 77, None):
+                status, text = self.run_test(test)
+            if status not in (0, 77):
+                self.costs.kills[room(file), test.name] += 1
+                return True, test.name if status is not None and text != "does not link" else f"{test.name}: {text}"
+        return False, ""
+
+    def baseline(self):
+        """All judges pass the unchanged sources; their times set limits and order."""
+        for name in ("exact", "abi"):
+            start = time.monotonic()
+            is_killed, why = self.judge(name)
+            if is_killed:
+                sys.exit(f"mutate: {name} fails on the unchanged sources: {why}")
+            self.costs.seconds[name] = time.monotonic() - start
+        for test in check_order(self.tests, "", self.costs):
+            for _ in range(3):
+                start = time.monotonic()
+                status, text = self.run_test(test)
+                if status in (0, 77):
+                    break
+            if status not in (0, 77):
+                sys.exit(f"mutate: {test.name} fails on the unchanged sources:\n{text[-2000:]}")
+            self.costs.seconds[test.name] = time.monotonic() - start
+        print("unchanged: " + ", ".join(f"{k} {v:.0f} s" for k, v in self.costs.seconds.items() if v >= 1), flush=True)
+
+    def ready(self):
+        """The unchanged library's digest; to be called when it is built and the baseline is known."""
+        for test in self.tests:
+            test.seconds = self.costs.seconds.get(test.name, 0.0)
+        return self.digest()
+
+    def judge_one(self, mutant, original):
+        """A record, or None where it does not compile."""
+        path = self.source / mutant.file
+        source = path.read_text()
+        lines = source.split("\n")
+        lines[mutant.line - 1] = mutant.text
+        start = time.monotonic()
+        try:
+            path.write_text("\n".join(lines))
+            status, _ = self.ninja(["zfplugin"])
+            if status != 0:
+                return None
+            record = {"name": mutant.name, "kind": mutant.kind, "line": mutant.line, "killed_by": "", "why": ""}
+            if self.digest() == original:
+                return {**record, "why": "the same library"}
+            for name in JUDGES:
+                is_killed, why = self.judge(name, mutant.file)
+                if is_killed:
+                    return {**record, "killed_by": name, "why": why, "seconds": round(time.monotonic() - start)}
+            return {**record, "why": "survived", "seconds": round(time.monotonic() - start)}
+        finally:
+            path.write_text(source)
+            for leftover in self.tmp.iterdir():
+                shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
