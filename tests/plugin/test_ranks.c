@@ -319,6 +319,26 @@ START_TEST(a_transport_that_fails) {
 }
 END_TEST
 
+/* Every rank says which rank differs from rank 0, and in what. */
+START_TEST(what_differs_is_named) {
+    static const char other[] =
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = 0\n"
+        "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+        "[shard]\nbucket_bytes = 1000\n";
+    job_t jobs[3] = {{.config = config}, {.config = config}, {.config = other}};
+    zt_ranks_init(&ranks, 3);
+    run_jobs(jobs, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        const char *text = jobs[r].rig.err.message;
+        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
+        ck_assert_msg(strstr(text, "rank 0 and rank 2 differ: \"[zenflow] full_warm_up_rounds = 2\" and \"[zenflow] "
+                                   "full_warm_up_rounds = 3\""),
+                      "%s", text);
+    }
+    end_jobs(jobs, 3);
+}
+END_TEST
+
 /* Gradients of a step that never comes are on their way to others. */
 START_TEST(destroyed_in_the_middle_of_a_step) {
     job_t jobs[2] = {0};
@@ -355,4 +375,5 @@ ZT_MAIN("ranks", two_average_on_the_hosts_thread, four_average_on_the_hosts_thre
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
         four_shard_on_a_queue, values_travel_once_a_window, two_are_edited, four_are_edited, edits_that_differ,
         exports_that_differ, fitted, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        a_transport_that_fails, what_differs_is_named, destroyed_in_the_middle_of_a_step,
+        modes_that_are_not_in_this_version)
