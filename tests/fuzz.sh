@@ -5,24 +5,25 @@
 #   sh tests/fuzz.sh [--seconds N | --runs N] [--jobs N] [NAME...]
 #
 #   --seconds N   each so long (default 60)
-#   --runs N      each over so many inputs instead: sh tests/fuzz.sh --runs 1000000
+#   --runs N      over N inputs in all instead, which the fuzzers share by what an input costs: sh tests/fuzz.sh --runs 1000000
 #   --jobs N      so many processes of each side by side (default 1); with --runs they share the inputs
 #   NAME...       these only: config checkpoint hooks tsv safetensors
 #
 # New inputs that reach new code go to build/fuzz/corpus, never into the source. What a fuzzer finds lies in build/fuzz/found, with
-# the command that repeats it. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
+# the command that repeats it. With --runs a line every minute says how far it is, and the last one how many
+# inputs there were in all. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
 set -u
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 cd "$root" || exit 2
 
-limit=-max_total_time=60
+limit=max_total_time=60
 runs=0
 jobs=1
 names=
 while [ $# -gt 0 ]; do
     case $1 in
-    --seconds) limit=-max_total_time=${2:?}; shift ;;
+    --seconds) limit=max_total_time=${2:?}; shift ;;
     --runs) runs=${2:?}; shift ;;
     --jobs) jobs=${2:?}; shift ;;
     config | checkpoint | hooks | tsv | safetensors) names="$names $1" ;;
@@ -33,8 +34,22 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ "$runs" -eq 0 ] || limit=-runs=$(((runs + jobs - 1) / jobs))
 names=${names:-config checkpoint hooks tsv safetensors}
+
+# weight NAME: its part of the inputs, in percent of those of all five. One of hooks or checkpoint builds and trains an instance, and
+# costs as much as 30 to 50 of the others.
+weight() {
+    case $1 in
+    hooks) echo 4 ;;
+    checkpoint) echo 8 ;;
+    config) echo 28 ;;
+    *) echo 30 ;;
+    esac
+}
+weights=0
+for name in $names; do
+    weights=$((weights + $(weight "$name")))
+done
 
 clang=$(command -v clang || command -v clang-14) || {
     echo "fuzz: clang is missing: Debian packages clang and libclang-rt-14-dev"
@@ -55,6 +70,14 @@ if ! cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -D
     exit 1
 fi
 
+# tell NAME SHARE: every minute, how many inputs there were; libFuzzer says so now and then only.
+tell() {
+    while sleep 60 >/dev/null 2>&1; do # which outlives this by up to a minute and holds no pipe
+        n=$(for log in "$build/$1".[0-9]*.log; do sed -n 's/^#\([0-9]*\).*/\1/p' "$log" | tail -n 1; done | awk '{ n += $1 } END { print n + 0 }')
+        echo "fuzz: $1: at least $n of $2 inputs so far"
+    done
+}
+
 # fuzz NAME: prints one line; the whole log is build/fuzz/NAME.log
 fuzz() {
     corpus=$build/corpus/$1
@@ -63,20 +86,27 @@ fuzz() {
     [ ! -f "tests/fuzz/$1.dict" ] || dict=-dict=tests/fuzz/$1.dict
     most=4096
     [ "$1" != checkpoint ] || most=65536
+    share=$(((runs * $(weight "$1") + weights - 1) / weights))
+    [ "$runs" -eq 0 ] || limit=runs=$(((share + jobs - 1) / jobs))
     pids=
     failed=0
     job=0
     while [ "$job" -lt "$jobs" ]; do
         # shellcheck disable=SC2086 # a list of words
-        "$build/tests/fuzz/fuzz_$1" $limit $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
+        "$build/tests/fuzz/fuzz_$1" "-$limit" $dict -max_len=$most -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
             -artifact_prefix="$build/found/$1-" "$corpus" "tests/fuzz/corpus/$1" >"$build/$1.$job.log" 2>&1 &
         pids="$pids $!"
         job=$((job + 1))
     done
+    [ "$runs" -eq 0 ] || tell "$1" "$share" &
+    teller=$!
     for pid in $pids; do
         wait "$pid" || failed=1
     done
+    kill "$teller" 2>/dev/null
+    wait "$teller" 2>/dev/null
     n=$(cat "$build/$1".[0-9]*.log | awk '/^stat::number_of_executed_units:/ { n += $2 } END { print n + 0 }')
+    all=$((all + n))
     if [ "$failed" -eq 0 ]; then
         echo "fuzz: $1: nothing in $n inputs ($(sed -n 's/^#[0-9]*.*DONE *//p' "$build/$1.0.log" | sed 's/ lim:.*//'))"
         return 0
@@ -90,8 +120,10 @@ ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_O
 UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 export ASAN_OPTIONS UBSAN_OPTIONS
 status=0
+all=0
 for name in $names; do
     rm -f "$build/$name".[0-9]*.log
     fuzz "$name" || status=1
 done
+[ "$runs" -eq 0 ] || echo "fuzz: $all inputs in all"
 exit $status
