@@ -49,8 +49,9 @@ typedef struct zx_case {
     int law;
     zx_rng_t rng; /* goes on through the run, on the host's thread only */
     zo_config_t config;
-    zx_rule_t rule; /* where config.rule = ZO_CALLBACK */
-    uint32_t threads, max_steps_ahead;
+    zx_rule_t rule;   /* where config.rule = ZO_CALLBACK */
+    uint32_t threads; /* 0: the key is left out, as users have it */
+    uint32_t max_steps_ahead;
     char config_text[1400];
     zx_mode_t mode;
     int is_predict_auto;
