@@ -94,7 +94,7 @@ def first_reason(name, status, text):
         return "time limit"
     lines = [line.strip() for line in text.split("\n")]
     if name == "exact":
-        marks = [line for line in lines if re.match(r"law \d+: case", line)]
+        marks = [line for line in lines if re.match(r"law \d+: ", line)]
     else:
         marks = [line for line in lines if " fail " in line or "FAIL" in line]
     return (marks[0] if marks else f"exit {status}")[:100]

@@ -73,7 +73,7 @@ fi
 # tell NAME SHARE: every minute, how many inputs there were; libFuzzer says so now and then only.
 tell() {
     while sleep 60 >/dev/null 2>&1; do # which outlives this by up to a minute and holds no pipe
-        n=$(for log in "$build/$1".[0-9]*.log; do sed -n 's/^#\([0-9]*\).*/\1/p' "$log" | tail -n 1; done | awk '{ n += $1 } END { print n + 0 }')
+        n=$(for log in "$build/$1".[0-9]*.log; do sed -n 's/^#\([0-9][0-9]*\).*/\1/p' "$log" | tail -n 1; done | awk '{ n += $1 } END { print n + 0 }')
         echo "fuzz: $1: at least $n of $2 inputs so far"
     done
 }
