@@ -49,7 +49,7 @@ typedef struct zf_stats { /* output struct */
     uint32_t update_interval; /* S, or the longest that auto may make; 0: fit has yet to choose */
     uint32_t publish_lag;     /* 0 or 1; 0 while fit has yet to choose */
     uint64_t fit_step_ns;  /* fit: a step of the trainer alone, as warm-up measured it; 0 where it measured nothing */
-    uint64_t fit_stall_ns; /* ... and how long it is expected to wait per step */
+    uint64_t fit_stall_ns; /* ... how long it is expected to wait per step: within a factor of 1.5, or 3 % of a step */
     /* Several ranks; all 0 on one */
     uint64_t exchanges;      /* collectives of zf.collectives/1 that are over */
     uint64_t sent_nbytes;    /* by this rank, to all others together */
