@@ -224,7 +224,7 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
         out[i] = run->overwritten[owner_at(run, asked, i)];
     if (flags != ZF_WRITTEN_HOLD)
         each_range(run, asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
-    return ZF_OK; /* goes out with whatever comes next */
+    return zfi_send(&inst->engine);
 }
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
