@@ -56,6 +56,18 @@ class Followed(TorchTest):
 
         self.check(edit)
 
+    def test_in_place_where_the_plugin_keeps_no_digests(self):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, config=config({"zenflow.on_overwrite": "off"}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(12):
+            for model, o in ((theirs, reference), (ours, opt)):
+                if i % 4 == 2:
+                    with torch.no_grad():
+                        model[2].weight.mul_(0.5)
+                plain_step(model, o, i)
+        self.assert_same(ours, theirs)
+
     def test_through_data_which_moves_no_counter(self):
         def edit(model, i):
             model[0].weight.data.mul_(0.5)

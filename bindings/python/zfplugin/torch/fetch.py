@@ -74,7 +74,10 @@ class Fetcher:
             return
         self.may_wait = False
         held = table.find_edited(table.ids, hold=True)
+        kept = {} if table.has_digests else {i: table.aliases[i].clone() for i in held}  # nothing holds them then
         self.instance.fetch()
+        for i, values in kept.items():
+            table.aliases[i].copy_(values)
         if held:
             table.find_edited(held)  # lets go of them
 

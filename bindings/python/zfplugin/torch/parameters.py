@@ -5,7 +5,8 @@ Model: the plugin holds the fp32 masters and writes the parameters' memory itsel
 contents that moves with what it writes, and is asked before a step, and before a fetch, what has others now: that was
 written by somebody else (a checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data);
 what was written and written back is as it was. No step checks by itself ([zenflow] on_overwrite = ask): it would find an
-average that is swapped in for an evaluation.
+average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off, or ranks that share the
+state out) the version counter decides, which in-place operations of torch move and writes through .data do not.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
@@ -135,6 +136,11 @@ class ParameterTable:
     def watch(self, instance):
         """The instance is bound to this table."""
         self.instance = instance
+        try:
+            instance.written(self.ids[:1])
+            self.has_digests = True
+        except errors.StateError:
+            self.has_digests = False
 
     def remember(self):
         """What the weights look like now is the plugin's own doing."""
@@ -156,12 +162,15 @@ class ParameterTable:
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
         it is asked about them again."""
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
+        if not self.has_digests:
+            return sorted({*(i for i in asked if self.params[i]._version != self.versions[i]), *self._put.intersection(ids)})
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK)
         return sorted({*edited, *self._put.intersection(ids)} if self._put else edited)
 
     def accept(self, ids):
         """The plugin wrote over edits of these: what they show is its own."""
-        self.instance.written(ids, _abi.WRITTEN_ACCEPT)
+        if self.has_digests:
+            self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
     def find_changed(self, held=None):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
