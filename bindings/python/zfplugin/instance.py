@@ -37,7 +37,8 @@ RULES = {"adamw": _abi.RULE_ADAMW, "adam": _abi.RULE_ADAM, "sgd": _abi.RULE_SGD,
 class Param:
     """Declaration of a parameter. tensor: float32, bfloat16 or float16, kept alive by the instance. grad_dtype: (code, bits) of
     zfplugin.tensors, None = the tensor's. tied_to: position in the same bind() of the parameter whose memory it
-    shares. channels: "columns" ([out, in]) or "rows" ([in, out])."""
+    shares. channels: "columns" ([out, in]) or "rows" ([in, out]). average: with several ranks its gradient is their average,
+    else their sum."""
 
     name: str
     tensor: object
@@ -50,6 +51,7 @@ class Param:
     grad_dtype: tuple = None
     n_batch_axes: int = 0
     channels: str = "columns"
+    average: bool = False
 
 
 @dataclasses.dataclass
@@ -162,8 +164,11 @@ def _check_sections(lines, library_):
                                  "keys are section.key, and zfplugin.load().config_keys() lists them"))
 
 
-def _make_host(logger, ctx_name):
-    """The host table with its callback; both must outlive the instance."""
+def _make_host(logger, ctx_name, collectives):
+    """The host table with its callbacks; both must outlive the instance."""
+
+    def get_extension(_ctx, name):
+        return collectives.extension(C.string_at(name))
 
     def log(_ctx, level, component, _file, _line, message, nbytes):
         text = C.string_at(message, nbytes).decode("utf-8", "replace") if message else ""
@@ -172,6 +177,8 @@ def _make_host(logger, ctx_name):
 
     host = _abi.Host(struct_size=C.sizeof(_abi.Host), name=ctx_name.encode(), version=b"0.1.0")
     host.log = type(host.log)(log)
+    if collectives is not None:
+        host.get_extension = type(host.get_extension)(get_extension)
     return host
 
 
@@ -183,10 +190,11 @@ class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
     before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
-    before: overrides that come before those of a dict and of overrides."""
+    before: overrides that come before those of a dict and of overrides. collectives: a Collectives (collectives.py), where
+    this is one of several ranks that train as one; None = this one alone."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=()):
+                 log=None, name="python", before=(), collectives=None):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         if rule_callback is not None and rule != "adamw":
@@ -203,11 +211,11 @@ class Instance:
         self.layout = None
         self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=_abi.STREAM_HOST_THREAD,
                                   device_type=_abi.DEVICE_CPU)
-        self._host = _make_host(self.log, name)
+        self._host = _make_host(self.log, name, collectives)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         callback = rule_callback.fill() if rule_callback is not None else None
         self.handle = self._create(config, overrides, before, fetch, RULES[rule], callback)
-        kept = (self._host, self.lib, rule_callback)
+        kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
         self._places = frozenset()
         self.on_superseded = self._finalizer  # called where a newer instance takes the same memory over
@@ -455,7 +463,7 @@ def _fill_decl(out, param, view, name):
     out.flags = ((_abi.PARAM_FROZEN * param.frozen) | (_abi.PARAM_TIED * (param.tied_to is not None))
                  | (_abi.PARAM_ALWAYS_SELECTED * param.always_selected)
                  | (_abi.PARAM_NEVER_SELECTED * param.never_selected)
-                 | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)))
+                 | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average))
     out.tied_to = param.tied_to or 0
     if param.grad_dtype is not None:
         out.grad_dtype.code, out.grad_dtype.bits, out.grad_dtype.lanes = (*param.grad_dtype, 1)

@@ -11,6 +11,7 @@ import zlib
 import torch
 
 from .. import errors, state
+from .cut import local
 
 _MEMBERS = {"step", "exp_avg", "exp_avg_sq"}
 
@@ -46,7 +47,7 @@ def _put(blobs, files, param, entry):
         entry = {"step": 0, "exp_avg": torch.zeros(shape), "exp_avg_sq": torch.zeros(shape)}
     values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32)}
     for member, array in (("exp_avg", "m"), ("exp_avg_sq", "v")):
-        values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
+        values[array] = local(entry[member]).detach().to("cpu", torch.float32).contiguous()
         if values[array].shape != shape:
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has the shape {list(values[array].shape)}, the '
                                          f"parameter {list(shape)}")

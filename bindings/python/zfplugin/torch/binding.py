@@ -16,6 +16,7 @@ import torch
 
 from .. import _abi, errors
 from . import groups as hyper_groups
+from .cut import JointNorm, local
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of
 
@@ -60,6 +61,7 @@ class Binding:
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
+        self._joint_norm = JointNorm(table.mesh) if table.mesh is not None else None
         if self.fetcher is not None:
             self.fetcher.bind(self.instance, table)
 
@@ -102,6 +104,9 @@ class Binding:
             self._args.clip_norm = clip_norm or 0.0
         except TypeError:
             raise errors.ArgumentError(f"clip_norm = {clip_norm!r}; allowed: 0 (off) or a positive number") from None
+        if self._joint_norm is not None:
+            self._joint_norm.find([p for _, p in self.table.trainable], unscale)
+            self._args.host_norm = self._joint_norm.address
         if self.fetcher is not None:
             self.fetcher.begin_step()
         self.instance.call(self.instance.table.step, C.byref(self._args), C.byref(self._raw_report), doing="step")
@@ -119,9 +124,9 @@ class Binding:
         self._at_rest = at_rest
 
     def _end_step(self, written):
-        """written: the parameters that had a gradient. Autograd is told, which keeps what a graph still needs of them from
+        """written: the parameters that had a gradient here. Autograd is told, which keeps what a graph still needs of them from
         being used unnoticed."""
-        self.table.say_written(written)
+        self.table.say_written(written if self.feed.is_alone else [i for i, _ in self.table.trainable])
         if self.n_flushed_steps > 0:
             self.n_flushed_steps -= 1
             self.instance.flush()
@@ -216,7 +221,8 @@ class Binding:
             return {}
         table = self.table
         edited = {i: table.aliases[i] for i in changed}
-        edited.update({i: table.params[i].detach() for i in moved if not table.holds(i, table.params[i].detach())})
+        now = {i: local(table.params[i]).detach() for i in moved}
+        edited.update({i: values for i, values in now.items() if not table.holds(i, values)})
         return {table.names[i]: values.clone() for i, values in edited.items()}
 
     def _bind_again(self, groups, replaced, written):
@@ -247,7 +253,7 @@ class Binding:
             self.feed.adopt(table)
             self._adopt(groups, table)
         self._say_bound_again(before)
-        return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and p.numel()]
+        return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and local(p).numel()]
 
     def _say_bound_again(self, before):
         table = self.table

@@ -3,6 +3,7 @@
 
     {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
                                                          "n_flushed_steps": <steps that still end with a flush>,
+                                                         "part": {"rank", "n_ranks"} of parameters cut over processes,
                                                          "edited": {name: tensor}}}
 
 "edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
@@ -13,7 +14,7 @@ import ctypes as C
 import torch
 
 from .. import errors, state
-from . import adamw
+from . import adamw, cut
 from . import groups as hyper_groups
 
 KEY = "zenflow"
@@ -72,6 +73,16 @@ def edited_in(packed, renamed, table):
                                          "of this optimizer")
         out[i] = values
     return out
+
+
+def check_part(packed, mesh):
+    """Raises for the part of another process, whose shapes may be the same. mesh: over which parameters are cut, or None."""
+    saved, own = packed.get("part"), cut.part_of(mesh)
+    if saved != own:
+        name = "all of the model" if saved is None else "the part of process {rank} of {n_ranks}".format(**saved)
+        mine = "all of it" if own is None else "process {rank} of {n_ranks}".format(**own)
+        raise errors.CheckpointError(f"load_state_dict: it holds {name}, this is {mine}: each process saves its own "
+                                     "state_dict() in a file of its own, and loads that, with as many processes")
 
 
 def check(groups, saved, has_two_moments):

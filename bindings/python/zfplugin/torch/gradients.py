@@ -30,6 +30,7 @@ import weakref
 import torch
 
 from .. import _abi, errors
+from .cut import grad_of, is_on_its_way, local
 from .digests import Digests, flat_address
 
 BUCKET_PARAMS = 64          # the plugin's own batch
@@ -49,6 +50,7 @@ _ITEM_WORDS = C.sizeof(_abi.GradItem) // 8
 assert (_abi.GradItem.id.offset, _abi.GradItem.flags.offset, _abi.GradItem.tensor.offset) == (4, 8, 16)
 
 _WHOLE = _abi.GRAD_TOTAL | _abi.GRAD_UNKNOWN | _abi.GRAD_ASYNC_READ
+_FINAL = _abi.GRAD_TOTAL | _abi.GRAD_LAST | _abi.GRAD_ASYNC_READ
 _PART = _abi.GRAD_PART | _abi.GRAD_ASYNC_READ
 
 
@@ -81,15 +83,19 @@ def _words(array):
 
 
 class GradientFeed:
-    """Ships the gradients of a ParameterTable to an Instance."""
+    """Ships the gradients of a ParameterTable to an Instance. is_alone: there are no other ranks. is_final: gradients do not
+    change after the last backward, so they are on their way to other ranks at once."""
 
-    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None):
+    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None, is_alone=True, is_final=False):
         self.instance, self.table = instance, None
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
         self.is_shipping = overlap      # early shipping at all
         self.is_accumulating = False    # inside accumulate()
         self.fixed_count = accumulation_steps
+        self.is_alone = is_alone
+        self._early = _FINAL if is_final else _WHOLE
+        self._has_warned_local = is_alone
         self.held, self.held_storage = [], []
         self.released = []              # no longer the gradient, but perhaps still being read
         self.released_nbytes = 0
@@ -118,9 +124,9 @@ class GradientFeed:
         self.address = [0] * n
         self.fired_at = [0] * n
         self.digest = [0] * n
-        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.params])
+        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases])
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.is_shipping = self.is_shipping and self.digests.is_able
+        self.is_shipping = self.is_shipping and self.digests.is_able and not is_on_its_way(table.mesh)
         self.digest_at = [0] * n        # flat_address() of each
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
@@ -142,7 +148,7 @@ class GradientFeed:
         self._strides = [(C.c_int64 * max(1, len(shape)))() for shape in table.shapes]
         self._items = (_abi.GradItem * (n + BUCKET_PARAMS))()
         self._tensor_words, self._item_words = _words(self._tensors), _words(self._items)
-        self.nbytes = [p.numel() * p.element_size() for p in table.params]
+        self.nbytes = [p.numel() * p.element_size() for p in table.aliases]
         size, base = C.sizeof(_abi.Tensor), C.addressof(self._tensors)
         self._tensor_address = [base + i * size for i in range(n)]
         self._item_head = [C.sizeof(_abi.GradItem) | i << 32 for i in range(n)]
@@ -211,11 +217,11 @@ class GradientFeed:
             try:
                 if not self.is_shipping or self.fired[i] != self.expected[i] or self.instance.is_closed:
                     return  # too early, or an unexpected one: step() delivers what is there then
-                if param.data_ptr() != self.table.addresses[i]:
+                if local(param).data_ptr() != self.table.addresses[i]:
                     return  # moved: step() follows it, or refuses it
                 if self.released_nbytes > self.most_released:
                     self._release_all()
-                self._collect(i, param.grad, _WHOLE)
+                self._collect(i, grad_of(param), self._early)
                 if self._pending >= BUCKET_PARAMS or self._pending_nbytes >= BUCKET_NBYTES:
                     self._ship()
             except Exception as problem:  # noqa: BLE001
@@ -315,7 +321,7 @@ class GradientFeed:
         if there is none."""
         with self.lock:
             present, todo, n_early, n_changed, is_withdrawn = self._compare()
-            if not present:
+            if not present and self.is_alone:  # else another rank may have some
                 raise self._no_gradient()
             if is_withdrawn:
                 self.discard()
@@ -326,7 +332,7 @@ class GradientFeed:
             params = self.table.params
             for i in todo:
                 if i not in in_sets:
-                    self._collect(i, params[i].grad, _WHOLE)
+                    self._collect(i, grad_of(params[i]), _WHOLE)
             self._ship(is_last=True)
             for ids in self.tied_sets:
                 self._ship_tied([i for i in ids if params[i].grad is not None])
@@ -336,10 +342,11 @@ class GradientFeed:
     def _compare(self):
         """(ids with a gradient, those to ship, how many were shipped early, how many of them the host changed after
         the last backward, whether one that was shipped has no gradient any more)."""
+        is_cut = self.table.is_cut
         present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
         held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
-            grad = p.grad
+            grad = grad_of(p) if is_cut else p.grad
             before = held[i]
             if grad is None:
                 is_withdrawn = is_withdrawn or before is not None
@@ -372,6 +379,10 @@ class GradientFeed:
 
     def _judge_changes(self, n_early, n_changed):
         """Switches early shipping off where it only makes gradients travel twice."""
+        if n_changed and not self._has_warned_local:
+            self._has_warned_local = True
+            self.log.warning("gradients were changed between backward and step: with group=... .grad is this rank's own until "
+                             "step() adds them up, so clip with clip_norm=..., which knows the norm over all ranks")
         self.n_changed_steps = self.n_changed_steps + 1 if 2 * n_changed > n_early else 0
         if not self.is_shipping or self.n_changed_steps < STEPS_UNTIL_OFF:
             return
@@ -384,7 +395,7 @@ class GradientFeed:
         """Parameters on one storage have one gradient: the sum of theirs."""
         for i in ids:
             flags = _PART | (_abi.GRAD_LAST if i == ids[-1] else _abi.GRAD_MORE)
-            self._collect(i, self.table.params[i].grad, flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
+            self._collect(i, grad_of(self.table.params[i]), flags | (_abi.GRAD_REPLACE if i == ids[0] else 0))
             if i != ids[0]:  # _collect replaces what was held; parts must add up
                 at = _ITEM_WORDS * (self._pending - 1) + 1
                 self._item_words[at] &= ~_abi.GRAD_REPLACE

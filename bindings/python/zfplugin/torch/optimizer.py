@@ -21,12 +21,13 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, moments
+from . import adamw, checkpoint, cut, moments
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs
 from .parameters import split_names
+from .ranks import open_ranks
 from .saving import FinalWeights, Tally
 
 
@@ -49,6 +50,12 @@ class ZenFlow(torch.optim.Optimizer):
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
     overlap: ship gradients during backward. False: at step.
+    group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
+        gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
+        optimizer, over the same weights. None = this process alone.
+    average: with group, gradients are averaged over it, as DDP does; False: summed.
+    final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
+        which one that is, default 1): with group they are exchanged during backward.
     unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
         unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
@@ -57,9 +64,11 @@ class ZenFlow(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=True, unscale_in_plugin=False, library=None, log=None,
+                 accumulation_steps=None, overlap=True, group=None, average=True, final_gradients=False,
+                 unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
+        is_told_to_fetch = fetch is not None
         fetch = model is not None if fetch is None else fetch
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
@@ -79,18 +88,27 @@ class ZenFlow(torch.optim.Optimizer):
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
+        if any(cut.is_cut(p) for held in self.param_groups for p in held["params"]):
+            fetch = self._settle_cut(fetch if is_told_to_fetch else False, group)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
-        self._make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule,
-                                                rule_callback=rule_callback, lib=library, log=self.log, name="torch",
-                                                before=["zenflow.on_overwrite=ask"])
-        instance = self._make_instance()
+        make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
+                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
+        instance = make_instance()
         hyper_groups.refuse(options_of_torchs, instance.lib)
+        self._ranks = open_ranks(group, int(instance.config()["host.deadline_ms"]))
+        self._make_instance = functools.partial(make_instance, collectives=self._ranks)
+        if self._ranks is not None:
+            instance.close()  # it was made for what is wrong with the arguments, and for the deadline
+            instance = self._make_instance()
+            accumulation_steps = accumulation_steps or (1 if final_gradients else None)
         self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
         self._make_binding = functools.partial(
-            Binding, model=self._model, table_options={"channels": channels, "n_batch_axes": n_batch_axes},
-            feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps},
+            Binding, model=self._model,
+            table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None},
+            feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
+                          "is_final": final_gradients and self._ranks is not None},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         if model is not None:
@@ -100,7 +118,7 @@ class ZenFlow(torch.optim.Optimizer):
         """Nothing is bound yet."""
         self._tally = Tally(instance, self.log)
         self._instance, self._binding, self.last_report = instance, None, None
-        self._finalizer = weakref.finalize(self, _close, instance, self._handles, self._tally)
+        self._finalizer = weakref.finalize(self, _close, instance, self._handles, self._tally, self._ranks)
         instance.on_superseded = self._finalizer
 
     # ---- torch.optim.Optimizer ---------------------------------------------------------------------------------------
@@ -161,10 +179,12 @@ class ZenFlow(torch.optim.Optimizer):
         weights that somebody else wrote since the last step are saved as such, and followed at the next one."""
         out, binding = self._packed_groups(), self._binding
         if binding is not None:
+            self._refuse_shared("state_dict")
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
             edited = binding.edited_values(self.param_groups)
+            part = cut.part_of(binding.table.mesh)
             out[checkpoint.KEY] = {**checkpoint.pack(self._instance), "n_flushed_steps": binding.n_flushed_steps,
-                                   **({"edited": edited} if edited else {})}
+                                   **({"edited": edited} if edited else {}), **({"part": part} if part else {})}
         return out
 
     @torch.no_grad()
@@ -172,6 +192,7 @@ class ZenFlow(torch.optim.Optimizer):
         """A state dict for torch.optim.AdamW (with rule="adam" for Adam): its groups, and the moments and update counts that
         flush() would leave; nothing changes. The weights to go with it are those after flush(), or of export()."""
         moments.check_rule(self._rule)
+        self._refuse_cut("adamw_state_dict")
         numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
         entries = {numbers[id(p)]: entry for p, entry in self._read_moments().items()}
         return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, self._rule)
@@ -193,9 +214,12 @@ class ZenFlow(torch.optim.Optimizer):
         self._forget_copies()
         checkpoint.check(self.param_groups, state_dict, self._rule in ("adamw", "adam"))
         packed = state_dict.get(checkpoint.KEY)
+        if packed is not None or state_dict.get("state"):
+            self._refuse_shared("load_state_dict")
         if packed is not None:
             blobs = checkpoint.unpack(packed)
             self.bind()
+            checkpoint.check_part(packed, self._binding.table.mesh)
             renamed = checkpoint.fit_names(blobs.blobs, self._binding.table)
             if renamed:
                 self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
@@ -238,12 +262,14 @@ class ZenFlow(torch.optim.Optimizer):
         compact: without open windows. Returns the report as a dict. Weights that somebody else wrote are followed first:
         where an average is swapped in, swap it out before."""
         self._followed("save")
+        self._refuse_cut("save")
         return state.save(self._instance, path, compact, note)
 
     def load(self, path, partial=False):
         """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
         self._forget_copies()
         self.bind()
+        self._refuse_cut("load")
         return self._load(path, partial)
 
     def _restart(self):
@@ -314,7 +340,7 @@ class ZenFlow(torch.optim.Optimizer):
     def export(self):
         """{name: float32 tensor}: the weights that flush() would give; nothing changes."""
         table = self._bound("export").table
-        out = {table.names[i]: torch.empty(p.shape, dtype=torch.float32) for i, p in table.trainable}
+        out = {table.names[i]: torch.empty(table.shapes[i], dtype=torch.float32) for i, _ in table.trainable}
         owners = {i: out[table.names[i]] for i, _ in table.trainable if table.tied_to[i] is None}
         self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
         for i, _ in table.trainable:
@@ -368,6 +394,27 @@ class ZenFlow(torch.optim.Optimizer):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _settle_cut(fetch, group):
+        """What parameters that are cut over processes cannot be combined with. Whether to fetch."""
+        if group is not None:
+            raise errors.ArgumentError("group=... is for parameters that every process has whole; these are cut (fully_shard), "
+                                       "and their gradients summed, already: leave it out")
+        if fetch:
+            raise errors.ArgumentError("fetch=True cannot be: fully_shard gathers parameters before the modules' hooks would "
+                                       "fetch them; leave it out")
+        return False
+
+    def _refuse_shared(self, doing):
+        if self._ranks is not None:
+            raise errors.StateError(f"{doing}: the optimizer of {self._ranks.size} ranks is saved by all of them together: "
+                                    "save(directory) and load(directory), on every rank")
+
+    def _refuse_cut(self, doing):
+        if self._binding is not None and self._binding.table.mesh is not None:
+            raise errors.StateError(f"{doing}: parameters are cut over processes, and this has a part of them only: use "
+                                    "state_dict() of each process, in a file of its own")
+
     def _bound(self, doing):
         if self._binding is None:
             raise errors.StateError(f"{doing}: no parameters are bound yet: that happens at the first step, or with "
@@ -397,6 +444,7 @@ class ZenFlow(torch.optim.Optimizer):
     def _read_moments(self):
         if self._binding is None:
             return {}
+        self._refuse_shared("state")
         table, found = self._binding.table, moments.read(self._instance, self._rule)
         return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
 
@@ -418,8 +466,10 @@ class ZenFlow(torch.optim.Optimizer):
                          name, report.n_skipped)
 
 
-def _close(instance, handles, tally):
+def _close(instance, handles, tally, ranks):
     tally.warn()
     for handle in (handle for some in handles for handle in some):
         handle.remove()
     instance.close()
+    if ranks is not None:
+        ranks.close()

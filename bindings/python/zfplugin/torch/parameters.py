@@ -18,6 +18,7 @@ import torch
 
 from .. import _abi, errors, tensors
 from ..instance import Param
+from . import cut
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -74,9 +75,10 @@ def listed(names):
 
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
-    were bound as trainable before: frozen since, they keep their state and are holes, as in torch."""
+    were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
+    averaged over the ranks."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows, trained=()):
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, trained=()):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -86,15 +88,21 @@ class ParameterTable:
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
             _check(param, name, is_frozen)
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
-        self.shapes = [p.shape for p in self.params]
+        self.mesh = cut.mesh_of([p for _, p in self.trainable], [self.names[i] for i, _ in self.trainable])
+        self.is_cut = any(map(cut.is_cut, self.params))
+        self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties()
-        self.aliases = [p.detach() for p in self.params]  # the bound memory, alive whatever becomes of the parameter
-        self.decls = [self._declare(i, channels, n_batch_axes, rows) for i in range(len(self.params))]
+        self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
+        self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
-        self.ids = [i for i, p in self.trainable if p.numel()]  # those that the plugin writes
+        self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.remember()
+
+    def now(self):
+        """The parameters; of those that are cut this process's part."""
+        return [cut.local(p) for p in self.params] if self.is_cut else self.params
 
     def _unique_names(self, names):
         """Given names; "paramN" for those without; a repeated name gets its position."""
@@ -110,7 +118,7 @@ class ParameterTable:
     def _find_ties(self):
         """For each parameter the earlier trainable one with the same memory, or None."""
         first, ties = {}, []
-        for i, param in enumerate(self.params):
+        for i, param in enumerate(self.now()):
             owner = None
             if not self.frozen[i] and param.numel():
                 owner = first.setdefault(param.data_ptr(), i)
@@ -121,7 +129,7 @@ class ParameterTable:
         """The id whose memory i shares, or i."""
         return i if self.tied_to[i] is None else self.tied_to[i]
 
-    def _declare(self, i, channels, n_batch_axes, rows):
+    def _declare(self, i, channels, n_batch_axes, rows, average):
         param, name = self.params[i], self.names[i]
         axis = "rows" if id(param) in rows else "columns"
         if channels is not None:
@@ -129,7 +137,7 @@ class ParameterTable:
         if axis not in ("rows", "columns"):
             raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
         return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
-                     channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
+                     average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
 
@@ -144,13 +152,13 @@ class ParameterTable:
 
     def remember(self):
         """What the weights look like now is the plugin's own doing."""
-        self.versions = [p._version for p in self.params]
-        self.addresses = [p.data_ptr() for p in self.params]
+        self.versions = [p._version for p in self.now()]
+        self.addresses = [p.data_ptr() for p in self.now()]
         self._put = set()
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
-        _increment_versions([self.params[i] for i in ids])
+        _increment_versions([cut.local(self.params[i]) for i in ids])
 
     def put_edits(self, edits):
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
@@ -163,7 +171,8 @@ class ParameterTable:
         it is asked about them again."""
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
         if not self.has_digests:
-            return sorted({*(i for i in asked if self.params[i]._version != self.versions[i]), *self._put.intersection(ids)})
+            params = self.now()
+            return sorted({*(i for i in asked if params[i]._version != self.versions[i]), *self._put.intersection(ids)})
         edited = self.instance.written(asked, _abi.WRITTEN_HOLD if hold else _abi.WRITTEN_LOOK)
         return sorted({*edited, *self._put.intersection(ids)} if self._put else edited)
 
@@ -175,16 +184,16 @@ class ParameterTable:
     def find_changed(self, held=None):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
-        addresses, shapes, ids, moved = self.addresses, self.shapes, [], []
+        addresses, shapes, params, ids, moved = self.addresses, self.shapes, self.now(), [], []
         for i, p in self.trainable:
             if held is not None and id(p) not in held:
                 continue  # taken out of the groups
             ids.append(i)
-            if p.data_ptr() != addresses[i] or p.shape != shapes[i]:
+            if params[i].data_ptr() != addresses[i] or params[i].shape != shapes[i]:
                 self.check_successor(i, p)
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
-            return [i for i in ids if self.params[i]._version != self.versions[i]], moved
+            return [i for i in ids if params[i]._version != self.versions[i]], moved
         return self.find_edited(ids), moved
 
     def is_gone(self, i):
@@ -195,6 +204,7 @@ class ParameterTable:
         """Raises where p cannot take the place of the parameter that was bound as i."""
         name = self.names[i]
         _check(p, name, self.frozen[i], f"after {_form(self.aliases[i])} was bound, ")
+        p = cut.local(p)
         if p.shape != self.shapes[i]:
             raise errors.ShapeError(f'"{name}" has the shape {list(p.shape)} now, {list(self.shapes[i])} when it was '
                                     "bound: its moments do not fit; make a new optimizer for the new model", scope="param")
@@ -227,6 +237,9 @@ def _form(tensor):
 
 def _check(param, name, is_frozen, when=""):
     """What the plugin could not take, said with the parameter's name before anything is bound."""
+    if cut.is_cut(param):
+        cut.check(param, name, when)
+        param = cut.local(param)
     if param.device.type != "cpu":
         what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
             f"is on {param.device}; this version of the plugin computes on the CPU: keep it on cpu"

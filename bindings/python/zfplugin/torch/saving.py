@@ -17,6 +17,7 @@ import weakref
 
 import torch
 
+from .cut import like, local
 from .hooks import Hook
 
 
@@ -59,19 +60,19 @@ class FinalWeights:
         for key, p in entries:
             i, value = table.numbers.get(id(p)), state_dict.get(key)
             if i is None or table.frozen[i] or not isinstance(value, torch.Tensor) or value.requires_grad \
-                    or value.data_ptr() != table.addresses[i] or p.data_ptr() != table.addresses[i]:
+                    or local(value).data_ptr() != table.addresses[i] or local(p).data_ptr() != table.addresses[i]:
                 continue  # keep_vars, replaced already, or not what is bound
             found[key] = table.owner(i)
         lacking = sorted({i for i in found.values() if i not in values and table.shapes[i].numel()})
         values.update({**dict.fromkeys(lacking), **binding.final_values(lacking)})
         for key, i in found.items():
             if values.get(i) is not None:
-                state_dict[key] = values[i]
+                state_dict[key] = like(values[i], state_dict[key])
 
     def remember_loaded(self):
         """A state was loaded; weights are the visible ones."""
         binding = self._binding()
-        ids = [i for i, p in binding.table.trainable if p.numel() and binding.table.tied_to[i] is None]
+        ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
         digests = binding.instance.digests
         self._loaded = {i: (digests([final]), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 

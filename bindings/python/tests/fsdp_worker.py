@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank of test_torch_fsdp.py does: torchrun ... fsdp_worker.py CASE [CASE ...]. FSDP2's fully_shard has cut the
+parameters, and each process trains its part."""
+import copy
+import os
+
+import ranks_worker
+import torch
+import torch.distributed as dist
+from ranks_worker import DEFERRED, HYPER, backward, raises
+from support import ALL_SELECTED, SYNCHRONOUS, config, loss_of, mlp
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import zfplugin
+import zfplugin.torch
+
+
+def cut_model(width=25, n_hidden=2):
+    """Two layers and the rest, each cut by rows: 25 rows over 2 or 4 processes are uneven, and the last layer's 4 are few."""
+    model = mlp(width=width, n_hidden=n_hidden)
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    return fully_shard(model)
+
+
+def whole_of(model):
+    """{name: values} of a model that is cut; a call of all ranks."""
+    return {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()}
+
+
+def as_adamw():
+    """fully_shard: beside AdamW under fully_shard, and on the whole batch; clipped by the joint norm, with accumulation."""
+    all_selected = {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}
+    for mode, clip, n_parts in ((SYNCHRONOUS, 0.0, 1), (SYNCHRONOUS, 0.3, 2), (all_selected, 0.3, 1)):
+        ours, theirs, alone = cut_model(), cut_model(), mlp(width=25)
+        opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), clip_norm=clip, model=ours)
+        others = [(model, torch.optim.AdamW(model.parameters(), **HYPER)) for model in (theirs, alone)]
+        for step in range(6):
+            backward(ours, step, n_parts)
+            opt.step()
+            opt.zero_grad()
+            for model, reference in others:
+                if model is alone:
+                    loss_of(model, step).backward()
+                else:
+                    backward(model, step, n_parts)
+                if clip:
+                    norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+                    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+                    assert abs(norm - opt.grad_norm) < 1e-5 * norm, (norm, opt.grad_norm)
+                reference.step()
+                reference.zero_grad()
+        found = whole_of(ours)
+        for expected in (whole_of(theirs), dict(alone.named_parameters())):
+            for name, values in found.items():
+                assert (values - expected[name]).abs().max() < 2e-5, (mode, clip, n_parts, name)
+        opt.close()
+
+
+def shipped_in_backward():
+    """More gradients than the plugin gathers before it reads: most are read in backward, each process's part."""
+    ours, theirs = cut_model(n_hidden=20), cut_model(n_hidden=20)
+    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(SYNCHRONOUS))
+    reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+    for step in range(3):
+        for model, optimizer in ((ours, opt), (theirs, reference)):
+            backward(model, step)
+            if model is ours and step:
+                assert any(grad is not None for grad in opt._binding.feed.held), "nothing was shipped"
+            optimizer.step()
+            optimizer.zero_grad()
+    expected = whole_of(theirs)
+    assert all((values - expected[name]).abs().max() < 2e-5 for name, values in whole_of(ours).items())
+    assert opt.stats()["lost_overlap_nbytes"] == 0
+    opt.close()
+
+
+def skips_alike():
+    """A gradient that is not finite in one process's part alone: all skip, and nothing moves."""
+    model = cut_model()
+    opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(SYNCHRONOUS))
+    backward(model, 0)
+    opt.step()
+    before = whole_of(model)
+    opt.zero_grad()
+    backward(model, 1)
+    if dist.get_rank() == 0:
+        model[0].weight.grad.to_local()[0, 0] = float("inf")
+    opt.step()
+    assert not opt.last_report.applied
+    assert all(torch.equal(values, before[name]) for name, values in whole_of(model).items())
+    opt.close()
+
+
+def resumes():
+    """In open windows: state_dict() of the model holds what flush() would give; that of the optimizer goes on to the bit, and
+    is refused by another process, whose part may have the same shapes."""
+    runs = []
+    for _ in range(2):
+        model = cut_model(width=8 * dist.get_world_size())
+        runs.append((model, zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), model=model)))
+    (model, opt), (other, other_opt) = runs
+    for step in range(8):
+        backward(model, step)
+        opt.step()
+        opt.zero_grad()
+    saved = copy.deepcopy({"model": model.state_dict(), "opt": opt.state_dict()})
+    finals, lagging = opt.export(), 0
+    for name, p in model.named_parameters():
+        assert torch.equal(saved["model"][name].to_local(), finals[name]), name
+        lagging += not torch.equal(p.to_local(), finals[name])
+    assert lagging > 0, "nothing was on its way"
+    everyones = [None] * dist.get_world_size()
+    dist.all_gather_object(everyones, saved["opt"])
+    raises(zfplugin.errors.CheckpointError, f"the part of process {1 - min(dist.get_rank(), 1)} of",
+           lambda: other_opt.load_state_dict(everyones[1 - min(dist.get_rank(), 1)]))
+    other.load_state_dict(saved["model"])
+    other_opt.load_state_dict(saved["opt"])
+    for step in range(8, 14):
+        for one, optimizer in runs:
+            backward(one, step)
+            optimizer.step()
+            optimizer.zero_grad()
+        assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters())), step
+    with torch.no_grad():  # written by the trainer: followed, by each process in its own part
+        for one, _ in runs:
+            one[0].weight.mul_(0.5)
+    for one, optimizer in runs:
+        backward(one, 14)
+        optimizer.step()
+        optimizer.flush()
+        optimizer.close()
+    assert all(torch.equal(p.to_local(), q.to_local()) for p, q in zip(model.parameters(), other.parameters()))
+
+
+def refused():
+    model, n = cut_model(), dist.get_world_size()
+    named = list(model.named_parameters())
+    raises(zfplugin.errors.ArgumentError, "leave it out", lambda: zfplugin.torch.ZenFlow(named, group=dist.group.WORLD))
+    raises(zfplugin.errors.ArgumentError, "fetch=True", lambda: zfplugin.torch.ZenFlow(named, model=model, fetch=True))
+    mixed = zfplugin.torch.ZenFlow([*named, ("whole", nn.Parameter(torch.ones(2)))])
+    raises(zfplugin.errors.ParamError, '"whole" is not cut', mixed.bind)
+    copied = nn.Parameter(distribute_tensor(torch.ones(4, 3), init_device_mesh("cpu", (n,)), [Replicate()]))
+    raises(zfplugin.errors.ParamError, '"w" is a DTensor placed as', zfplugin.torch.ZenFlow([("w", copied)]).bind)
+    hybrid = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (1, n), mesh_dim_names=("replicas", "parts")))
+    raises(zfplugin.errors.ParamError, "hybrid", zfplugin.torch.ZenFlow(hybrid.named_parameters()).bind)
+    partial = nn.Parameter(distribute_tensor(torch.ones(4, 3), init_device_mesh("cpu", (n,)), [Shard(0)]))
+    partial.grad = distribute_tensor(torch.ones(4, 3), partial.device_mesh, [Replicate()])
+    raises(zfplugin.errors.ShapeError, "a gradient is placed as", zfplugin.torch.ZenFlow([("w", partial)]).step)
+    opt = zfplugin.torch.ZenFlow(named, config=config(SYNCHRONOUS))
+    opt.bind()
+    for call in (opt.adamw_state_dict, lambda: opt.save("nowhere"), lambda: opt.load("nowhere")):
+        raises(zfplugin.errors.StateError, "cut over processes", call)
+    opt.close()
+
+
+def hugging_face():
+    ranks_worker.hugging_face([("fsdp", {}, 1), ("fsdp", {}, 2)])
+
+
+if __name__ == "__main__":
+    ranks_worker.main(globals())
+    dist.barrier()
+    os._exit(0)  # a process that has used fully_shard over gloo may abort in its end (torch 2.13), also without this package

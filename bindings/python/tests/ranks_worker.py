@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank of test_torch_ranks.py does: torchrun ... ranks_worker.py CASE [CASE ...]. A case that fails raises, which
+ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
+import copy
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+from support import ALL_SELECTED, SYNCHRONOUS, batch, config, loss_of, mlp, worst
+from torch import nn
+
+import zfplugin
+import zfplugin.torch
+
+HYPER = {"lr": 1e-2, "weight_decay": 0.05}
+DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
+            "zenflow.select_interval": 6}
+STAGES = [{"shard.stage": stage, "shard.bucket_bytes": 4096} for stage in (0, 1)]
+LOSS_BOUND = 1e-5  # of |loss - AdamW's| (5e-7 seen): torch rounds in another order, and sums the batch in one piece
+
+
+def slice_of(step, part=0, n_parts=1):
+    """This rank's share of the batch of a step, and of that one micro-batch."""
+    x, y = batch(step)
+    n = len(x) // dist.get_world_size() // n_parts
+    first = (dist.get_rank() * n_parts + part) * n
+    return x[first:first + n], y[first:first + n]
+
+
+def backward(model, step, n_parts=1):
+    for part in range(n_parts):
+        x, y = slice_of(step, part, n_parts)
+        (nn.functional.mse_loss(model(x), y) / n_parts).backward()
+
+
+def make(settings, group=None, n_hidden=2, **kwargs):
+    """A model, and its optimizer over all ranks, or over a group."""
+    ours = mlp(n_hidden=n_hidden)
+    group = group or dist.group.WORLD
+    return ours, zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(settings), group=group, **kwargs)
+
+
+def assert_same_on_all_ranks(model):
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    gathered = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, flat)
+    assert all(torch.equal(flat, other) for other in gathered), "the ranks have different weights"
+
+
+def as_adamw():
+    """Beside torch's AdamW on the whole batch; with the user's own collectives between, accumulation, and final gradients."""
+    for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
+        for stage in STAGES:
+            for n_parts, kwargs in ((1, {}), (2, {}), (1, {"final_gradients": True}),
+                                    (2, {"final_gradients": True, "accumulation_steps": 2})):
+                (ours, opt), theirs = make({**mode, **stage}, **kwargs), mlp()
+                reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+                for step in range(8):
+                    backward(ours, step, n_parts)
+                    dist.all_reduce(torch.ones(1))
+                    opt.step()
+                    opt.zero_grad()
+                    loss_of(theirs, step).backward()
+                    reference.step()
+                    reference.zero_grad()
+                difference, name = worst(ours, theirs)
+                assert difference < 2e-5, (mode, stage, n_parts, kwargs, difference, name)
+                assert_same_on_all_ranks(ours)
+                opt.close()
+
+
+def stages_agree():
+    """Every stage shows the same weights at every step, to the bit, in open windows too; and after flush(). So does an
+    exchange during backward."""
+    runs = [make({**DEFERRED, **stage}, final_gradients=is_final) for stage in STAGES for is_final in (False, True)]
+    for step in range(20):
+        for model, opt in runs:
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        assert_same_on_all_ranks(runs[0][0])
+        for model, _ in runs[1:]:
+            assert worst(model, runs[0][0])[0] == 0, f"step {step}"
+    for model, opt in runs:
+        opt.flush()
+        assert worst(model, runs[0][0])[0] == 0, "after flush()"
+        opt.close()
+
+
+def with_holes():
+    """A parameter without a gradient on one rank counts as zero there; a rank without any takes part all the same."""
+    rank, n_ranks = dist.get_rank(), dist.get_world_size()
+    for stage in STAGES:
+        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(6):
+            for p, q in zip(ours.parameters(), theirs.parameters()):
+                generator = torch.Generator().manual_seed(step)
+                grads = [torch.randn(p.shape, generator=generator) for _ in range(n_ranks)]
+                has = [step % 2 == 0 or r == 0 for r in range(n_ranks)]
+                p.grad = grads[rank].clone() if has[rank] else None
+                q.grad = sum(g for g, is_there in zip(grads, has) if is_there) / n_ranks
+            opt.step()
+            reference.step()
+        difference, name = worst(ours, theirs)
+        assert difference < 2e-5, (stage, difference, name)
+        opt.close()
+
+
+def summed():
+    """average=False: gradients are added up."""
+    (ours, opt), (theirs, other) = make(SYNCHRONOUS, average=False), make(SYNCHRONOUS)
+    norms = []
+    for model, optimizer in ((ours, opt), (theirs, other)):
+        backward(model, 0)
+        optimizer.step()
+        norms.append(optimizer.grad_norm)
+        optimizer.close()
+    assert abs(norms[0] / norms[1] - dist.get_world_size()) < 1e-5, norms
+
+
+def clipped():
+    """clip_norm is of the joint norm."""
+    (ours, opt), theirs = make(SYNCHRONOUS, clip_norm=0.1), mlp()
+    reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+    for step in range(6):
+        backward(ours, step)
+        opt.step()
+        opt.zero_grad()
+        loss_of(theirs, step).backward()
+        norm = nn.utils.clip_grad_norm_(theirs.parameters(), 0.1)
+        assert abs(norm - opt.grad_norm) < 1e-5 * norm
+        reference.step()
+        reference.zero_grad()
+    assert worst(ours, theirs)[0] < 2e-5
+    opt.close()
+
+
+def changed_after_backward():
+    """Each rank's own gradients, clipped by the host: said. Final ones are on their way in backward: refused."""
+    for is_final in (False, True):
+        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, n_hidden=20, final_gradients=is_final)  # enough to be shipped early
+        for step in range(2):
+            backward(model, step)
+            if step == 0:
+                opt.step()
+                opt.zero_grad()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        if is_final:
+            raises(zfplugin.errors.StateError, "on its way to the other ranks", opt.step)
+        else:
+            with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
+                opt.step()
+            assert "clip_norm" in said.output[0], said.output
+        opt.close()
+
+
+def raises(kind, text, function):
+    try:
+        function()
+    except kind as problem:
+        assert text in str(problem), problem
+        return problem
+    raise AssertionError(f"no {kind.__name__} with '{text}'")
+
+
+def refused():
+    """Ranks that differ are told in what; each case ends an instance, and no other one."""
+    rank = dist.get_rank()
+    for settings, text in (({"zenflow.topk_ratio": 0.1 + 0.1 * rank}, "topk_ratio"), ({}, "values")):
+        model, opt = make({**DEFERRED, **settings})
+        if not settings:
+            with torch.no_grad():
+                model[0].weight[0, 0] += rank
+        raises(zfplugin.errors.RanksError, text, opt.bind)
+        opt.close()
+    model, opt = make(SYNCHRONOUS)
+    opt.param_groups[0]["lr"] *= 1 + rank
+    backward(model, 0)
+    raises(zfplugin.errors.RanksError, "arguments of step", opt.step)
+    opt.close()
+    model, opt = make({**SYNCHRONOUS, **STAGES[1]})
+    opt_groups = opt.state_dict()
+    backward(model, 0)
+    opt.step()
+    for call in (opt.state_dict, opt.adamw_state_dict, lambda: opt.load_state_dict({**opt_groups, "zenflow": {}})):
+        raises(zfplugin.errors.StateError, "together", call)
+    opt.close()
+    raises(zfplugin.errors.ArgumentError, "ProcessGroup", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=7))
+
+
+def saved_together():
+    """save(directory) on every rank, in open windows, and load(directory) into the other stage: on to the same bits."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    path = os.path.join(folder[0], "state")
+    runs = [make({**DEFERRED, **stage}) for stage in reversed(STAGES)]
+    for step in range(14):
+        if step == 8:
+            runs[0][1].save(path)
+            runs[1][1].load(path)
+        for model, opt in runs[:1 if step < 8 else 2]:
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        assert step < 8 or worst(runs[0][0], runs[1][0])[0] == 0, step
+    for _, opt in runs:
+        opt.flush()
+        opt.close()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
+
+
+def subgroup():
+    """A group of some of the ranks; the others train alone meanwhile."""
+    rank, members = dist.get_rank(), list(range(dist.get_world_size() - dist.get_world_size() // 2))
+    group = dist.new_group(members)
+    model = mlp()
+    inside = {"group": group} if rank in members else {}
+    opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, config=config(DEFERRED), **inside)
+    for step in range(4):
+        backward(model, step)
+        opt.step()
+        opt.zero_grad()
+    opt.flush()
+    opt.close()
+    if rank not in members:
+        raises(zfplugin.errors.ArgumentError, "member", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=group))
+
+
+def hugging_face(kinds=(("group", STAGES[0], 1), ("group", STAGES[1], 2), ("ddp", {}, 2))):
+    """A small GPT-2 with random weights: the loss curve of AdamW on the whole batch. kinds: (how several ranks train as one,
+    the plugin's stage, micro-batches)."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.set_seed(7)
+    rank, n_ranks = dist.get_rank(), dist.get_world_size()
+    shape = transformers.GPT2Config(vocab_size=97, n_positions=16, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0,
+                                    embd_pdrop=0.0, attn_pdrop=0.0)
+    start = transformers.GPT2LMHeadModel(shape)
+    n_steps, per_rank = 12, 2
+    tokens = torch.randint(7, (n_steps, per_rank * n_ranks, 16), generator=torch.Generator().manual_seed(3))
+
+    def curve(model, opt, of_rank, n_parts=1):
+        """Losses of the whole batch before each step."""
+        losses = []
+        for step in range(n_steps):
+            with torch.no_grad():
+                losses.append(model(input_ids=tokens[step], labels=tokens[step]).loss.item())
+            mine = tokens[step].view(n_ranks, per_rank, 16)[rank] if of_rank else tokens[step]
+            for part, piece in enumerate(mine.chunk(n_parts)):
+                is_open = part < n_parts - 1 and isinstance(model, nn.parallel.DistributedDataParallel)
+                with model.no_sync() if is_open else torch.enable_grad():
+                    (model(input_ids=piece, labels=piece).loss / n_parts).backward()
+            opt.step()
+            opt.zero_grad()
+        return losses
+
+    rate = {"lr": 3e-3, "weight_decay": 0.01}
+    theirs = copy.deepcopy(start)
+    expected = curve(theirs, torch.optim.AdamW(theirs.parameters(), **rate), of_rank=False)
+    assert expected[-1] < expected[0]
+    for kind, stage, n_parts in kinds:
+        ours = copy.deepcopy(start)
+        if kind == "fsdp":
+            from torch.distributed.fsdp import fully_shard  # torch 2.6
+            for block in ours.transformer.h:
+                fully_shard(block)
+            fully_shard(ours)
+        inside = {"group": dist.group.WORLD} if kind == "group" else {}
+        opt = zfplugin.torch.ZenFlow(ours.named_parameters(), config=config({**SYNCHRONOUS, **stage}), model=ours, **inside,
+                                     **rate)
+        model = nn.parallel.DistributedDataParallel(ours) if kind == "ddp" else ours
+        found = curve(model, opt, of_rank=True, n_parts=n_parts)
+        largest = max(abs(a - b) for a, b in zip(found, expected))
+        assert largest < LOSS_BOUND, (kind, stage, n_parts, largest)
+        if kind != "fsdp":
+            assert_same_on_all_ranks(ours)
+        if rank == 0:
+            print(f"{kind} {stage} {n_parts}: largest difference of the loss {largest:.1e}")
+        opt.close()
+
+
+def survives(group, victim, signal_number, kind):
+    """victim does this to itself in mid-training; every other rank's next step is an error that names it, and the end."""
+    model, opt = make({**SYNCHRONOUS, **STAGES[1], "host.deadline_ms": 10000}, group)
+    for step in range(4):
+        backward(model, step)
+        if step == 2 and dist.get_rank() == victim:
+            os.kill(os.getpid(), signal_number)
+        if step < 2:
+            opt.step()
+            opt.zero_grad()
+    problem = raises(kind, f"rank {victim}", opt.step)
+    assert problem.scope == "instance", problem.scope
+    raises(zfplugin.errors.ZfError, f"rank {victim}", opt.step)
+    opt.close()
+    print(f"rank {dist.get_rank()}: {problem}", flush=True)
+
+
+def faults():
+    """The last rank is killed, then the one before it is stopped. Not under torchrun, which would end the others."""
+    some = dist.new_group([0, 1])
+    survives(None, 2, signal.SIGKILL, zfplugin.errors.RanksError)
+    survives(some, 1, signal.SIGSTOP, zfplugin.errors.DeadlineError)
+    print("rank 0 is done", flush=True)
+    sys.exit(0)
+
+
+def main(cases):
+    """Runs the cases that the command line names."""
+    torch.set_num_threads(1)
+    logging.getLogger("zfplugin").setLevel(logging.ERROR)
+    store = os.environ.get("ZF_STORE")  # without torchrun: a file
+    place = {"init_method": f"file://{store}", "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    dist.init_process_group("gloo", **(place if store else {}))
+    for name in sys.argv[1:]:
+        cases[name]()
+        if dist.get_rank() == 0:
+            print(f"done: {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main(globals())
+    dist.destroy_process_group()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several ranks that train as one (ZenFlow(group=...)), under torchrun with gloo on the loopback: what each rank does is
+ranks_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from support import HERE, TorchTest, torch
+from test_examples import needs
+
+ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+               "PYTHONPATH": os.pathsep.join(sys.path)}  # the package that this process tests
+WORKER = HERE / "ranks_worker.py"
+LONGEST = 500  # seconds until a job counts as hung
+
+
+def torchrun(n_ranks, script, *arguments):
+    """Runs a job; its output. A rank that fails ends it. One that hangs is killed with all others."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(n_ranks), "--rdzv-backend", "c10d",
+               "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1", str(script), *arguments]
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          start_new_session=True) as job:
+        try:
+            output = job.communicate(timeout=LONGEST)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            raise AssertionError(f"the job hung: {job.communicate()[0]}") from None
+    if job.returncode != 0:
+        raise AssertionError(output)
+    return output
+
+
+@unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
+class Ranks(TorchTest):
+    def run_cases(self, n_ranks, *cases):
+        output = torchrun(n_ranks, WORKER, *cases)
+        for case in cases:
+            self.assertIn(f"done: {case}", output)
+        return output
+
+    @needs("transformers")
+    def test_two(self):
+        self.run_cases(2, "as_adamw", "stages_agree", "with_holes", "summed", "clipped", "changed_after_backward", "refused", "saved_together",
+                       "hugging_face")
+
+    @needs("transformers")
+    def test_four(self):
+        self.run_cases(4, "stages_agree", "subgroup", "hugging_face")
+
+    @needs("transformers")
+    def test_example(self):
+        output = torchrun(2, HERE.parent / "examples" / "ranks_loop.py", "--steps", "6")
+        self.assertRegex(output, "loss .* at the last of 6")
+
+    def test_a_rank_that_dies_or_stops(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, str(WORKER), "faults"], text=True, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, env={**ENVIRONMENT, "ZF_STORE": str(Path(folder) / "store"),
+                                                                     "RANK": str(rank), "WORLD_SIZE": "3"})
+                     for rank in range(3)]
+            try:
+                outputs = [ranks[0].communicate(timeout=LONGEST)[0]]
+                outputs += [self.end(rank) for rank in ranks[1:]]
+            finally:
+                for rank in ranks:
+                    rank.kill()
+        self.assertIn("rank 0 is done", outputs[0])
+        self.assertIn("rank 0: rank 1 has not come", outputs[0])
+        self.assertIn("rank 1: rank 1 of 3: ", outputs[1])
+        self.assertEqual(ranks[2].returncode, -signal.SIGKILL)
+
+    @staticmethod
+    def end(rank):
+        rank.kill()  # it is stopped, or dead
+        return rank.communicate()[0]
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zf.collectives/1 out of Python: how the ranks of a job exchange bytes for the plugin, over whatever they talk through.
+
+Model: a Collectives is handed to Instance(collectives=...), which offers its table to the plugin. Where, when and in what
+order something is exchanged is the plugin's; a subclass moves the bytes. The plugin asks on threads of its own (one per
+lane), which take the interpreter's lock for the length of a call: start() and test() only hand over and look. Nothing that
+these functions raise leaves them: it becomes the plugin's error, which names the exchange, the bucket and the step.
+
+zfplugin.torch.ranks is the one over torch.distributed.
+"""
+import ctypes as C
+import dataclasses
+import struct
+import zlib
+
+from . import _abi, errors
+
+N_LANES = 3  # the plugin's; a lane of a higher number shares with one of these
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One exchange (zf_collective_t). send, recv: addresses of [size][nbytes]; send is 0 of an all-gather, whose own part
+    lies in recv already."""
+
+    lane: int
+    send: int
+    recv: int
+    nbytes: int
+    number: int
+    tag: int  # made of all that it is for, 31 bits: calls that differ must not be taken for each other
+
+
+def _tag(raw, generation):
+    words = struct.pack("<IiiIIQQQ", generation, raw.kind, raw.purpose, raw.bucket, raw.lane, raw.step, raw.number, raw.nbytes)
+    return zlib.crc32(words) & 0x7FFFFFFF
+
+
+class Collectives:
+    """Base: a subclass has rank, size, and the four functions below. close() ends it, after the instances that use it."""
+
+    rank, size = 0, 1
+
+    def __init__(self):
+        self._generation = 0  # instances that were made with this, one after the other
+        self._requests = {}   # by the number that the plugin has of each
+        kinds = dict(_abi.CollectivesExt._fields_)
+        # the table must outlive the instance, which keeps this object
+        self._table = _abi.CollectivesExt(
+            struct_size=C.sizeof(_abi.CollectivesExt), group=kinds["group"](self._on_group),
+            start=kinds["start"](self._on_start), test=kinds["test"](self._on_test), abort=kinds["abort"](self._on_abort))
+
+    # ---- for a subclass ----------------------------------------------------------------------------------------------
+
+    def start(self, call):
+        """Begins a Call and returns a request, any object. Does not wait."""
+        raise NotImplementedError
+
+    def test(self, request):
+        """Whether it is over. Raises where it failed. Does not wait."""
+        raise NotImplementedError
+
+    def late(self, request):
+        """A rank whose part has not come, or None where that is not known."""
+        return None
+
+    def abort(self, request):
+        """Gives it up. Whether its memory is touched no more."""
+        return False
+
+    def close(self):
+        """Idempotent."""
+
+    # ---- the plugin's side -------------------------------------------------------------------------------------------
+
+    def extension(self, name):
+        """Address of the table, or None."""
+        return C.addressof(self._table) if name == _abi.EXT_COLLECTIVES.encode() else None
+
+    def _on_group(self, _ctx, group, out_rank, out_size, record):
+        if group != 0:
+            return _fail(record, "only group 0, data parallel, is served")
+        self._generation += 1
+        C.c_uint32.from_address(out_rank).value = self.rank
+        C.c_uint32.from_address(out_size).value = self.size
+        return _abi.OK
+
+    def _on_start(self, _ctx, raw, out_request, record):
+        try:
+            raw = _abi.Collective.from_address(raw)
+            call = Call(raw.lane % N_LANES, raw.send or 0, raw.recv, raw.nbytes, raw.number, _tag(raw, self._generation))
+            request = self.start(call)
+            self._requests[id(request)] = request
+            C.c_uint64.from_address(out_request).value = id(request)
+            return _abi.OK
+        except BaseException as problem:  # noqa: BLE001 - there is nobody above to handle it
+            return _fail(record, problem)
+
+    def _on_test(self, _ctx, number, out_late, record):
+        try:
+            request = self._requests[number]
+            if out_late:
+                rank = self.late(request)
+                C.c_uint32.from_address(out_late).value = _abi.NO_ID if rank is None else rank
+                return _abi.IN_PROGRESS
+            if not self.test(request):
+                return _abi.IN_PROGRESS
+            del self._requests[number]
+            return _abi.OK
+        except BaseException as problem:  # noqa: BLE001
+            return _fail(record, problem)
+
+    def _on_abort(self, _ctx, number, record):
+        try:
+            request = self._requests.get(number)
+            if request is None or not self.abort(request):
+                return _abi.ERR_RANKS  # kept, with what it reads and writes
+            del self._requests[number]
+            return _abi.OK
+        except BaseException as problem:  # noqa: BLE001
+            return _fail(record, problem)
+
+
+def _fail(address, problem):
+    """Writes a record if there is one; the status."""
+    if address and C.c_uint32.from_address(address).value >= C.sizeof(_abi.Error):
+        is_said = isinstance(problem, (str, errors.ZfError))
+        text = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
+        record = _abi.Error.from_address(address)
+        record.status, record.origin = _abi.ERR_RANKS, b"zfplugin"
+        record.message = text.encode("utf-8", "replace")[:_abi.Error.message.size - 1]
+    return _abi.ERR_RANKS

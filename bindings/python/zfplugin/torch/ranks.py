@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks over torch.distributed: what the plugin exchanges travels as messages of gloo, in process groups of its own.
+
+Model: the plugin's exchanges have lanes that are independent of each other. Each lane has a process group of its own over the
+members of the user's group, whatever that one's backend is (what travels lies in host memory; nccl moves none) and outside of
+torch's register of groups, so that neither the user's collectives nor another lane come between. A thread per lane makes
+its exchanges one after the other: a message to and from every other rank, all begun at once, then waited for; waiting lets
+go of the interpreter's lock.
+
+Messages rather than collectives, since only so the rank can be named that has not come, and because their tags say what
+they are for: ranks that do different things wait for each other until the plugin's deadline, and never take one thing for
+another. The bytes are the same.
+
+The groups' timeout is not less than the plugin's deadline, which the plugin keeps: its error names who is late; then gloo
+closes the connections, which ends the waits of the lanes' threads.
+"""
+import ctypes as C
+import datetime
+import queue
+import threading
+
+import torch
+import torch.distributed as dist
+
+from .. import collectives, errors
+
+LEAST_TIMEOUT_MS = 120_000  # others may be late to be made
+
+
+class _Exchange:
+    """What one call has come to. Written by the lane's thread, read by the plugin's."""
+
+    def __init__(self, call):
+        self.call, self.is_over, self.problem, self.late = call, False, None, None
+
+
+class _Lane:
+    """One process group, and the thread that uses it."""
+
+    def __init__(self, store, rank, size, timeout, number):
+        self.rank, self.size = rank, size
+        self.backend = dist.ProcessGroupGloo(dist.PrefixStore(f"lane{number}", store), rank, size, timeout)
+        self.queue = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._work, daemon=True, name=f"zfplugin lane {number}")
+        self.thread.start()
+
+    def _work(self):
+        while True:
+            exchange = self.queue.get()
+            if exchange is None:
+                return
+            try:
+                self._make(exchange)
+            except BaseException as problem:  # noqa: BLE001 - test() says it
+                exchange.problem = problem
+            exchange.is_over = True
+
+    def _make(self, exchange):
+        """Begun in the order of distance, so that not all send to the same rank first."""
+        call, n, works = exchange.call, exchange.call.nbytes, []
+        own = call.recv + self.rank * n
+        for distance in range(1, self.size if n else 1):
+            peer = exchange.late = (self.rank - distance) % self.size
+            works.append((peer, self.backend.recv([_bytes(call.recv + peer * n, n)], peer, call.tag)))
+        for distance in range(1, self.size if n else 1):
+            peer = exchange.late = (self.rank + distance) % self.size
+            works.append((peer, self.backend.send([_bytes(call.send + peer * n if call.send else own, n)], peer, call.tag)))
+        for peer, work in works:
+            exchange.late = peer
+            work.wait()
+
+
+def _bytes(address, nbytes):
+    return torch.frombuffer((C.c_ubyte * nbytes).from_address(address), dtype=torch.uint8)
+
+
+_n_made = {}  # of each group's name: how often Ranks were made of it; the store keeps the addresses of them all
+
+
+class Ranks(collectives.Collectives):
+    """The ranks of a process group. Every member makes it, at the same place of its program. deadline_ms: the plugin's."""
+
+    def __init__(self, group, deadline_ms):
+        super().__init__()
+        name = group.group_name
+        _n_made[name] = _n_made.get(name, 0) + 1
+        store = dist.PrefixStore(f"zfplugin/{name}/{_n_made[name]}", dist.distributed_c10d._get_default_store())
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        timeout = datetime.timedelta(milliseconds=max(deadline_ms, LEAST_TIMEOUT_MS))
+        self._lanes = [_Lane(store, self.rank, self.size, timeout, number) for number in range(collectives.N_LANES)]
+
+    def start(self, call):
+        exchange = _Exchange(call)
+        self._lanes[call.lane].queue.put(exchange)
+        return exchange
+
+    def test(self, request):
+        if request.problem is not None:
+            raise errors.RanksError(f"rank {request.late}: {request.problem}")
+        return request.is_over
+
+    def late(self, request):
+        return request.late
+
+    def abort(self, request):
+        return request.is_over and request.problem is None
+
+    def close(self):
+        lanes, self._lanes = self._lanes, []
+        for lane in lanes:
+            lane.queue.put(None)
+        for lane in lanes:
+            lane.thread.join(1.0)  # longer where an exchange was given up, whose memory stays
+
+
+def open_ranks(group, deadline_ms):
+    """Ranks of a group, or None where it has one member. Raises where this process is none of them."""
+    if group is None:
+        return None
+    if not (dist.is_available() and dist.is_initialized()):
+        raise errors.ArgumentError("group=... needs torch.distributed: call torch.distributed.init_process_group() before")
+    if group is dist.GroupMember.NON_GROUP_MEMBER or not isinstance(group, dist.ProcessGroup):
+        raise errors.ArgumentError(f"group is {group!r}; need a torch.distributed.ProcessGroup that this process is a member "
+                                   "of, such as torch.distributed.group.WORLD")
+    if not dist.is_gloo_available():
+        raise errors.ArgumentError("group=... needs gloo, which this build of torch lacks: what ranks exchange lies in host "
+                                   "memory")
+    return Ranks(group, deadline_ms) if dist.get_world_size(group) > 1 else None
