@@ -2,12 +2,14 @@
 """What each rank of test_torch_ranks.py does: torchrun ... ranks_worker.py CASE [CASE ...]. A case that fails raises, which
 ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
 import copy
+import ctypes
 import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 import unittest
 
 import torch
@@ -17,6 +19,7 @@ from torch import nn
 
 import zfplugin
 import zfplugin.torch
+import zfplugin.torch.ranks
 
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
@@ -313,6 +316,27 @@ def faults():
     survives(some, 1, signal.SIGSTOP, zfplugin.errors.DeadlineError)
     print("rank 0 is done", flush=True)
     sys.exit(0)
+
+
+class Slow:
+    """Takes its time to go, at the very end of Python."""
+
+    def __del__(self, sleep=time.sleep):
+        sleep(5)
+
+
+def ends_alone():
+    """Rank 0 ends in the middle of an exchange, for which rank 1 does not come. Rank 1 ends while Python does in rank 0, which
+    wakes what still waits there. Not under torchrun either."""
+    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, 30000)
+    memory = (ctypes.c_ubyte * 16)()
+    if dist.get_rank() == 0:
+        globals()["slow"] = Slow()
+        ranks.start(zfplugin.collectives.Call(lane=0, send=0, recv=ctypes.addressof(memory), nbytes=8, number=1, tag=5))
+        time.sleep(0.5)  # its thread waits
+    else:
+        time.sleep(4)
+    ranks.close()
 
 
 def main(cases):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several ranks that train as one (ZenFlow(group=...)), under torchrun with gloo on the loopback: what each rank does is
 ranks_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -56,22 +57,35 @@ class Ranks(TorchTest):
         output = torchrun(2, HERE.parent / "examples" / "ranks_loop.py", "--steps", "6")
         self.assertRegex(output, "loss .* at the last of 6")
 
-    def test_a_rank_that_dies_or_stops(self):
+    @contextlib.contextmanager
+    def processes(self, case, n_ranks):
+        """Ranks that nothing ends with one of them."""
         with tempfile.TemporaryDirectory() as folder:
-            ranks = [subprocess.Popen([sys.executable, str(WORKER), "faults"], text=True, stdout=subprocess.PIPE,
+            ranks = [subprocess.Popen([sys.executable, str(WORKER), case], text=True, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, env={**ENVIRONMENT, "ZF_STORE": str(Path(folder) / "store"),
-                                                                     "RANK": str(rank), "WORLD_SIZE": "3"})
-                     for rank in range(3)]
+                                                                     "RANK": str(rank), "WORLD_SIZE": str(n_ranks)})
+                     for rank in range(n_ranks)]
             try:
-                outputs = [ranks[0].communicate(timeout=LONGEST)[0]]
-                outputs += [self.end(rank) for rank in ranks[1:]]
+                yield ranks
             finally:
                 for rank in ranks:
                     rank.kill()
+                    rank.wait()
+                    rank.stdout.close()
+
+    def test_a_rank_that_dies_or_stops(self):
+        with self.processes("faults", 3) as ranks:
+            outputs = [ranks[0].communicate(timeout=LONGEST)[0]]
+            outputs += [self.end(rank) for rank in ranks[1:]]
         self.assertIn("rank 0 is done", outputs[0])
         self.assertIn("rank 0: rank 1 has not come", outputs[0])
         self.assertIn("rank 1: rank 1 of 3: ", outputs[1])
         self.assertEqual(ranks[2].returncode, -signal.SIGKILL)
+
+    def test_a_process_that_ends_while_another_is_awaited(self):
+        with self.processes("ends_alone", 2) as ranks:
+            output = ranks[0].communicate(timeout=LONGEST)[0]
+        self.assertEqual(ranks[0].returncode, 0, output)
 
     @staticmethod
     def end(rank):

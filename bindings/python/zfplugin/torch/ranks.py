@@ -55,6 +55,19 @@ class _Lane:
                 exchange.problem = problem
             exchange.is_over = True
 
+    def end(self):
+        """After the last exchange. A thread that still waits for another rank when Python ends aborts the process, so it is
+        woken: a message that does not come in time closes the group's connections."""
+        self.thread.join(1.0)
+        if not self.thread.is_alive():
+            return
+        try:
+            peer = (self.rank + 1) % self.size
+            self.backend.recv([torch.empty(1, dtype=torch.uint8)], peer, 0).wait(datetime.timedelta(milliseconds=1))
+        except RuntimeError:
+            pass
+        self.thread.join(10.0)
+
     def _make(self, exchange):
         """Begun in the order of distance, so that not all send to the same rank first."""
         call, n, works = exchange.call, exchange.call.nbytes, []
@@ -110,7 +123,7 @@ class Ranks(collectives.Collectives):
         for lane in lanes:
             lane.queue.put(None)
         for lane in lanes:
-            lane.thread.join(1.0)  # longer where an exchange was given up, whose memory stays
+            lane.end()
 
 
 def open_ranks(group, deadline_ms):
