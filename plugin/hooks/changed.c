@@ -215,9 +215,10 @@ static void each_range(zfi_run_t *run, const asked_t *asked,
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
     zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
+    if (st)
+        return st;
     each_range(run, asked, zfi_guard_look);
-    if (!st)
-        st = zfi_synchronise(&inst->engine, 1);
+    st = zfi_synchronise(&inst->engine, 1);
     if (st)
         return st;
     for (uint32_t i = 0; i < asked->n; i++)

@@ -222,13 +222,18 @@ END_TEST
 START_TEST(four_are_edited) { edited(4); }
 END_TEST
 
+/* Two ranks, the second of which does otherwise. */
+static void run_two(job_t jobs[2], job_t first, job_t second) {
+    zt_ranks_init(&ranks, 2);
+    jobs[0] = first;
+    jobs[1] = second;
+    run_jobs(jobs, 2);
+}
+
 START_TEST(edits_that_differ) {
     static job_t jobs[2];
-    memset(jobs, 0, sizeof jobs);
-    zt_ranks_init(&ranks, 2);
-    for (int r = 0; r < 2; r++)
-        jobs[r] = (job_t){.config = sharded, .is_edited = 1, .has_other_values = r};
-    run_jobs(jobs, 2);
+    run_two(jobs, (job_t){.config = sharded, .is_edited = 1},
+            (job_t){.config = sharded, .is_edited = 1, .has_other_values = 1});
     for (int r = 0; r < 2; r++)
         ck_assert(strstr(jobs[r].rig.err.message, "differ at step 10 in what was called between the steps") != NULL);
     end_jobs(jobs, 2);
@@ -237,11 +242,8 @@ END_TEST
 
 START_TEST(exports_that_differ) {
     static job_t jobs[2];
-    memset(jobs, 0, sizeof jobs);
-    zt_ranks_init(&ranks, 2);
-    for (int r = 0; r < 2; r++)
-        jobs[r] = (job_t){.config = sharded, .is_edited = 1, .asks_for_other = r};
-    run_jobs(jobs, 2);
+    run_two(jobs, (job_t){.config = sharded, .is_edited = 1},
+            (job_t){.config = sharded, .is_edited = 1, .asks_for_other = 1});
     for (int r = 0; r < 2; r++) {
         ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
         ck_assert(strstr(jobs[r].rig.err.message, "rank 1 and rank 0 ask for other parameters") != NULL);

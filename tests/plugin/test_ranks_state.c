@@ -127,14 +127,20 @@ static void end(job_t *jobs, uint32_t n) {
     zt_ranks_free(&ranks);
 }
 
+/* The same weights. */
+static void check_shows(const job_t *job, const job_t *as) {
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &job->rig.params[i];
+        ck_assert_mem_eq(param->visible, as->rig.params[i].visible, param->n_elems * param->elem_nbytes);
+    }
+}
+
 /* Every rank has moved; what all show is what the first job of `as` shows. */
 static void check_like(const job_t *jobs, uint32_t n, const job_t *as) {
-    for (uint32_t r = 0; r < n; r++)
-        for (uint32_t i = 0; i < N_SHAPES; i++) {
-            const zt_param_t *param = &jobs[r].rig.params[i];
-            ck_assert_msg(jobs[r].moved >= 0, "rank %u: %s", r, jobs[r].why);
-            ck_assert_mem_eq(param->visible, as->rig.params[i].visible, param->n_elems * param->elem_nbytes);
-        }
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].moved >= 0, "rank %u: %s", r, jobs[r].why);
+        check_shows(&jobs[r], as);
+    }
 }
 
 /* Every rank was told, and by name where another one failed. */
@@ -238,10 +244,7 @@ START_TEST(one_cannot_write) {
     ck_assert(strncmp(jobs[0].why, "rank 2 of 3: cannot write", 25) == 0);
     ck_assert(strncmp(jobs[2].why, "cannot write", 12) == 0);
     ck_assert_int_eq(zt_state(&jobs[0].rig)->verify(&args, NULL, &err), ZF_OK);
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        const zt_param_t *param = &jobs[1].rig.params[i];
-        ck_assert_mem_eq(param->visible, first[0].rig.params[i].visible, param->n_elems * param->elem_nbytes);
-    }
+    check_shows(&jobs[1], &first[0]);
     end(jobs, 3);
     end(first, 3);
 }
@@ -309,10 +312,7 @@ START_TEST(damaged) {
     run(loaded, 4, sharded, NULL, path);
     check_failed(loaded, 4, ZF_ERR_CHECKPOINT, "is damaged");
     run(fresh, 1, replicated, NULL, NULL); /* and each went on as if it had not been called */
-    for (uint32_t i = 0; i < N_SHAPES; i++) {
-        const zt_param_t *param = &loaded[1].rig.params[i];
-        ck_assert_mem_eq(param->visible, fresh[0].rig.params[i].visible, param->n_elems * param->elem_nbytes);
-    }
+    check_shows(&loaded[1], &fresh[0]);
     end(loaded, 4);
     end(fresh, 1);
 }
