@@ -18,11 +18,17 @@ enum {
     N_MOCKS
 };
 
-#ifndef MOCK_BREAKS
-#error "compile with -DMOCK_BREAKS=BREAK_good or another name of mocks.def"
-#endif
-
+/* Most mocks share their code, and what they break is linked to it (mock_which.c). Where the code itself must differ -
+ * what it imports, what the compiler lays out - a mock is compiled alone with MOCK_BREAKS=BREAK_<name>: those rules ask
+ * BREAKS_ALONE. */
+#ifdef MOCK_BREAKS
 #define BREAKS(name) (MOCK_BREAKS == BREAK_##name)
+#define BREAKS_ALONE(name) BREAKS(name)
+#else
+extern const int mock_breaks;
+#define BREAKS(name) (mock_breaks == BREAK_##name)
+#define BREAKS_ALONE(name) 0
+#endif
 
 enum { MOCK_MAX_PARAMS = 8, MOCK_MAX_ELEMS = 64, MOCK_MAX_JOBS = 64 };
 

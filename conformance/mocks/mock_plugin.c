@@ -587,7 +587,7 @@ static const void *get_extension(const char *id) {
 }
 
 static const zf_plugin_t table = {
-    .struct_size = BREAKS(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
+    .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
     .abi = ZF_ABI_0_1,
     .describe = describe,
     .create = create,
@@ -600,7 +600,7 @@ static const zf_plugin_t table = {
     .param_release = param_release,
     .quiesce = quiesce,
     .export_params = export_params,
-    .poll = BREAKS(slot_missing) ? NULL : poll_report,
+    .poll = BREAKS_ALONE(slot_missing) ? NULL : poll_report,
     .get_extension = get_extension,
 };
 
