@@ -4,7 +4,7 @@
 #
 #   1. build/test   plain build (RelWithDebInfo), all tests
 #   2. build/asan   address and undefined-behaviour sanitizers, tests not labelled "slow" or "nosan"
-#   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which start no thread
+#   3. build/tsan   thread sanitizer, the same tests but for those labelled "serial", which are not about threads
 #   2. and 3. leave CUDA out: tests/cuda.sh has the sanitizers of its double
 #   4. build/clang  everything with clang and -Werror, if clang is there; only built
 #   5. build/tidy   clang-tidy (tests/tidy.sh), if it is there

@@ -2,12 +2,13 @@
 """Puts libzfplugin.so into the package; everything else is in pyproject.toml.
 
 The library comes from $ZFPLUGIN_LIBRARY if that is set, else CMake builds it from this repository (a C compiler, CMake and
-the packages of conformance/deps.sh are needed then, at build time only). What it needs besides the C library (libinih,
+the packages of conformance/deps.sh are needed then, at build time only; $CMAKE_ARGS adds options). What it needs besides the C library (libinih,
 libjansson) is copied beside it, so that the wheel runs where no package is installed. The wheel is py3-none-<platform>: no part of it depends
 on a version of Python.
 """
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def build_library(folder):
         options += ["-G", "Ninja"]
     if shutil.which("ccache"):
         options += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"]
-    run("cmake", "-S", ROOT, "-B", folder, *options)
+    run("cmake", "-S", ROOT, "-B", folder, *options, *shlex.split(os.environ.get("CMAKE_ARGS", "")))
     run("cmake", "--build", folder, "--target", "zfplugin", "--parallel", os.cpu_count() or 1)
     return folder / "plugin" / SONAME
 

@@ -62,7 +62,7 @@ class Wheel(unittest.TestCase):
     def test_built_installed_and_used(self):
         if not shutil.which("cmake"):
             self.skipTest("cmake is not installed")
-        wheel = self.build()
+        wheel = self.build(CMAKE_ARGS="-DZF_CUDA=OFF -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1")  # whose build other tests judge
         self.assertTrue(wheel.name.startswith("zfplugin-0.1.0-py3-none-linux_"), wheel.name)
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("zfplugin/lib/libzfplugin.so.1", names)

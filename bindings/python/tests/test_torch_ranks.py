@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several ranks that train as one (ZenFlow(group=...)), under torchrun with gloo on the loopback: what each rank does is
-ranks_worker.py. Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops."""
+"""Several ranks that train as one (ZenFlow(group=...)), with gloo on the loopback: what each rank does is ranks_worker.py.
+Beside torch's AdamW on the whole batch, across stages to the bit, and with a rank that dies or stops.
+
+The example runs under torchrun. The other ranks are forks of this process, which has imported all that they need and computes
+nothing itself: importing it in each of them takes longer than what they do. Under torchrun each file of cases is a program."""
 import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 import unittest
 from pathlib import Path
 
@@ -35,21 +40,79 @@ def torchrun(n_ranks, script, *arguments):
     return output
 
 
+def rank_of(rank, n_ranks, folder, worker, cases):
+    """[a fork] Runs as rank, with its output in a file of the folder; does not return."""
+    import ranks_worker
+
+    status = 1
+    output = os.open(folder / str(rank), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        os.environ.update(ENVIRONMENT, ZF_STORE=str(folder / "store"), RANK=str(rank), WORLD_SIZE=str(n_ranks))
+        sys.argv[1:] = cases
+        ranks_worker.main(vars(worker))
+        torch.distributed.barrier()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def end_of(pids):
+    """Waits for all of them; one that fails, or the time, ends the others. True where all went well."""
+    left, is_good, end = set(pids), True, time.monotonic() + LONGEST
+    while left:
+        for pid in sorted(left):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                left.discard(pid)
+                is_good &= status == 0
+        if not is_good or time.monotonic() > end:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            return False
+        time.sleep(0.02)
+    return is_good
+
+
+def run_ranks(n_ranks, worker, *cases):
+    """Runs cases of a worker's module on ranks that are forks of this process; their output."""
+    sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as name:
+        folder, pids = Path(name), []
+        for rank in range(n_ranks):
+            pid = os.fork()
+            if pid == 0:
+                rank_of(rank, n_ranks, folder, worker, cases)
+            pids.append(pid)
+        is_good = end_of(pids)
+        output = "".join((folder / str(rank)).read_text() for rank in range(n_ranks))
+    if not is_good:
+        raise AssertionError(f"a rank failed, or the job hung: {output}")
+    for case in cases:
+        if f"done: {case}" not in output:
+            raise AssertionError(f"{case} is not done: {output}")
+    return output
+
+
 @unittest.skipUnless(torch and torch.distributed.is_available() and torch.distributed.is_gloo_available(), "no torch with gloo")
 class Ranks(TorchTest):
-    def run_cases(self, n_ranks, *cases):
-        output = torchrun(n_ranks, WORKER, *cases)
-        for case in cases:
-            self.assertIn(f"done: {case}", output)
-        return output
-
     def test_two(self):
-        self.run_cases(2, "as_adamw", "stages_agree", "with_holes", "summed", "clipped", "changed_after_backward", "refused",
-                       "saved_together")
+        import ranks_worker
+
+        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "summed", "clipped", "changed_after_backward", "refused",
+                  "saved_together")
 
     @needs("transformers")
     def test_four(self):
-        self.run_cases(4, "stages_agree", "subgroup", "hugging_face")
+        import ranks_worker
+        import transformers
+
+        self.assertTrue(transformers.GPT2LMHeadModel)  # all of it is imported when it is asked for
+        run_ranks(4, ranks_worker, "stages_agree", "subgroup", "hugging_face")
 
     @needs("transformers")
     def test_example(self):
