@@ -61,6 +61,9 @@ extern const zfi_comm_ops_t zfi_comm_host;
 /* [control] Whether a host offers zf.collectives/1, and with all that zfi_comm_host needs. */
 int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole);
 
+/* [any-thread] "the norm" or the like: of a ZF_COLLECTIVE_FOR_... */
+const char *zfi_purpose_name(int32_t purpose);
+
 /* [any-thread] Writes "the gradients of bucket 3 in step 12" or the like. */
 void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbytes);
 

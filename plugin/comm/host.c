@@ -22,7 +22,7 @@ struct zfi_comm {
     _Atomic int is_ended, holds_memory;
 };
 
-void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbytes) {
+const char *zfi_purpose_name(int32_t purpose) {
     static const char *const purposes[] = {"",
                                            "the comparison of what was bound",
                                            "the agreement",
@@ -32,7 +32,11 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
                                            "the gathering of values",
                                            "the state of entering channels",
                                            "the state at rest"};
-    int n = snprintf(out, nbytes, "%s", purposes[exchange->purpose]);
+    return purposes[purpose];
+}
+
+void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbytes) {
+    int n = snprintf(out, nbytes, "%s", zfi_purpose_name(exchange->purpose));
     if (exchange->bucket != ZF_NO_ID && n > 0 && (uint64_t)n < nbytes)
         n += snprintf(out + n, nbytes - (uint64_t)n, ", bucket %" PRIu32, exchange->bucket);
     if (exchange->step && n > 0 && (uint64_t)n < nbytes)

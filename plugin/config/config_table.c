@@ -168,6 +168,14 @@ static const zfi_key_t keys[] = {
      "weights. Needs deferred = replay and a built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
+    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, NULL, "none | a path of up to 191 bytes", "none",
+     "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
+     "chrome://tracing (zf trace sums it up). Several ranks write a file each, NAME.rank3.json."},
+    {"trace", "first_step", ZFI_KEY_INT, MEMBER(trace_first_step), 1, 1e9, 0, NULL, NULL, "1..1000000000", "1",
+     "First step that is traced."},
+    {"trace", "steps", ZFI_KEY_INT, MEMBER(trace_steps), 0, 1e6, 0, NULL, "all", "0..1000000", "20",
+     "How many steps are traced; the file is written after the last of them, or when the instance is destroyed. 0: "
+     "all, of which the first million events are kept."},
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
@@ -176,7 +184,6 @@ static const struct planned {
     const char *section, *name;
 } planned[] = {
     {"device", NULL},
-    {"trace", NULL},
     {"zenflow", "offload"},
 };
 
@@ -199,7 +206,7 @@ static const char *const trainers[] = {"lr",
 const zfi_key_t *zfi_key_at(uint32_t i) { return &keys[i]; }
 
 const char *zfi_key_type_name(zfi_key_type_t type) {
-    static const char *const names[] = {"real", "int", "bool", "choice"};
+    static const char *const names[] = {"real", "int", "bool", "choice", "text"};
     return names[type];
 }
 
@@ -386,6 +393,16 @@ static zfi_value_result_t set_choice(const zfi_key_t *key, const char *text, voi
     return ZFI_VALUE_MALFORMED;
 }
 
+/* The default is a word that stands for no text. */
+static zfi_value_result_t set_text(const zfi_key_t *key, const char *text, char *member) {
+    if (strlen(text) >= key->nbytes)
+        return ZFI_VALUE_RANGE;
+    memset(member, 0, key->nbytes); /* configurations are compared as bytes */
+    if (strcmp(text, key->deflt) != 0)
+        memcpy(member, text, strlen(text));
+    return ZFI_VALUE_OK;
+}
+
 /* A word in place of a number. */
 static int set_word(const zfi_key_t *key, const char *text, void *member) {
     for (const zfi_choice_t *c = key->choices; c && c->name; c++) {
@@ -409,6 +426,8 @@ zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_confi
         return set_real(key, text, member);
     if (key->type == ZFI_KEY_INT)
         return set_int(key, text, member);
+    if (key->type == ZFI_KEY_TEXT)
+        return set_text(key, text, member);
     return set_choice(key, text, member);
 }
 
@@ -452,6 +471,8 @@ void zfi_key_print(const zfi_key_t *key, const zfi_config_t *config, char *buf, 
             snprintf(buf, nbytes, "%s", choice_name(key, (int32_t)real));
         else
             print_real(real, buf, nbytes);
+    } else if (key->type == ZFI_KEY_TEXT) {
+        snprintf(buf, nbytes, "%s", *(const char *)member ? (const char *)member : key->deflt);
     } else if (key->type == ZFI_KEY_INT && key->nbytes == sizeof wide) {
         memcpy(&wide, member, sizeof wide);
         snprintf(buf, nbytes, "%llu", (unsigned long long)wide);

@@ -17,6 +17,7 @@ enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_UPDATE_INTERVAL_FIT = 65, ZFI_FIT_MOST 
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
+enum { ZFI_TEXT_NBYTES = 192 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
 typedef struct zfi_config {
@@ -64,6 +65,10 @@ typedef struct zfi_config {
     /* [log] */
     uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
     int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
+    /* [trace] */
+    char trace_file[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty: nothing is traced */
+    uint32_t trace_first_step;        /* 1..1000000000, default 1 */
+    uint32_t trace_steps;             /* 0..1000000, default 20; 0 = all from there on */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
     /* no key: update_interval was fit, and publish_lag auto as well, when the instance was created: a checkpoint may

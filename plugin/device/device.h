@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/timeline.h"
+#include "base/trace.h"
 #include "launch.h"
 #include "zf/plugin.h"
 
@@ -47,6 +48,8 @@ typedef struct zfi_device_env {
     void (*is_stuck)(void *ctx, const char *stream, uint32_t n_waiting);
     /* [any-thread] host_busy_ns of the stream that the host uses now: deadlines do not count it. NULL: they do. */
     uint64_t (*host_busy_ns)(void *ctx);
+    /* What a stream's own threads do may be recorded; NULL, or NULL there: nothing is. */
+    zfi_trace_t *const *trace;
 } zfi_device_env_t;
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -113,8 +116,8 @@ typedef struct zfi_device_ops {
     const char *name;
     int32_t device_type; /* ZF_DEVICE_... */
     int runs_host_code;  /* a host's own update rule can run on it */
-    int is_parallel; /* kernels work on many matrices at once: they are given block_squares, is_bad, and scalars for
-                      * all matrices (launch.h) */
+    int is_parallel;     /* kernels work on many matrices at once: they are given block_squares, is_bad, and scalars for
+                          * all matrices (launch.h) */
 
     /* device [control]. open refuses a device_id that is not there. */
     zf_status_t (*open)(int32_t device_id, const zfi_device_env_t *env, zfi_device_t **out, zf_error_t *err);

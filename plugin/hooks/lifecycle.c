@@ -13,6 +13,7 @@
 #include "hooks/claims.h"
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
+#include "hooks/trace.h"
 #include "instance/callback.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
@@ -136,6 +137,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
     zfi_engine_close(&inst->engine);
+    zfi_tracing_end(&inst->engine);
     zfi_engine_free(&inst->engine);
     if (inst->alive)
         munmap((void *)(uintptr_t)inst->alive, 4096);
@@ -253,6 +255,8 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = zfi_engine_open(&inst->engine, err);
     if (!st)
         st = settle_shards(&inst->engine, err);
+    if (!st)
+        st = zfi_tracing_begin(&inst->engine, err);
     if (st) {
         free_instance(inst);
         return st;

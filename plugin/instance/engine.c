@@ -102,7 +102,8 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
                             .timed_out = on_timeout,
                             .failed = on_failed,
                             .is_stuck = on_stuck,
-                            .host_busy_ns = host_busy_ns};
+                            .host_busy_ns = host_busy_ns,
+                            .trace = &engine->trace};
     int is_pageable;
     zf_status_t st = engine->ops->open(engine->device_id, &env, &engine->device, err);
     zfi_arena_take(&engine->pinned, 1, sizeof *engine->totals);
@@ -165,16 +166,18 @@ static uint64_t more_time(zfi_engine_t *engine, patience_t *patience) {
 
 zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
     patience_t patience = {host_busy_ns(engine), 0};
-    uint64_t waited = 0, left = has_deadline ? engine->timeout_ns : UINT64_MAX, mark;
+    uint64_t waited = 0, left = has_deadline ? engine->timeout_ns : UINT64_MAX, mark, began;
     zf_status_t st = zfi_send(engine);
     if (st)
         return st;
+    began = zfi_trace_begin(engine->trace);
     mark = engine->ops->mark(engine->stream);
     do {
         st = engine->ops->synchronise(engine->stream, mark, left, &waited);
         left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;
     } while (left);
     atomic_fetch_add(&engine->count.host_wait_ns, waited);
+    zfi_trace_end(engine->trace, began, "wait for the device", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     if (st == ZF_ERR_TIMEOUT)
         poison_timeout(engine, "device stream", mark);
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
@@ -248,10 +251,12 @@ void zfi_engine_settle(zfi_engine_t *engine) {
 
 zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t value, _Atomic uint64_t *waited_ns) {
     uint64_t waited = 0, left = engine->timeout_ns;
+    uint64_t began;
     patience_t patience;
     zf_status_t st;
     if (zfi_timeline_now(timeline) >= value)
         return zfi_is_poisoned(engine) ? ZF_ERR_POISONED : ZF_OK;
+    began = zfi_trace_begin(engine->trace);
     patience = (patience_t){host_busy_ns(engine), 0};
     do {
         st = zfi_timeline_wait(timeline, value, left, &waited);
@@ -259,6 +264,7 @@ zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t va
     } while (left);
     if (waited && waited_ns)
         atomic_fetch_add(waited_ns, waited);
+    zfi_trace_waited(engine->trace, began, timeline, value);
     if (st == ZF_ERR_TIMEOUT)
         poison_timeout(engine, timeline->name, value);
     if (!st && zfi_is_poisoned(engine))

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/serial.h"
+#include "base/trace.h"
 #include "comm/comm.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -77,6 +78,7 @@ typedef struct zfi_engine {
     uint64_t n_exchanged, n_shared; /* buckets handed to the communication threads */
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
+    zfi_trace_t *trace; /* NULL: nothing is traced */
     uint64_t n_fetches; /* timed for update_interval = fit; hooks alone */
     struct {
         uint32_t interval, lag;

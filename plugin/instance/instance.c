@@ -28,6 +28,8 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
                          "from several threads must lock");
     }
     inst->cancel_state = cancel_state;
+    inst->hook = origin;
+    inst->hook_began_ns = zfi_trace_begin(inst->engine.trace);
     if (zfi_is_poisoned(&inst->engine)) {
         zfi_engine_settle(&inst->engine);
         pthread_mutex_lock(&inst->engine.poison.lock);
@@ -42,11 +44,18 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
     return st;
 }
 
+void zfi_hook_traced(zf_instance_t *inst) {
+    zfi_trace_end(inst->engine.trace, inst->hook_began_ns, inst->hook,
+                  (zfi_trace_number_t){"steps", atomic_load(&inst->engine.count.steps)}, ZFI_TRACE_NONE);
+    inst->hook_began_ns = 0;
+}
+
 void zfi_hook_end(zf_instance_t *inst) {
     int cancel_state = inst->cancel_state;
     assert(zfi_list_is_empty(&inst->engine.to_device) && zfi_list_is_empty(&inst->engine.to_down) &&
            zfi_list_is_empty(&inst->engine.to_up)); /* what a hook collects it sends */
-    atomic_store(&inst->is_busy, 0);                /* from here on another thread may begin */
+    zfi_hook_traced(inst);
+    atomic_store(&inst->is_busy, 0); /* from here on another thread may begin */
     pthread_setcancelstate(cancel_state, NULL);
 }
 

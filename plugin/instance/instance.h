@@ -14,6 +14,8 @@ struct zf_instance {
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
     _Atomic int is_busy;                      /* a hook runs */
     int cancel_state;                         /* of its thread, given back at its end */
+    const char *hook;                         /* which one, as a trace shows it ... */
+    uint64_t hook_began_ns;                   /* ... from then on; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
     int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
     int state;
@@ -30,6 +32,8 @@ struct zf_instance {
  * them the thread cannot be cancelled: the instance would stay busy for ever. */
 zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *origin, zf_error_t *err);
 void zfi_hook_end(zf_instance_t *inst);
+/* [hook] What a trace shows of it ends here, not at its end. */
+void zfi_hook_traced(zf_instance_t *inst);
 
 /* [hook] st != 0 came from below without a record: fills the caller's with the error that ended the instance, or with
  * this text. Returns the status that the record has; 0 for 0. */

@@ -112,21 +112,26 @@ static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
 
 static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_engine_t *engine = run->engine;
+    uint64_t began;
     zf_status_t st =
         run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
     if (st)
         return st;
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
+    began = zfi_trace_begin(engine->trace);
     zfi_choose(run, row);
+    zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     st = send_lists(run, row);
     if (!st)
         st = zfi_wait(engine, &engine->lines.jobs, row->end_job, NULL);
     if (st)
         return st;
+    began = zfi_trace_begin(engine->trace);
     zfi_select_update_maps(run);
     st = send_blocks(run, row->t);
     if (!st)
         st = send_end(run, row->t);
+    zfi_trace_end(engine->trace, began, "enter", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     if (st)
         return st;
     run->sel.last_choice = row->t;

@@ -146,7 +146,7 @@ static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t 
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     zfi_run_t *run = workers->run;
     const zfi_close_t *close = &job->close->close;
-    uint64_t p = close->first_publish + job->chunk, start;
+    uint64_t p = close->first_publish + job->chunk, start, began;
     uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
     uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
@@ -162,10 +162,13 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
         return st;
     place_sums(run, close, number, &target);
     start = zfi_now_ns();
+    began = zfi_trace_begin(run->engine->trace);
     zfi_lateness_measure(run, &workers->view, close, number);
     st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
     zfi_lateness_keep(run, &workers->view, close, number, &target);
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
+    zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
+                  (zfi_trace_number_t){"closed_at_step", close->step});
     if (st)
         poison_nonfinite(run, close, replayed.nonfinite_matrix);
     else

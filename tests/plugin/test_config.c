@@ -219,7 +219,7 @@ START_TEST(overrides) {
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
     refused_override("zenflow.topk=2", "nearest: topk_ratio");
     refused_override("shard.stage=3", "stage = 3 is not in this version");
-    refused_override("trace.file=3", "section [trace] is not in this version");
+    refused_override("device.id=3", "section [device] is not in this version");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
     ck_assert_int_eq(parse_override("[zenflow]\npublish_lag=1\n", "zenflow.overlap_step=off"), ZF_ERR_CONFIG);
 }
@@ -341,9 +341,32 @@ START_TEST(moments) {
 END_TEST
 
 START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n", "[trace]\nfile = x\n"};
+    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         refused(texts[i], "not in this version");
+}
+END_TEST
+
+/* A text is kept as it is, up to the room that there is. */
+START_TEST(texts) {
+    const zfi_key_t *key = zfi_key_at((uint32_t)zfi_key_find("trace", "file"));
+    char text[256], longest[ZFI_TEXT_NBYTES + 1] = "";
+    ck_assert_str_eq(zfi_key_type_name(key->type), "text");
+    ck_assert_int_eq(parse("[trace]\nfile = /tmp/A b.json\n"), ZF_OK);
+    ck_assert_str_eq(config.trace_file, "/tmp/A b.json");
+    zfi_key_print(key, &config, text, sizeof text);
+    ck_assert_str_eq(text, "/tmp/A b.json");
+    ck_assert_int_eq(parse_override("[trace]\nfile = x\n", "trace.file="), ZF_OK);
+    ck_assert_str_eq(config.trace_file, "");
+    ck_assert_int_eq(parse("[trace]\nfile = none\n"), ZF_OK);
+    ck_assert_str_eq(config.trace_file, "");
+    zfi_key_print(key, &config, text, sizeof text);
+    ck_assert_str_eq(text, "none");
+    memset(longest, 'a', ZFI_TEXT_NBYTES - 1);
+    ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_OK);
+    longest[ZFI_TEXT_NBYTES - 1] = 'a';
+    ck_assert_int_eq(zfi_key_set(key, longest, &config), ZFI_VALUE_RANGE);
+    ck_assert_uint_eq(strlen(config.trace_file), ZFI_TEXT_NBYTES - 1);
 }
 END_TEST
 
@@ -576,5 +599,5 @@ END_TEST
 ZT_MAIN("config", defaults, whole_file, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag, lag_follows_the_host,
         default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
         unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
-        moments, of_later_versions, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
+        moments, of_later_versions, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
         keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts, random_overrides)

@@ -154,6 +154,8 @@ static zf_status_t wait_within(const zfi_device_env_t *env, zfi_timeline_t *time
 
 static int has_ended(const zfi_device_t *device) { return atomic_load(device->env.is_poisoned); }
 
+static zfi_trace_t *trace_of(const zfi_device_t *device) { return device->env.trace ? *device->env.trace : NULL; }
+
 typedef struct wait_command {
     zfi_device_t *device;
     zfi_timeline_t *timeline;
@@ -164,11 +166,14 @@ typedef struct wait_command {
 static void run_wait(void *raw) {
     const wait_command_t *command = raw;
     const zfi_device_env_t *env = &command->device->env;
-    uint64_t waited = 0;
+    uint64_t waited = 0, began;
     zf_status_t st;
     if (has_ended(command->device))
         return;
+    began = zfi_trace_begin(trace_of(command->device));
     st = wait_within(env, command->timeline, command->value, command->timeout_ns, &waited);
+    if (waited)
+        zfi_trace_waited(trace_of(command->device), began, command->timeline, command->value);
     if (waited && command->stall_ns)
         atomic_fetch_add(command->stall_ns, waited);
     if (st == ZF_ERR_TIMEOUT)
@@ -197,8 +202,12 @@ typedef struct copy_head {
 static void run_copy(void *raw) {
     const copy_head_t *head = raw;
     const zfi_range_t *ranges = (const void *)(head + 1);
-    for (uint64_t i = 0; i < head->n && !has_ended(head->device); i++)
+    uint64_t began = zfi_trace_begin(trace_of(head->device)), nbytes = 0;
+    for (uint64_t i = 0; i < head->n && !has_ended(head->device); i++) {
         memcpy(ranges[i].to, ranges[i].from, ranges[i].nbytes);
+        nbytes += ranges[i].nbytes;
+    }
+    zfi_trace_end(trace_of(head->device), began, "copy", (zfi_trace_number_t){"bytes", nbytes}, ZFI_TRACE_NONE);
 }
 
 typedef struct fill_command {
@@ -213,6 +222,29 @@ static void run_fill(void *raw) {
         memset(command->to, 0, command->nbytes);
 }
 
+/* As a trace shows them. */
+static const char *const kernel_names[ZFI_N_KERNELS] = {
+    [ZFI_KERNEL_COLLECT] = "collect",
+    [ZFI_KERNEL_STATISTICS] = "statistics",
+    [ZFI_KERNEL_NORM_PART] = "norm part",
+    [ZFI_KERNEL_SCALARS] = "scalars",
+    [ZFI_KERNEL_RUN_AHEAD] = "run ahead",
+    [ZFI_KERNEL_UPDATE_ALL] = "update all",
+    [ZFI_KERNEL_GATHER] = "gather",
+    [ZFI_KERNEL_ENTER_MAPS] = "enter maps",
+    [ZFI_KERNEL_ENTER_STATE] = "enter state",
+    [ZFI_KERNEL_ENTER_COUNTS] = "enter counts",
+    [ZFI_KERNEL_SHOW_ENTERED] = "show entered",
+    [ZFI_KERNEL_MERGE] = "merge",
+    [ZFI_KERNEL_CHECK] = "check",
+    [ZFI_KERNEL_ROUND_MOMENTS] = "round moments",
+    [ZFI_KERNEL_ADD_SUMS] = "add sums",
+    [ZFI_KERNEL_ROUND_SUMS] = "round sums",
+    [ZFI_KERNEL_READ_PLACE] = "read place",
+    [ZFI_KERNEL_WRITE_PLACE] = "write place",
+    [ZFI_KERNEL_REPORT] = "report",
+};
+
 typedef struct launch_command {
     zfi_device_t *device;
     zfi_kernel_t kernel;
@@ -221,10 +253,13 @@ typedef struct launch_command {
 
 static void run_launch(void *raw) {
     const launch_command_t *command = raw;
+    uint64_t began;
     if (has_ended(command->device))
         return;
     zfi_fp_mode_ieee();
+    began = zfi_trace_begin(trace_of(command->device));
     zfi_launch_cpu[command->kernel](command->device->env.kernels, command->args);
+    zfi_trace_end(trace_of(command->device), began, kernel_names[command->kernel], ZFI_TRACE_NONE, ZFI_TRACE_NONE);
 }
 
 typedef struct order_command {

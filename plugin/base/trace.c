@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/trace.c - recording and writing a trace (contract in trace.h).
+ *
+ * A thread takes a lane with its first event of a trace, and keeps the number in memory of its own. An event is written
+ * into the place that its thread has taken, and is complete when its lane is stored, which the writer looks for. */
+#include "base/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { MOST_EVENTS = 1 << 20, MOST_LANES = 320, LANE_NAME = 16, MOST_FILES = 999, FILE_NBYTES = 256 };
+#define EVENTS_NBYTES ((size_t)MOST_EVENTS * sizeof(event_t))
+
+typedef struct event {
+    const char *name;
+    uint64_t began_ns, ended_ns;
+    zfi_trace_number_t numbers[2];
+    _Atomic uint32_t lane; /* + 1; 0: not complete */
+} event_t;
+
+struct zfi_trace {
+    FILE *file;
+    char name[FILE_NBYTES];
+    event_t *events;
+    uint64_t id, first_step, end_step, start_ns;
+    uint32_t rank;
+    _Atomic uint64_t n_events; /* places taken, those that found no room included */
+    _Atomic int is_on, is_written;
+    pthread_mutex_t lock; /* guards: */
+    char lanes[MOST_LANES][LANE_NAME];
+    uint32_t n_lanes;
+};
+
+static const char wait_value[] = "value"; /* by this number's name the writer knows a wait */
+static _Atomic uint64_t n_opened;         /* a trace's id is never used again, its address may be */
+
+/* ---- open -------------------------------------------------------------------------------------------------------- */
+
+/* NAME.json, NAME.rank3.json, NAME.rank3.2.json: number > 1 where others are taken. */
+static void name_file(const zfi_trace_wish_t *wish, unsigned number, char out[FILE_NBYTES]) {
+    const char *base = strrchr(wish->file, '/'), *end = strrchr(base ? base : wish->file, '.');
+    int n = end ? (int)(end - wish->file) : (int)strlen(wish->file);
+    char rank[24] = "", again[16] = "";
+    if (wish->n_ranks > 1)
+        snprintf(rank, sizeof rank, ".rank%" PRIu32, wish->rank);
+    if (number > 1)
+        snprintf(again, sizeof again, ".%u", number);
+    snprintf(out, FILE_NBYTES, "%.*s%s%s%s", n, wish->file, rank, again, wish->file + n);
+}
+
+/* The file, locked against other instances and empty; NULL: errno says why. */
+static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES]) {
+    FILE *file = NULL;
+    for (unsigned number = 1; number <= MOST_FILES; number++) {
+        int fd, rc;
+        name_file(wish, number, out_name);
+        fd = open(out_name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+        if (fd < 0)
+            return NULL;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
+            file = fdopen(fd, "w");
+        if (file)
+            return file;
+        rc = errno;
+        close(fd);
+        errno = rc;
+        if (rc != EWOULDBLOCK)
+            return NULL;
+    }
+    return NULL;
+}
+
+static void free_trace(zfi_trace_t *trace) {
+    if (trace->events != MAP_FAILED)
+        munmap(trace->events, EVENTS_NBYTES);
+    pthread_mutex_destroy(&trace->lock);
+    free(trace);
+}
+
+zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_error_t *err) {
+    zfi_trace_t *trace = calloc(1, sizeof *trace);
+    if (!trace)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a trace");
+    pthread_mutex_init(&trace->lock, NULL);
+    trace->events =
+        mmap(NULL, EVENTS_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (trace->events == MAP_FAILED) {
+        free_trace(trace);
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot map %zu bytes for the events of a trace", EVENTS_NBYTES);
+    }
+    trace->file = create_file(wish, trace->name);
+    if (!trace->file) {
+        int rc = errno;
+        free_trace(trace);
+        return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "create",
+                                "[trace] file = %.200s: cannot create it: %s", wish->file, strerror(rc));
+    }
+    trace->id = atomic_fetch_add(&n_opened, 1) + 1;
+    trace->first_step = wish->first_step;
+    trace->end_step = wish->n_steps ? wish->first_step + wish->n_steps : UINT64_MAX;
+    trace->rank = wish->rank;
+    trace->start_ns = zfi_now_ns();
+    *out = trace;
+    return ZF_OK;
+}
+
+const char *zfi_trace_file(const zfi_trace_t *trace) { return trace->name; }
+
+/* ---- recording --------------------------------------------------------------------------------------------------- */
+
+int zfi_trace_step(zfi_trace_t *trace, uint64_t t) {
+    if (!trace || atomic_load(&trace->is_written))
+        return 0;
+    if (t >= trace->end_step)
+        return atomic_exchange(&trace->is_on, 0);
+    if (t >= trace->first_step)
+        atomic_store_explicit(&trace->is_on, 1, memory_order_relaxed);
+    return 0;
+}
+
+uint64_t zfi_trace_begin(const zfi_trace_t *trace) {
+    return trace && atomic_load_explicit(&trace->is_on, memory_order_relaxed) ? zfi_now_ns() : 0;
+}
+
+/* This thread's lane, + 1. Threads beyond the last lane share it. */
+static uint32_t own_lane(zfi_trace_t *trace) {
+    static _Thread_local uint64_t of;
+    static _Thread_local uint32_t lane;
+    char name[LANE_NAME] = "";
+    if (of == trace->id)
+        return lane;
+    if (pthread_getname_np(pthread_self(), name, sizeof name) != 0 || strncmp(name, "zf-", 3) != 0)
+        snprintf(name, sizeof name, "host");
+    pthread_mutex_lock(&trace->lock);
+    if (trace->n_lanes < MOST_LANES)
+        memcpy(trace->lanes[trace->n_lanes++], name, sizeof name);
+    lane = trace->n_lanes;
+    pthread_mutex_unlock(&trace->lock);
+    of = trace->id;
+    return lane;
+}
+
+void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_trace_number_t a,
+                   zfi_trace_number_t b) {
+    uint64_t at;
+    event_t *event;
+    if (!began_ns)
+        return;
+    at = atomic_fetch_add_explicit(&trace->n_events, 1, memory_order_relaxed);
+    if (at >= MOST_EVENTS)
+        return;
+    event = &trace->events[at];
+    event->name = name;
+    event->began_ns = began_ns;
+    event->ended_ns = zfi_now_ns();
+    event->numbers[0] = a;
+    event->numbers[1] = b;
+    atomic_store_explicit(&event->lane, own_lane(trace), memory_order_release);
+}
+
+void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const zfi_timeline_t *timeline, uint64_t value) {
+    zfi_trace_end(trace, began_ns, timeline->name, (zfi_trace_number_t){wait_value, value}, ZFI_TRACE_NONE);
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+/* Where a viewer shows a lane: in the order in which work passes through them. */
+static int place_of(const char *lane) {
+    static const char *const order[] = {"host",       "zf-device", "zf-down",   "zf-up",    "zf-enter",
+                                        "zf-control", "zf-ranks",  "zf-values", "zf-worker"};
+    int n = (int)(sizeof order / sizeof *order);
+    for (int i = 0; i < n; i++)
+        if (strcmp(lane, order[i]) == 0)
+            return i;
+    return n;
+}
+
+static void write_lanes(const zfi_trace_t *trace) {
+    fprintf(trace->file,
+            "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %" PRIu32
+            ", \"tid\": 0, \"args\": {\"name\": \"libzfplugin, rank %" PRIu32 "\"}}",
+            trace->rank, trace->rank);
+    for (uint32_t i = 0; i < trace->n_lanes; i++) {
+        const char *lane = trace->lanes[i];
+        fprintf(trace->file,
+                ",\n{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": %" PRIu32 ", \"tid\": %" PRIu32
+                ", \"args\": {\"name\": \"%s\"}}",
+                trace->rank, i + 1, strcmp(lane, "host") == 0 ? lane : lane + 3);
+        fprintf(trace->file,
+                ",\n{\"ph\": \"M\", \"name\": \"thread_sort_index\", \"pid\": %" PRIu32 ", \"tid\": %" PRIu32
+                ", \"args\": {\"sort_index\": %d}}",
+                trace->rank, i + 1, place_of(lane));
+    }
+}
+
+/* Nanoseconds as microseconds; no decimal sign of a locale. */
+static void write_us(FILE *file, const char *name, uint64_t ns) {
+    fprintf(file, ", \"%s\": %" PRIu64 ".%03u", name, ns / 1000, (unsigned)(ns % 1000));
+}
+
+static void write_event(const zfi_trace_t *trace, const event_t *event, uint32_t lane) {
+    const char *separator = "";
+    int is_wait = event->numbers[0].name == wait_value;
+    fprintf(trace->file,
+            ",\n{\"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s%s\", \"pid\": %" PRIu32 ", \"tid\": %" PRIu32,
+            is_wait ? "wait" : "work", is_wait ? "wait: " : "", event->name, trace->rank, lane);
+    write_us(trace->file, "ts", event->began_ns - trace->start_ns);
+    write_us(trace->file, "dur", event->ended_ns - event->began_ns);
+    fputs(", \"args\": {", trace->file);
+    for (int i = 0; i < 2; i++)
+        if (event->numbers[i].name) {
+            fprintf(trace->file, "%s\"%s\": %" PRIu64, separator, event->numbers[i].name, event->numbers[i].value);
+            separator = ", ";
+        }
+    fputs("}}", trace->file);
+}
+
+int zfi_trace_write(zfi_trace_t *trace) {
+    uint64_t n = atomic_load(&trace->n_events), n_kept = n < MOST_EVENTS ? n : MOST_EVENTS;
+    atomic_store(&trace->is_on, 0);
+    if (atomic_exchange(&trace->is_written, 1))
+        return 0;
+    fprintf(trace->file, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"lost_events\": %" PRIu64 "},\n", n - n_kept);
+    fputs("\"traceEvents\": [\n", trace->file);
+    pthread_mutex_lock(&trace->lock);
+    write_lanes(trace);
+    pthread_mutex_unlock(&trace->lock);
+    for (uint64_t i = 0; i < n_kept; i++) {
+        uint32_t lane = atomic_load_explicit(&trace->events[i].lane, memory_order_acquire);
+        if (lane)
+            write_event(trace, &trace->events[i], lane);
+    }
+    fputs("\n]}\n", trace->file);
+    if (fflush(trace->file) != 0)
+        return errno;
+    return ferror(trace->file) ? EIO : 0;
+}
+
+int zfi_trace_close(zfi_trace_t *trace) {
+    int rc;
+    if (!trace)
+        return 0;
+    rc = zfi_trace_write(trace);
+    if (fclose(trace->file) != 0 && !rc)
+        rc = errno;
+    free_trace(trace);
+    return rc;
+}

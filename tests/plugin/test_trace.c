@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_trace.c - [trace]: the file is JSON of the Trace Event Format, holds the steps that were asked for and what
+ * every thread did in them, and training is the same with it. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/trace.h"
+#include "rig.h"
+#include "suite.h"
+
+static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0}, {40, 0, 0, 0, 0, 0}, {64, 33, 1, 0, 1, 0}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static zt_rig_t rig;
+static char folder[] = "/tmp/zf-trace-XXXXXX";
+static char path[sizeof folder + 64];
+
+static const char *in_folder(const char *name) {
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void make_folder(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
+
+static void remove_folder(void) {
+    char command[sizeof folder + 16];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void train(const char *trace_lines, int n_steps) {
+    char config[512];
+    snprintf(config, sizeof config,
+             "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\nselect_interval = 4\n[host]\nthreads = 2\n"
+             "[trace]\nfile = %s\n%s",
+             in_folder("t.json"), trace_lines);
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < n_steps; i++)
+        zt_rig_step(&rig);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* The events of a trace; each is checked. */
+static json_t *events_of(const char *name, json_t **out_whole) {
+    json_error_t problem;
+    json_t *whole = json_load_file(in_folder(name), JSON_REJECT_DUPLICATES, &problem), *events;
+    ck_assert_msg(whole != NULL, "%s: %s", path, problem.text);
+    events = json_object_get(whole, "traceEvents");
+    ck_assert(json_is_array(events));
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        const char *ph = json_string_value(json_object_get(event, "ph"));
+        ck_assert(ph && json_string_value(json_object_get(event, "name")));
+        ck_assert(json_is_integer(json_object_get(event, "pid")) && json_is_integer(json_object_get(event, "tid")));
+        ck_assert(json_is_object(json_object_get(event, "args")));
+        if (strcmp(ph, "X") == 0) {
+            ck_assert(json_number_value(json_object_get(event, "ts")) >= 0);
+            ck_assert(json_number_value(json_object_get(event, "dur")) >= 0);
+        } else {
+            ck_assert_str_eq(ph, "M");
+        }
+    }
+    *out_whole = whole;
+    return events;
+}
+
+static const char *lane_of(const json_t *events, json_int_t tid) {
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        if (strcmp(json_string_value(json_object_get(event, "name")), "thread_name") == 0 &&
+            json_integer_value(json_object_get(event, "tid")) == tid)
+            return json_string_value(json_object_get(json_object_get(event, "args"), "name"));
+    }
+    return "?";
+}
+
+/* Events of a name in a lane. */
+static int count(const json_t *events, const char *lane, const char *name) {
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        n += strcmp(json_string_value(json_object_get(event, "name")), name) == 0 &&
+             strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0;
+    }
+    return n;
+}
+
+/* ---- of an instance ---------------------------------------------------------------------------------------------- */
+
+START_TEST(asked_for_steps) {
+    json_t *whole, *events;
+    make_folder();
+    train("first_step = 5\nsteps = 4\n", 20);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+    events = events_of("t.json", &whole);
+    ck_assert_int_eq(count(events, "host", "step"), 4);
+    ck_assert_int_eq(count(events, "host", "grads_ready"), 4 * N_SHAPES);
+    ck_assert_int_eq(count(events, "device", "scalars"), 4);
+    ck_assert_int_eq(count(events, "device", "report"), 4);
+    ck_assert_int_ge(count(events, "worker", "replay"), 2); /* each window closes every other step */
+    ck_assert_int_ge(count(events, "down", "copy"), 4);
+    ck_assert_int_ge(count(events, "up", "copy"), 1);
+    ck_assert_int_ge(count(events, "control", "choose"), 1);
+    ck_assert_int_eq(count(events, "host", "quiesce"), 0); /* later */
+    json_decref(whole);
+    remove_folder();
+}
+END_TEST
+
+/* Fewer steps than asked for: what there was is written at the end; 0 steps: all of them. */
+START_TEST(until_the_end) {
+    static const char *const lines[] = {"first_step = 3\nsteps = 100\n", "first_step = 3\nsteps = 0\n"};
+    json_t *whole;
+    make_folder();
+    for (int i = 0; i < 2; i++) {
+        train(lines[i], 8);
+        zt_rig_check_flushed(&rig);
+        zt_rig_end(&rig);
+        json_t *events = events_of("t.json", &whole);
+        ck_assert_int_eq(count(events, "host", "step"), 6);
+        ck_assert_int_eq(count(events, "host", "quiesce"), 2); /* ours, and the rig's */
+        json_decref(whole);
+    }
+    remove_folder();
+}
+END_TEST
+
+START_TEST(waits_are_seen) {
+    json_t *whole, *events;
+    make_folder();
+    train("steps = 6\n", 8);
+    zt_rig_end(&rig);
+    events = events_of("t.json", &whole);
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        const char *name = json_string_value(json_object_get(event, "name"));
+        const char *category = json_string_value(json_object_get(event, "cat"));
+        if (category)
+            ck_assert_int_eq(strcmp(category, "wait") == 0, strncmp(name, "wait: ", 6) == 0);
+    }
+    ck_assert_int_ge(count(events, "host", "wait: stepped"), 1); /* a host that computes here waits in step */
+    json_decref(whole);
+    remove_folder();
+}
+END_TEST
+
+START_TEST(no_such_folder) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ck_assert_int_eq(zt_rig_try_create(&rig, "[trace]\nfile = /no/such/folder/t.json\n", 0), ZF_ERR_STORAGE);
+    ck_assert_msg(strstr(rig.err.message, "[trace] file = /no/such/folder/t.json: cannot create it: No such file"),
+                  "%s", rig.err.message);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* What create() refuses for another reason leaves no file. */
+START_TEST(nothing_is_left) {
+    char config[256];
+    make_folder();
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n[zenflow]\npredict = 2\ndeferred = mean\n",
+             in_folder("t.json"));
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_CONFIG);
+    ck_assert_int_ne(access(in_folder("t.json"), F_OK), 0);
+    zt_rig_end(&rig);
+    remove_folder();
+}
+END_TEST
+
+/* ---- of the module ----------------------------------------------------------------------------------------------- */
+
+static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uint32_t rank, uint32_t n_ranks) {
+    zfi_trace_wish_t wish = {in_folder(name), first, n, rank, n_ranks};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_trace_t *trace = NULL;
+    ck_assert_msg(zfi_trace_open(&wish, &trace, &err) == ZF_OK, "%s", err.message);
+    return trace;
+}
+
+/* Ranks, and instances of one process, do not write to the same file; what lay there is replaced. */
+START_TEST(files) {
+    zfi_trace_t *traces[4];
+    static const char *const names[] = {"a.json", "a.2.json", "a.rank1.json", "b"};
+    make_folder();
+    traces[0] = open_trace("a.json", 1, 1, 0, 1);
+    traces[1] = open_trace("a.json", 1, 1, 0, 1);
+    traces[2] = open_trace("a.json", 1, 1, 1, 2);
+    traces[3] = open_trace("b", 1, 1, 0, 1);
+    for (int i = 0; i < 4; i++) {
+        json_t *whole;
+        ck_assert_str_eq(zfi_trace_file(traces[i]), in_folder(names[i]));
+        ck_assert_int_eq(zfi_trace_close(traces[i]), 0);
+        ck_assert_uint_eq(json_array_size(events_of(names[i], &whole)), 1);
+        json_decref(whole);
+    }
+    remove_folder();
+}
+END_TEST
+
+START_TEST(when_it_records) {
+    zfi_trace_t *trace;
+    json_t *whole;
+    make_folder();
+    ck_assert_uint_eq(zfi_trace_begin(NULL), 0);
+    ck_assert_int_eq(zfi_trace_step(NULL, 1), 0);
+    trace = open_trace("t.json", 3, 2, 0, 1);
+    for (uint64_t t = 1; t <= 7; t++) {
+        ck_assert_int_eq(zfi_trace_step(trace, t), t == 5);
+        zfi_trace_end(trace, zfi_trace_begin(trace), "x", (zfi_trace_number_t){"t", t}, ZFI_TRACE_NONE);
+        ck_assert_int_eq(zfi_trace_begin(trace) != 0, t == 3 || t == 4);
+    }
+    ck_assert_int_eq(zfi_trace_write(trace), 0);
+    ck_assert_int_eq(zfi_trace_write(trace), 0); /* once */
+    ck_assert_int_eq(zfi_trace_step(trace, 3), 0);
+    ck_assert_uint_eq(zfi_trace_begin(trace), 0);
+    ck_assert_int_eq(zfi_trace_close(trace), 0);
+    ck_assert_int_eq(count(events_of("t.json", &whole), "host", "x"), 2);
+    json_decref(whole);
+    remove_folder();
+}
+END_TEST
+
+/* What finds no room is counted. */
+START_TEST(full) {
+    enum { MORE = 7 };
+    zfi_trace_t *trace;
+    json_t *whole;
+    json_error_t problem;
+    make_folder();
+    trace = open_trace("t.json", 1, 0, 0, 1);
+    ck_assert_int_eq(zfi_trace_step(trace, 1), 0);
+    for (uint64_t i = 0; i < (1u << 20) + MORE; i++)
+        zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
+    ck_assert_int_eq(zfi_trace_close(trace), 0);
+    whole = json_load_file(in_folder("t.json"), 0, &problem);
+    ck_assert_msg(whole != NULL, "%s", problem.text);
+    ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(whole, "otherData"), "lost_events")), MORE);
+    json_decref(whole);
+    remove_folder();
+}
+END_TEST
+
+/* A disk that is full is said, not hidden. */
+START_TEST(full_disk) {
+    zfi_trace_wish_t wish = {"/dev/full", 1, 0, 0, 1};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_trace_t *trace = NULL;
+    if (access("/dev/full", W_OK) != 0)
+        return;
+    if (zfi_trace_open(&wish, &trace, &err) != ZF_OK) {
+        ck_assert_int_eq(err.status, ZF_ERR_STORAGE); /* it cannot be emptied */
+        return;
+    }
+    ck_assert_int_ne(zfi_trace_close(trace), 0);
+}
+END_TEST
+
+ZT_MAIN("trace", asked_for_steps, until_the_end, waits_are_seen, no_such_folder, nothing_is_left, files,
+        when_it_records, full, full_disk)
