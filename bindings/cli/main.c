@@ -9,6 +9,8 @@ static const struct {
     const char *group, *name, *args, *what;
     int (*run)(zf_cli_t *cli, int argc, char **argv);
 } commands[] = {
+    {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
+     "what this machine has for the plugin and what is missing; measures unless --quick", zf_cli_doctor},
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
      "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
      zf_cli_config},
@@ -25,7 +27,7 @@ static int usage(FILE *to) {
         char head[64];
         snprintf(head, sizeof head, "%s%s%s %s", commands[i].group, commands[i].name ? " " : "",
                  commands[i].name ? commands[i].name : "", commands[i].args);
-        fprintf(to, "  %-36s %s\n", head, commands[i].what);
+        fprintf(to, "  %-40s %s\n", head, commands[i].what);
     }
     fprintf(to, "the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1\n");
     return to == stdout ? 0 : 2;
