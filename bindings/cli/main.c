@@ -11,6 +11,8 @@ static const struct {
 } commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
      "what this machine has for the plugin and what is missing; measures unless --quick", zf_cli_doctor},
+    {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
+     zf_cli_plan},
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
      "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
      zf_cli_config},
