@@ -8,6 +8,8 @@
 #define ZF_CLI_H
 
 #include <jansson.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "zf_loader.h"
@@ -27,7 +29,18 @@ void zf_cli_print(FILE *to, const char *text);
  * is refused, and nothing waits for one. */
 json_t *zf_cli_read_index(const char *dir);
 
+/* Prints "zf: PATH: what is wrong"; returns 1 (file.c). */
+int zf_cli_complain(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Opens a regular file, waiting for nothing; -1 after a message. */
+int zf_cli_open_file(const char *path, uint64_t *out_nbytes);
+/* The next nbytes of a file with a NUL behind them, to be freed; NULL: errno says why. */
+char *zf_cli_read_fd(int fd, size_t nbytes);
+/* All of a file, the same way; NULL after a message. */
+char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbytes);
+
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
+int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
+int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
 int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv); /* consolidate.c */

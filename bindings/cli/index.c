@@ -20,22 +20,6 @@ static json_t *complain(const char *dir, const char *what) {
     return NULL;
 }
 
-/* All of a file, to be freed; NULL: errno says why. */
-static char *read_all(int fd, size_t nbytes) {
-    char *out = malloc(nbytes + 1);
-    size_t done = 0;
-    while (out && done < nbytes) {
-        ssize_t n = read(fd, out + done, nbytes - done);
-        if (n <= 0) {
-            errno = n < 0 ? errno : EIO;
-            free(out);
-            return NULL;
-        }
-        done += (size_t)n;
-    }
-    return out;
-}
-
 static json_t *parse(const char *dir, int fd) {
     struct stat info;
     json_error_t problem;
@@ -47,7 +31,7 @@ static json_t *parse(const char *dir, int fd) {
         return complain(dir, "is not a regular file");
     if (info.st_size > LARGEST)
         return complain(dir, "has more than 1 GiB: no index of a checkpoint");
-    text = read_all(fd, (size_t)info.st_size);
+    text = zf_cli_read_fd(fd, (size_t)info.st_size);
     if (!text)
         return complain(dir, strerror(errno));
     out = json_loadb(text, (size_t)info.st_size, JSON_REJECT_DUPLICATES, &problem);

@@ -9,7 +9,12 @@ static const struct {
     const char *group, *name, *args, *what;
     int (*run)(zf_cli_t *cli, int argc, char **argv);
 } commands[] = {
-    {"config", NULL, "[FILE]", "every configuration key with range, default and meaning; with FILE: check it",
+    {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
+     "what this machine has for the plugin and what is missing; measures unless --quick", zf_cli_doctor},
+    {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
+     zf_cli_plan},
+    {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
+     "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
      zf_cli_config},
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", zf_cli_ckpt_inspect},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", zf_cli_ckpt_verify},
@@ -24,7 +29,7 @@ static int usage(FILE *to) {
         char head[64];
         snprintf(head, sizeof head, "%s%s%s %s", commands[i].group, commands[i].name ? " " : "",
                  commands[i].name ? commands[i].name : "", commands[i].args);
-        fprintf(to, "  %-28s %s\n", head, commands[i].what);
+        fprintf(to, "  %-40s %s\n", head, commands[i].what);
     }
     fprintf(to, "the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1\n");
     return to == stdout ? 0 : 2;

@@ -32,6 +32,7 @@ static void copy_descriptions(abi_args_t *a) {
     a->create = rig->create;
     a->host = rig->host.table;
     a->create.host = &a->host;
+    a->plan = (zf_plan_args_t){.struct_size = sizeof a->plan, .create = &a->create};
     a->step = rig->step;
     a->hyper = rig->hyper;
     a->step.groups = &a->hyper;
@@ -62,9 +63,9 @@ static void *input_of_type(abi_args_t *a, const char *type) {
     const struct {
         const char *type;
         void *value;
-    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},  {"zf_stream_t", &a->stream},
-                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},  {"zf_export_item_t", a->exports},
-                  {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state}};
+    } inputs[] = {{"zf_create_args_t", &a->create}, {"zf_step_args_t", &a->step},   {"zf_stream_t", &a->stream},
+                  {"zf_param_decl_t", a->decls},    {"zf_grad_item_t", a->items},   {"zf_export_item_t", a->exports},
+                  {"zf_fence_t", &a->fence},        {"zf_state_args_t", &a->state}, {"zf_plan_args_t", &a->plan}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
         if (strcmp(inputs[i].type, type) == 0)
             return inputs[i].value;
@@ -171,6 +172,8 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
         return plugin->get_extension(ZF_EXT_INSPECT);
     if (strcmp(owner, "zf_digest_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_DIGEST);
+    if (strcmp(owner, "zf_plan_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_PLAN);
     return NULL;
 }
 

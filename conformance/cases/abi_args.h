@@ -29,6 +29,7 @@ typedef struct abi_args {
     zf_export_item_t exports[ABI_RIG_TRAINED];
     zf_fence_t fence;
     zf_state_args_t state;
+    zf_plan_args_t plan; /* of `create` */
     zf_state_store_t state_store;
     abi_store_t store; /* holds a checkpoint of the rig's instance, where that is bound */
     uint32_t ids[ABI_RIG_PARAMS];

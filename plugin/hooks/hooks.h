@@ -3,13 +3,18 @@
 #ifndef ZFI_HOOKS_H
 #define ZFI_HOOKS_H
 
+#include "instance/engine.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/plan.h"
 #include "zf/ext/state.h"
 #include "zf/plugin.h"
 
 /* lifecycle.c */
 zf_status_t zfi_create(const zf_create_args_t *args, zf_instance_t **out, zf_error_t *err);
 void zfi_destroy(zf_instance_t *inst);
+/* Reads and checks the arguments of create into an engine, whose ranks (comm_ops, comm) are known: rule, device table,
+ * configuration. Nothing to free but the engine. */
+zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err);
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 /* rebind.c: bind_params where parameters are bound already; the hook has been entered */
@@ -36,6 +41,8 @@ zf_status_t zfi_export_params(zf_instance_t *inst, const zf_export_item_t *items
 zf_status_t zfi_inspect(zf_instance_t *inst, uint32_t id, zf_inspect_out_t *out, zf_error_t *err);
 /* state.c: zf.state/1 */
 extern const zf_state_ext_t zfi_state_ext;
+/* dry_run.c: zf.plan/0 */
+extern const zf_plan_ext_t zfi_plan_ext;
 /* ext.c */
 const void *zfi_get_extension(const char *id);
 extern const char zfi_provided_extensions[];

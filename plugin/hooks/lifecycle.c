@@ -211,37 +211,61 @@ static void warn_of_short_table(const zfi_engine_t *engine) {
                 ZF_EXT_COLLECTIVES);
 }
 
+static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *out, zf_error_t *err) {
+    zf_status_t st = zfi_struct_read(out, given, sizeof *out, sizeof *out, "zf_create_args_t", err);
+    return st ? st : check_args(out, err);
+}
+
+/* What the arguments say of rule, device and configuration. */
+static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args, zf_error_t *err) {
+    zf_status_t st;
+    engine->flags = args->flags;
+    engine->rule = args->rule;
+    engine->device_type = args->device_type;
+    engine->device_id = args->device_id;
+    engine->ops = find_backend(args->device_type);
+    st = read_config(args, &engine->config, err);
+    if (st)
+        return st;
+    zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0,
+                      zfi_rule_has_v((zfi_rule_t)engine->rule));
+    st = zfi_rule_check_config(engine->rule, &engine->config, err);
+    if (!st && engine->rule == ZF_RULE_CALLBACK)
+        st = check_callback(engine, err);
+    if (!st && engine->rule == ZF_RULE_CALLBACK)
+        st = zfi_callback_take(engine, args->rule_callback, err);
+    return st;
+}
+
+zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *engine, zf_error_t *err) {
+    zf_create_args_t args;
+    zf_status_t st = read_args(given, &args, err);
+    if (st)
+        return st;
+    take_host(engine, args.host);
+    st = configure(engine, &args, err);
+    if (st)
+        return st;
+    choose_block_elems(engine);
+    return settle_shards(engine, err);
+}
+
 static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
     zf_create_args_t args;
     zf_instance_t *inst;
-    zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_create_args_t", err);
+    zf_status_t st = read_args(given, &args, err);
     if (!st && !out)
         st = zfi_error(err, ZF_ERR_ARGUMENT, "create", "out_instance is NULL");
-    if (!st)
-        st = check_args(&args, err);
     if (st)
         return st;
     inst = calloc(1, sizeof *inst);
     if (!inst)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     take_host(&inst->engine, args.host);
-    inst->engine.flags = args.flags;
-    inst->engine.rule = args.rule;
-    inst->engine.device_type = args.device_type;
-    inst->engine.device_id = args.device_id;
-    inst->engine.ops = find_backend(args.device_type);
+    inst->engine.ops = find_backend(args.device_type); /* free_instance needs it */
     inst->engine.comm_ops = find_transport(args.host);
     zfi_engine_init(&inst->engine);
-    st = read_config(&args, &inst->engine.config, err);
-    if (!st) {
-        zfi_config_settle(&inst->engine.config, (args.flags & ZF_CREATE_CAP_FETCH) != 0,
-                          zfi_rule_has_v((zfi_rule_t)inst->engine.rule));
-        st = zfi_rule_check_config(inst->engine.rule, &inst->engine.config, err);
-    }
-    if (!st && inst->engine.rule == ZF_RULE_CALLBACK)
-        st = check_callback(&inst->engine, err);
-    if (!st && inst->engine.rule == ZF_RULE_CALLBACK)
-        st = zfi_callback_take(&inst->engine, args.rule_callback, err);
+    st = configure(&inst->engine, &args, err);
     if (!st)
         st = choose_kernels(&inst->engine.kernels, err);
     if (!st)

@@ -373,13 +373,28 @@ static void free_device(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_arena_free(arena); /* what was promised and not mapped */
 }
 
+/* Counts both arenas. */
+static void count_memory(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device) {
+    lay_out_host(run, host, &run->mem.layout);
+    lay_out_device(run, device);
+    fill_layout(run, host, device);
+}
+
+void zfi_memory_plan(zfi_run_t *run) {
+    zfi_arena_t host = {0}, device = {0};
+    count_memory(run, &host, &device);
+}
+
+/* Where an element of a parameter lies in memory that has four bytes for each of them; the next such place. */
+static uint64_t after_param(uint64_t base, const zfi_param_t *param) {
+    return base + (param->has_state ? (param->n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN : 0);
+}
+
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
     zf_status_t st;
-    lay_out_host(run, &host, &run->mem.layout);
-    lay_out_device(run, &device);
-    fill_layout(run, &host, &device);
+    count_memory(run, &host, &device);
     zfi_arena_promise(&host);
     zfi_arena_promise(&device);
     st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
@@ -401,8 +416,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     lay_out_device(run, &run->mem.device_arena);
     for (uint32_t i = 0; i < run->n_params; i++) {
         run->mem.param_base[i] = base;
-        if (run->params[i].has_state)
-            base += (run->params[i].n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN;
+        base = after_param(base, &run->params[i]);
     }
     zfi_memory_place_selected(run);
     return ZF_OK;
@@ -421,21 +435,38 @@ void zfi_memory_free(zfi_run_t *run) {
 }
 
 /* Four bytes per element of every parameter with state. */
-static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
-    uint64_t n = 0;
+static uint64_t per_element_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0, base = 0;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        if (run->params[i].has_state)
+            n = base + run->params[i].n_elems;
+        base = after_param(base, &run->params[i]);
+    }
+    return n * 4;
+}
+
+/* The memory of buckets, or of the gradients one by one. */
+static uint64_t staging_nbytes(const zfi_run_t *run) {
+    if (!run->buckets.n)
+        return per_element_nbytes(run);
+    return run->buckets.nbytes + run->buckets.most_nbytes +
+           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0);
+}
+
+static uint64_t mapped(uint64_t nbytes) {
+    zfi_arena_t arena = {0};
+    zfi_arena_take(&arena, nbytes, 1);
+    return zfi_arena_mapped_nbytes(&arena);
+}
+
+uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) { return mapped(staging_nbytes(run)); }
+uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
+
+static zf_status_t map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err) {
     zf_status_t st;
     if (arena->base)
         return ZF_OK;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        if (run->params[i].has_state)
-            n = run->mem.param_base[i] + run->params[i].n_elems;
-    if (arena == &run->mem.staging_arena && run->buckets.n)
-        zfi_arena_take(arena,
-                       run->buckets.nbytes + run->buckets.most_nbytes +
-                           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0),
-                       1);
-    else
-        zfi_arena_take(arena, n, 4);
+    zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
                     zfi_arena_mapped_nbytes(arena) +
@@ -453,11 +484,11 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
 }
 
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
-    return map_per_element(run, &run->mem.staging_arena, "gradient staging", err);
+    return map_more(run, &run->mem.staging_arena, staging_nbytes(run), "gradient staging", err);
 }
 
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
-    return map_per_element(run, &run->mem.sum_arena, "sums of micro-batch parts", err);
+    return map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
 }
 
 uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) { return run->mem.host_arena.total_nbytes; }

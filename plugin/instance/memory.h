@@ -6,7 +6,9 @@
 
 #include "instance/run.h"
 
-/* [control] Plans run->mem.layout from run->plan, checks it against what the machine has, maps both arenas. */
+/* [control] Plans run->mem.layout from run->plan and maps nothing: the figures that bind would have. */
+void zfi_memory_plan(zfi_run_t *run);
+/* [control] The same, checks it against what the machine has, maps both arenas. */
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
 
@@ -17,6 +19,9 @@ void zfi_memory_place_selected(zfi_run_t *run);
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, and behind it room for what arrives of one; mapped at bind. */
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
+/* Bytes of each of the two, mapped or not. */
+uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run);
+uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
 

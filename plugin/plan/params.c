@@ -262,6 +262,14 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
     return ZF_OK;
 }
 
+uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (params[i].has_state && params[i].group > most)
+            most = params[i].group;
+    return most + 1;
+}
+
 void zfi_params_free(zfi_param_t *params, uint32_t n) {
     if (!params)
         return;

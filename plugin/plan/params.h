@@ -37,6 +37,9 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
                              zfi_param_t **out, zf_error_t *err);
 void zfi_params_free(zfi_param_t *params, uint32_t n);
 
+/* Optimizer parameter groups: one more than the highest number. */
+uint32_t zfi_params_n_groups(const zfi_param_t *params, uint32_t n);
+
 /* Blocks in which the squares of its gradient are added up (kernels.h). */
 static inline uint64_t zfi_sum_blocks(const zfi_param_t *param) {
     return (param->n_elems + ZFI_SUM_BLOCK_ELEMS - 1) / ZFI_SUM_BLOCK_ELEMS;

@@ -16,14 +16,6 @@
 #include "offload/workers.h"
 #include "schedule/window.h"
 
-static uint32_t count_groups(const zfi_param_t *params, uint32_t n) {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (params[i].has_state && params[i].group > most)
-            most = params[i].group;
-    return most + 1;
-}
-
 zf_status_t zfi_run_read_masters(zfi_run_t *run) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < run->n_params && !st; i++)
@@ -108,7 +100,7 @@ zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_pa
     run->engine = engine;
     run->params = params;
     run->n_params = n_params;
-    run->n_groups = count_groups(params, n_params);
+    run->n_groups = zfi_params_n_groups(params, n_params);
     st = fill(run, reads_visible, origin, err);
     if (st)
         zfi_run_free(run);

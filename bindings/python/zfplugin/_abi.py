@@ -624,6 +624,51 @@ class DigestExt(C.Structure):
     ]
 
 
+EXT_PLAN = "zf.plan/0"
+
+
+class PlanArgs(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_ranks", C.c_uint32),
+        ("rank", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("create", C.c_void_p),
+    ]
+
+
+class Plan(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("n_buckets", C.c_uint32),
+        ("update_interval", C.c_uint32),
+        ("publish_lag", C.c_uint32),
+        ("host_nbytes", C.c_uint64),
+        ("host_state_nbytes", C.c_uint64),
+        ("host_slots_nbytes", C.c_uint64),
+        ("host_publish_nbytes", C.c_uint64),
+        ("device_nbytes", C.c_uint64),
+        ("staging_nbytes", C.c_uint64),
+        ("sums_nbytes", C.c_uint64),
+        ("largest_bucket_nbytes", C.c_uint64),
+        ("n_elems", C.c_uint64),
+        ("n_owned_elems", C.c_uint64),
+        ("n_matrices", C.c_uint64),
+        ("n_channels", C.c_uint64),
+        ("n_selected_elems", C.c_uint64),
+        ("slots_peak_milli", C.c_uint64),
+        ("slots_mean_milli", C.c_uint64),
+    ]
+
+
+class PlanExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("plan", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_uint32, C.c_void_p, C.c_void_p)),
+    ]
+
+
 # struct: (size, [(member, offset, size)])
 LAYOUT = {
     "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 48), ("message", 72, 440)]),
@@ -661,4 +706,7 @@ LAYOUT = {
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
     "DigestExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8)]),
+    "PlanArgs": (24, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8)]),
+    "Plan": (136, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8)]),
+    "PlanExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("plan", 8, 8)]),
 }

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/doctor.c - `zf doctor`: what this machine gives the plugin, what is missing and how to get it.
+ *
+ * Everything found goes into one JSON object, which --json prints as it is and from which the text is made. `zf plan
+ * --machine FILE` reads such an object. Exit status 1 where something is missing that is needed: the plugin, what
+ * --need names, or a measurement that failed. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "machine.h"
+#include "speed.h"
+
+enum { N_INTERVALS = 4, LARGEST_ELEMS = 16 << 20, SMALLEST_ELEMS = 1 << 20, BYTES_PER_ELEM = 48 };
+static const uint32_t intervals[N_INTERVALS] = {1, 2, 4, 8};
+
+typedef struct doctor {
+    zf_cli_t *cli;
+    int is_json, is_quick, needs_cuda, needs_mpi;
+    int lacks_needed;
+    json_t *found, *missing;
+} doctor_t;
+
+/* ---- what is missing --------------------------------------------------------------------------------------------- */
+
+static void miss(doctor_t *doctor, int is_needed, const char *what, const char *remedy) {
+    json_array_append_new(doctor->missing,
+                          json_pack("{s:s, s:b, s:s}", "what", what, "needed", is_needed, "remedy", remedy));
+    doctor->lacks_needed |= is_needed;
+}
+
+static int flag(const json_t *object, const char *key) { return json_is_true(json_object_get(object, key)); }
+static double number(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+static const char *string(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static void judge(doctor_t *doctor) {
+    const json_t *cuda = json_object_get(doctor->found, "cuda"), *mpi = json_object_get(doctor->found, "mpi");
+    const json_t *memory = json_object_get(doctor->found, "memory"), *cpu = json_object_get(doctor->found, "cpu");
+    if (!flag(cuda, "found"))
+        miss(doctor, doctor->needs_cuda, "a CUDA device",
+             "only for training on a GPU: install NVIDIA's driver (Debian nvidia-driver, Ubuntu "
+             "nvidia-driver-580-server); "
+             "in a container start it with the GPU (docker run --gpus all)");
+    if (!flag(mpi, "found") || !flag(mpi, "mpirun"))
+        miss(doctor, doctor->needs_mpi, "MPI",
+             "only for several ranks of a C trainer: apt-get install libopenmpi-dev openmpi-bin; PyTorch needs none");
+    if (flag(cuda, "found") && json_is_integer(json_object_get(memory, "memlock_nbytes")))
+        miss(doctor, 0, "an unlimited locked-memory limit",
+             "where page-locking is refused transfers are slower: ulimit -l unlimited, LimitMEMLOCK=infinity in a "
+             "systemd unit, or docker run --ulimit memlock=-1");
+    if (strcmp(string(memory, "transparent_huge_pages"), "never") == 0)
+        miss(doctor, 0, "transparent huge pages",
+             "fewer TLB misses over the state: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+    if (zf_machine_n_threads(cpu) < 2)
+        miss(doctor, 0, "a second core", "replays take the trainer's only core: give the process two or more");
+}
+
+/* ---- the plugin -------------------------------------------------------------------------------------------------- */
+
+static void find_plugin(doctor_t *doctor) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_description_t about = {.struct_size = sizeof about};
+    char abi[16];
+    if (!doctor->cli->loader && zf_loader_open(doctor->cli->plugin, &doctor->cli->loader, &err) < 0) {
+        json_object_set_new(doctor->found, "plugin", json_pack("{s:b, s:s}", "found", 0, "why", err.message));
+        miss(
+            doctor, 1, "libzfplugin.so.1",
+            "build and install it (README, \"Build and install\"), then run ldconfig, or name the file: --plugin FILE, "
+            "ZFPLUGIN_PATH=FILE");
+        return;
+    }
+    zf_loader_plugin(doctor->cli->loader)->describe(&about, &err);
+    snprintf(abi, sizeof abi, "%u.%u", zf_loader_plugin(doctor->cli->loader)->abi >> 16,
+             zf_loader_plugin(doctor->cli->loader)->abi & 0xffff);
+    json_object_set_new(doctor->found, "plugin",
+                        json_pack("{s:b, s:s, s:s, s:s, s:s, s:s}", "found", 1, "file",
+                                  zf_loader_file(doctor->cli->loader), "version", about.version ? about.version : "",
+                                  "abi", abi, "build", about.build ? about.build : "", "extensions",
+                                  about.provided_extensions ? about.provided_extensions : ""));
+}
+
+/* ---- measurements ------------------------------------------------------------------------------------------------ */
+
+static void say(const char *what) { fprintf(stderr, "zf: measuring %s ...\n", what); }
+
+/* Elements whose state and slots take at most an eighth of what is available. */
+static uint64_t choose_elems(const json_t *memory) {
+    double room = number(memory, "available_nbytes"), limit = number(memory, "cgroup_limit_nbytes");
+    uint64_t n;
+    if (limit > 0 && limit < room)
+        room = limit;
+    n = (uint64_t)(room / 8 / BYTES_PER_ELEM) / SMALLEST_ELEMS * SMALLEST_ELEMS;
+    return n > LARGEST_ELEMS ? LARGEST_ELEMS : n < SMALLEST_ELEMS ? SMALLEST_ELEMS : n;
+}
+
+static void measure_bandwidth(doctor_t *doctor, uint64_t n_elems) {
+    uint32_t n_threads = zf_machine_n_threads(json_object_get(doctor->found, "cpu"));
+    double read, copy;
+    say("memory bandwidth");
+    if (zf_speed_bandwidth(n_threads, n_elems * 32, &read, &copy))
+        json_object_set_new(
+            doctor->found, "bandwidth",
+            json_pack("{s:i, s:f, s:f}", "threads", (int)n_threads, "read_gb_per_s", read, "copy_gb_per_s", copy));
+    else
+        doctor->lacks_needed = 1;
+}
+
+static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
+    json_t *rows = json_array();
+    zf_replay_speed_t speed = {.n_workers = 0};
+    for (int i = 0; i < N_INTERVALS; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "the replay of windows of %u step%s", intervals[i], intervals[i] > 1 ? "s" : "");
+        say(what);
+        if (!zf_speed_replay(doctor->cli, intervals[i], n_elems, &speed)) {
+            doctor->lacks_needed = 1;
+            break;
+        }
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f}", "update_interval", (int)intervals[i], "elems_per_s",
+                                              speed.elems_per_s, "gb_per_s", speed.nbytes_per_s / 1e9));
+    }
+    json_object_set_new(
+        doctor->found, "replay",
+        json_pack("{s:i, s:s, s:o}", "workers", (int)speed.n_workers, "kernels", speed.kernels, "windows", rows));
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+static void print_nbytes(const json_t *object, const char *key, const char *unlimited) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        printf("%s", unlimited);
+    else if (json_integer_value(value) >= 1 << 30)
+        printf("%.1f GiB", (double)json_integer_value(value) / (1 << 30));
+    else
+        printf("%.1f MiB", (double)json_integer_value(value) / (1 << 20));
+}
+
+static void print_machine(const json_t *found) {
+    const json_t *cpu = json_object_get(found, "cpu"), *memory = json_object_get(found, "memory");
+    printf("cpu        ");
+    zf_cli_print(stdout, string(cpu, "model"));
+    printf("\ncores      %d physical, %d CPUs in the affinity mask; ", (int)number(cpu, "cores"),
+           (int)number(cpu, "cpus"));
+    if (json_is_real(json_object_get(cpu, "quota_cpus")))
+        printf("cgroup quota %.2f CPUs", number(cpu, "quota_cpus"));
+    else
+        printf("no cgroup quota");
+    printf("; NUMA nodes: %d\nmemory     ", (int)number(cpu, "numa_nodes"));
+    print_nbytes(memory, "available_nbytes", "unknown");
+    printf(" available of ");
+    print_nbytes(memory, "total_nbytes", "unknown");
+    printf("; cgroup limit ");
+    print_nbytes(memory, "cgroup_limit_nbytes", "none");
+    printf("; locked-memory limit ");
+    print_nbytes(memory, "memlock_nbytes", "none");
+    printf("\nhuge pages transparent: %s; reserved: %d\n",
+           *string(memory, "transparent_huge_pages") ? string(memory, "transparent_huge_pages") : "unknown",
+           (int)number(memory, "huge_pages"));
+}
+
+static void print_drivers(const json_t *found) {
+    const json_t *cuda = json_object_get(found, "cuda"), *mpi = json_object_get(found, "mpi"), *device;
+    size_t i;
+    if (flag(cuda, "found"))
+        printf("cuda       driver for CUDA %s\n", string(cuda, "version"));
+    else
+        printf("cuda       none: %s\n", string(cuda, "why"));
+    json_array_foreach(json_object_get(cuda, "devices"), i, device) {
+        printf("           %zu: ", i);
+        zf_cli_print(stdout, string(device, "name"));
+        printf(", ");
+        print_nbytes(device, "memory_nbytes", "?");
+        printf(", compute capability %s\n", string(device, "compute_capability"));
+    }
+    if (flag(mpi, "found")) {
+        printf("mpi        ");
+        zf_cli_print(stdout, string(mpi, "version"));
+        printf(" (%s)%s\n", string(mpi, "library"), flag(mpi, "mpirun") ? "" : ", but no mpirun on the PATH");
+    } else {
+        printf("mpi        none\n");
+    }
+}
+
+static void print_plugin(const json_t *found) {
+    const json_t *plugin = json_object_get(found, "plugin");
+    printf("plugin     ");
+    zf_cli_print(stdout, flag(plugin, "found") ? string(plugin, "file") : string(plugin, "why"));
+    if (flag(plugin, "found"))
+        printf("\n           version %s, ABI %s, %s", string(plugin, "version"), string(plugin, "abi"),
+               string(plugin, "build"));
+    printf("\n");
+}
+
+static void print_speed(const json_t *found) {
+    const json_t *bandwidth = json_object_get(found, "bandwidth"), *replay = json_object_get(found, "replay"), *row;
+    size_t i;
+    if (bandwidth)
+        printf("bandwidth  reading %.1f GB/s, copying %.1f GB/s (read and written), %d thread(s)\n",
+               number(bandwidth, "read_gb_per_s"), number(bandwidth, "copy_gb_per_s"),
+               (int)number(bandwidth, "threads"));
+    if (replay)
+        printf("replay     kernels %s, %d worker(s), bfloat16\n", string(replay, "kernels"),
+               (int)number(replay, "workers"));
+    json_array_foreach(json_object_get(replay, "windows"), i, row)
+        printf("           S = %d: %.2f G elements x steps per second, %.1f GB/s\n",
+               (int)number(row, "update_interval"), number(row, "elems_per_s") / 1e9, number(row, "gb_per_s"));
+}
+
+static void print_text(const doctor_t *doctor) {
+    const json_t *row;
+    size_t i;
+    print_machine(doctor->found);
+    print_drivers(doctor->found);
+    print_plugin(doctor->found);
+    print_speed(doctor->found);
+    json_array_foreach(doctor->missing, i, row) printf("missing    %s%s\n           %s\n", string(row, "what"),
+                                                       flag(row, "needed") ? " (needed)" : "", string(row, "remedy"));
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static int read_options(doctor_t *doctor, int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            doctor->is_json = 1;
+        else if (strcmp(argv[i], "--quick") == 0)
+            doctor->is_quick = 1;
+        else if (strcmp(argv[i], "--need") == 0 && i + 1 < argc && strcmp(argv[i + 1], "cuda") == 0)
+            doctor->needs_cuda = 1, i++;
+        else if (strcmp(argv[i], "--need") == 0 && i + 1 < argc && strcmp(argv[i + 1], "mpi") == 0)
+            doctor->needs_mpi = 1, i++;
+        else
+            return 0;
+    }
+    return 1;
+}
+
+int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv) {
+    doctor_t doctor = {.cli = cli, .found = json_object(), .missing = json_array()};
+    uint64_t n_elems;
+    if (!read_options(&doctor, argc, argv)) {
+        json_decref(doctor.found);
+        json_decref(doctor.missing);
+        return 2;
+    }
+    json_object_set_new(doctor.found, "cpu", zf_machine_cpu());
+    json_object_set_new(doctor.found, "memory", zf_machine_memory());
+    json_object_set_new(doctor.found, "cuda", zf_machine_cuda());
+    json_object_set_new(doctor.found, "mpi", zf_machine_mpi());
+    find_plugin(&doctor);
+    judge(&doctor);
+    n_elems = choose_elems(json_object_get(doctor.found, "memory"));
+    if (!doctor.is_quick)
+        measure_bandwidth(&doctor, n_elems);
+    if (!doctor.is_quick && doctor.cli->loader)
+        measure_replay(&doctor, n_elems);
+    json_object_set(doctor.found, "missing", doctor.missing);
+    if (doctor.is_json) {
+        json_dumpf(doctor.found, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        printf("\n");
+    } else {
+        print_text(&doctor);
+    }
+    json_decref(doctor.found);
+    json_decref(doctor.missing);
+    return doctor.lacks_needed;
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/plan.c - `zf plan MODEL`: bytes on host, device and disk, the timeline of a step, and a configuration.
+ *
+ * Bytes are the plugin's own (plan_bytes.c). Times are a simulation (timeline.h) of speeds that are given, measured by
+ * `zf doctor --json`, or assumed; the output says which. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan.h"
+#include "zf/ext/config.h"
+
+enum { N_INTERVALS = 5, N_ROWS = 2 * N_INTERVALS, VALUE_NBYTES = 64 };
+static const uint32_t intervals[N_INTERVALS] = {1, 2, 3, 4, 8};
+static const double MAX_STALL = 0.03;
+
+typedef struct plan {
+    zf_cli_t *cli;
+    plan_options_t options;
+    plan_speeds_t speeds;
+    model_t model;
+    char *config_text; /* never NULL once read */
+    zf_plan_t bytes;
+    plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
+    uint32_t stage;
+    int has_windows;        /* deferred = replay: there is a timeline */
+    uint32_t moment_nbytes; /* of each of two */
+} plan_t;
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+typedef struct number_option {
+    const char *name, *unit;
+    size_t offset; /* of a double in plan_options_t */
+    double deflt, least, most;
+} number_option_t;
+
+#define OPTION(name, unit, member, deflt, least, most)                                                                 \
+    { name, unit, offsetof(plan_options_t, member), deflt, least, most }
+static const number_option_t numbers[] = {
+    OPTION("--tokens", "tokens per rank and step", tokens, 8192, 1, 1e12),
+    OPTION("--sequence", "tokens per sequence", sequence, 2048, 0, 1e9),
+    OPTION("--micro-batches", "micro-batches per step", n_micro_batches, 1, 1, 4096),
+    OPTION("--tflops", "TFLOP/s of the device at its peak", tflops, 312, 1e-6, 1e9),
+    OPTION("--efficiency", "of that peak", efficiency, 0.4, 1e-4, 1),
+    OPTION("--link", "GB/s between host and device, each way, per rank", link_gbs, 25, 1e-3, 1e6),
+    OPTION("--net", "GB/s of network per rank", net_gbs, 25, 1e-3, 1e6),
+    OPTION("--latency", "us per collective", latency_us, 20, 0, 1e9),
+    OPTION("--host", "GB/s of replays per machine", host_gbs, 50, 1e-3, 1e6),
+};
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+
+static double *number_at(plan_options_t *options, size_t i) {
+    return (double *)(void *)((char *)options + numbers[i].offset);
+}
+
+/* 0: text is no number of that range (said), 1: taken. */
+static int take_number(const char *name, const char *text, double least, double most, double *out) {
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !isfinite(x) || x < least || x > most) {
+        fprintf(stderr, "zf plan: %s ", name);
+        zf_cli_print(stderr, text);
+        fprintf(stderr, ": need a number from %g to %g\n", least, most);
+        return 0;
+    }
+    *out = x;
+    return 1;
+}
+
+static int take_count(const char *name, const char *text, uint32_t most, uint32_t *out) {
+    double x;
+    if (!take_number(name, text, 1, most, &x))
+        return 0;
+    *out = (uint32_t)x;
+    return 1;
+}
+
+static int take_word(plan_options_t *options, const char *name, const char *value) {
+    if (strcmp(name, "--config") == 0)
+        options->config_path = value;
+    else if (strcmp(name, "--machine") == 0)
+        options->machine_path = value;
+    else if (strcmp(name, "--set") == 0 && options->n_overrides < PLAN_MAX_OVERRIDES)
+        options->overrides[options->n_overrides++] = value;
+    else if (strcmp(name, "--device") == 0 && (strcmp(value, "cpu") == 0 || strcmp(value, "cuda") == 0))
+        options->is_cpu = strcmp(value, "cpu") == 0;
+    else if (strcmp(name, "--dtype") == 0 && model_dtype_of(value) != MODEL_ANY_DTYPE)
+        options->dtype = model_dtype_of(value);
+    else if (strcmp(name, "--stage") == 0 && options->n_overrides < PLAN_MAX_OVERRIDES && strlen(value) < 8) {
+        snprintf(options->stage, sizeof options->stage, "shard.stage=%s", value);
+        options->overrides[options->n_overrides++] = options->stage;
+    } else
+        return 0;
+    return 1;
+}
+
+/* 0: not called rightly. */
+static int take_value(plan_options_t *options, const char *name, const char *value, int *given) {
+    if (strcmp(name, "--ranks") == 0)
+        return take_count(name, value, 65536, &options->n_ranks);
+    if (strcmp(name, "--local-ranks") == 0)
+        return take_count(name, value, 4096, &options->n_local_ranks);
+    for (int i = 0; i < N_NUMBERS; i++)
+        if (strcmp(name, numbers[i].name) == 0) {
+            given[i] = 1;
+            return take_number(name, value, numbers[i].least, numbers[i].most, number_at(options, (size_t)i));
+        }
+    return take_word(options, name, value);
+}
+
+static int read_options(plan_options_t *options, int argc, char **argv, int *given) {
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        *number_at(options, i) = numbers[i].deflt;
+    options->n_ranks = 1;
+    options->dtype = MODEL_ANY_DTYPE;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            options->is_json = 1;
+        else if (strcmp(argv[i], "--no-fetch") == 0)
+            options->has_no_fetch = 1;
+        else if (strcmp(argv[i], "--recompute") == 0)
+            options->recomputes = 1;
+        else if (argv[i][0] != '-' && !options->model_path)
+            options->model_path = argv[i];
+        else if (i + 1 < argc && take_value(options, argv[i], argv[i + 1], given))
+            i++;
+        else
+            return 0;
+    }
+    if (!options->n_local_ranks)
+        options->n_local_ranks = options->n_ranks < 8 ? options->n_ranks : 8;
+    if (options->n_local_ranks > options->n_ranks)
+        options->n_local_ranks = options->n_ranks;
+    return options->model_path != NULL;
+}
+
+/* ---- what the configuration says --------------------------------------------------------------------------------- */
+
+/* What a key has: an instance on the CPU says it. 0 after a message. */
+static int read_key(const plan_t *plan, zf_instance_t *inst, const char *section, const char *name, char *out) {
+    const zf_config_ext_t *config = zf_loader_plugin(plan->cli->loader)->get_extension(ZF_EXT_CONFIG);
+    for (uint32_t i = 0; i < config->n_keys(); i++) {
+        zf_config_key_t key = {.struct_size = sizeof key};
+        if (config->key(i, &key, NULL) >= 0 && strcmp(key.section, section) == 0 && strcmp(key.key, name) == 0)
+            return config->value(inst, i, out, VALUE_NBYTES, NULL) >= 0;
+    }
+    return 0;
+}
+
+static int read_config(plan_t *plan) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1"};
+    zf_create_args_t create = {.struct_size = sizeof create,
+                               .host = &host,
+                               .overrides = plan->options.overrides,
+                               .n_overrides = plan->options.n_overrides,
+                               .device_type = ZF_DEVICE_CPU};
+    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", moments[VALUE_NBYTES] = "";
+    zf_instance_t *inst;
+    size_t n;
+    plan->config_text =
+        plan->options.config_path ? zf_cli_read_file(plan->options.config_path, 1 << 20, &n) : calloc(1, 1);
+    if (!plan->config_text || !zf_cli_extension(plan->cli, ZF_EXT_CONFIG))
+        return 1;
+    create.config_text = plan->config_text;
+    if (zf_loader_plugin(plan->cli->loader)->create(&create, &inst, &err) < 0)
+        return zf_cli_fail(&err);
+    read_key(plan, inst, "zenflow", "deferred", deferred);
+    read_key(plan, inst, "shard", "stage", stage);
+    read_key(plan, inst, "host", "moments_dtype", moments);
+    zf_loader_plugin(plan->cli->loader)->destroy(inst);
+    plan->has_windows = strcmp(deferred, "replay") == 0;
+    plan->stage = (uint32_t)strtoul(stage, NULL, 10);
+    plan->moment_nbytes = strcmp(moments, "float32") == 0 ? 4 : 2;
+    return 0;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
+static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *row) {
+    char window[64], late[64];
+    const char *const overrides[] = {window, late, NULL};
+    snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
+    snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
+    *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
+    row->is_possible = !plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, overrides, 1, &row->bytes);
+    return row->is_possible ? plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, row) : 0;
+}
+
+static int make_plan(plan_t *plan) {
+    static const char *const none[] = {NULL};
+    if (read_config(plan) ||
+        (plan->options.machine_path && plan_read_machine(plan->options.machine_path, &plan->speeds)))
+        return 1;
+    plan->model.dtype = plan->options.dtype;
+    if (model_read(plan->options.model_path, &plan->model) ||
+        plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, none, 0, &plan->bytes))
+        return 1;
+    if (!plan->has_windows)
+        return 0;
+    plan->own = (plan_row_t){.update_interval = plan->bytes.update_interval,
+                             .publish_lag = plan->bytes.publish_lag,
+                             .is_possible = 1,
+                             .bytes = plan->bytes};
+    if (plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &plan->own))
+        return 1;
+    for (int i = 0; i < N_ROWS; i++)
+        if (make_row(plan, intervals[i % N_INTERVALS], (uint32_t)(i / N_INTERVALS), &plan->rows[i]))
+            return 1;
+    return 0;
+}
+
+/* fp32 masters and both moments of all ranks; a save in mid-window adds the slots that are open then. */
+static double disk_nbytes(const plan_t *plan) { return (double)plan->bytes.n_elems * (4 + 2.0 * plan->moment_nbytes); }
+
+static double open_slots_nbytes(const plan_t *plan) {
+    return plan->has_windows ? (double)plan->model.nbytes * (plan->bytes.update_interval - 1) / 2 : 0;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+static double gib(double nbytes) { return nbytes / (1 << 30); }
+/* Share of a step; what is less than nothing is rounding. */
+static double stall(const timeline_t *time) { return fmax(0, time->step_s - time->compute_s) / time->step_s; }
+
+static const plan_row_t *choose(const plan_t *plan) {
+    double room = plan->speeds.available_nbytes / plan->options.n_local_ranks;
+    return plan_choose(plan->rows, N_ROWS, MAX_STALL, room > 0 ? room : INFINITY);
+}
+
+static void print_model(const plan_t *plan) {
+    const plan_options_t *options = &plan->options;
+    printf("model      ");
+    zf_cli_print(stdout, options->model_path);
+    printf(": %u tensors, %.4g M parameters, %.2f GiB", plan->model.n, (double)plan->model.n_elems / 1e6,
+           gib((double)plan->model.nbytes));
+    if (plan->model.n_not_trained)
+        printf("; %u of other data types left out", plan->model.n_not_trained);
+    printf("\njob        %u rank%s, %u on a machine, stage %u, %s; the trainer %s\n", options->n_ranks,
+           options->n_ranks > 1 ? "s" : "", options->n_local_ranks, plan->stage, options->is_cpu ? "CPU" : "CUDA",
+           options->has_no_fetch ? "does not fetch" : "fetches");
+    if (options->n_ranks > 1 && !options->is_cpu)
+        printf("           this version runs several ranks on the CPU only: the plan is of a later one\n");
+}
+
+static void print_bytes(const plan_t *plan) {
+    const zf_plan_t *b = &plan->bytes;
+    double n = (double)(b->n_owned_elems ? b->n_owned_elems : 1);
+    printf("\nhost       %9.3f GiB per rank, %.3f on a machine: %.2f bytes per parameter that the rank keeps\n",
+           gib((double)b->host_nbytes), gib((double)b->host_nbytes) * plan->options.n_local_ranks,
+           (double)b->host_nbytes / n);
+    printf("           state %.3f, slots %.3f (S = %u), published values %.3f, the rest %.3f GiB\n",
+           gib((double)b->host_state_nbytes), gib((double)b->host_slots_nbytes), b->update_interval,
+           gib((double)b->host_publish_nbytes),
+           gib((double)(b->host_nbytes - b->host_state_nbytes - b->host_slots_nbytes - b->host_publish_nbytes)));
+    printf("device     %9.3f GiB per rank beside weights and gradients of %.3f each\n", gib((double)b->device_nbytes),
+           gib((double)plan->model.nbytes));
+    printf("           %.3f more %s; %.3f more where a step's gradient comes in parts\n",
+           gib((double)b->staging_nbytes),
+           plan->options.n_ranks > 1 ? "for what ranks exchange" : "where gradients are only lent, or strided",
+           gib((double)b->sums_nbytes));
+    printf("disk       %9.3f GiB for a compact checkpoint of all ranks; about %.3f more for one in mid-window\n",
+           gib(disk_nbytes(plan)), gib(open_slots_nbytes(plan)));
+    if (plan->speeds.available_nbytes > 0 &&
+        (double)b->host_nbytes * plan->options.n_local_ranks > plan->speeds.available_nbytes)
+        printf("           that machine has %.3f GiB available: it does not fit\n", gib(plan->speeds.available_nbytes));
+}
+
+static void print_speeds(const plan_t *plan, const int *given) {
+    printf("\ntimes are a simulation of\n");
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        plan_options_t options = plan->options;
+        int is_measured = strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0;
+        if (is_measured)
+            printf("           replays as measured in ");
+        else
+            printf("           %g %s", *number_at(&options, i), numbers[i].unit);
+        if (is_measured)
+            zf_cli_print(stdout, plan->options.machine_path);
+        printf("%s\n", is_measured || given[i] ? "" : " (assumed)");
+    }
+}
+
+static void print_rows(const plan_t *plan) {
+    const timeline_t *time = &plan->own.time;
+    double forward = plan_forward_s(&plan->options, &plan->model) * plan->options.n_micro_batches;
+    printf("\nstep       %.1f ms with S = %u, lag %u: forward %.1f, backward %.1f, waiting %.1f (%.1f %%)\n",
+           time->step_s * 1e3, plan->own.update_interval, plan->own.publish_lag, forward * 1e3,
+           (time->compute_s - forward) * 1e3, stall(time) * time->step_s * 1e3, 100 * stall(time));
+    printf("           beside it: sums over ranks %.1f, down %.1f, replay %.1f, up %.1f, values to ranks %.1f ms\n\n",
+           time->reduce_s * 1e3, time->down_s * 1e3, time->replay_s * 1e3, time->up_s * 1e3, time->gather_s * 1e3);
+    printf("  S  lag   host GiB   step ms   waiting   step without / with\n");
+    for (int i = 0; i < N_ROWS; i++) {
+        const plan_row_t *row = &plan->rows[i];
+        if (row->is_possible)
+            printf("%3u  %3u  %9.3f  %8.1f  %6.1f %%   %.2f\n", row->update_interval, row->publish_lag,
+                   gib((double)row->bytes.host_nbytes), row->time.step_s * 1e3, 100 * stall(&row->time),
+                   row->time.compute_s / row->time.step_s);
+    }
+}
+
+static void print_choice(const plan_t *plan) {
+    const plan_row_t *row = choose(plan);
+    if (!row) {
+        printf("\n# no window of at most 4 steps fits that machine's memory: deferred = none keeps the state on the "
+               "device\n");
+        return;
+    }
+    printf("\n# the least late setting that waits for less than %.0f %% of a step%s\n", 100 * MAX_STALL,
+           stall(&row->time) > MAX_STALL ? ": none does, this one is the quickest" : "");
+    printf("[zenflow]\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval, row->publish_lag);
+    if (plan->options.n_ranks > 1)
+        printf("\n[shard]\nstage = %u\n\n[host]\nlocal_ranks = %u ; where the launcher does not say it\n", plan->stage,
+               plan->options.n_local_ranks);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static json_t *row_of(const plan_row_t *row) {
+    return json_pack("{s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "update_interval", (int)row->update_interval,
+                     "publish_lag", (int)row->publish_lag, "host_nbytes", (json_int_t)row->bytes.host_nbytes, "step_s",
+                     row->time.step_s, "compute_s", row->time.compute_s, "reduce_s", row->time.reduce_s, "down_s",
+                     row->time.down_s, "replay_s", row->time.replay_s, "up_s", row->time.up_s, "gather_s",
+                     row->time.gather_s);
+}
+
+static int print_json(const plan_t *plan) {
+    const zf_plan_t *b = &plan->bytes;
+    const plan_row_t *choice = plan->has_windows ? choose(plan) : NULL;
+    json_t *rows = json_array(), *out;
+    for (int i = 0; i < N_ROWS; i++)
+        if (plan->rows[i].is_possible)
+            json_array_append_new(rows, row_of(&plan->rows[i]));
+    out = json_pack("{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "tensors",
+                    (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems",
+                    (json_int_t)b->n_owned_elems, "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets,
+                    "host_nbytes", (json_int_t)b->host_nbytes, "host_state_nbytes", (json_int_t)b->host_state_nbytes,
+                    "host_slots_nbytes", (json_int_t)b->host_slots_nbytes, "host_publish_nbytes",
+                    (json_int_t)b->host_publish_nbytes, "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes",
+                    (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
+                    (json_int_t)plan->model.nbytes, "checkpoint_nbytes", disk_nbytes(plan), "configured",
+                    plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
+                    choice ? row_of(choice) : json_null());
+    if (!out)
+        return zf_cli_complain(plan->options.model_path, "no memory for its plan");
+    json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    printf("\n");
+    json_decref(out);
+    return 0;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static void print_help(void) {
+    printf("usage: zf plan MODEL [options]\n"
+           "       zf plan --published        the simulator beside published measurements\n\n"
+           "MODEL: a safetensors file (its header is read), a *.index.json, a config.json (Llama, Mistral, Qwen2,\n"
+           "Qwen3, GPT-2, BERT, RoBERTa, OPT, T5), or a list of shapes: [COUNT *] [NAME] SIZE x SIZE ... [bf16]\n\n"
+           "  --config FILE            configuration; --set SECTION.KEY=VALUE changes a key of it, --stage N that one\n"
+           "  --device cuda|cpu        where the parameters live (cuda)\n"
+           "  --dtype bf16|f16|f32     of weights and gradients (what MODEL says, else bf16)\n"
+           "  --ranks N                of the job (1); --local-ranks N of them on a machine (8 at most)\n"
+           "  --machine FILE           speed of replays as `zf doctor --json > FILE` measured it\n"
+           "  --no-fetch               the trainer does not call param_fetch\n"
+           "  --recompute              activations are computed again in the backward pass\n"
+           "  --json                   for programs\n");
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        printf("  %-15s N        %s (%g)\n", numbers[i].name, numbers[i].unit, numbers[i].deflt);
+}
+
+int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
+    static plan_t plan;
+    int given[N_NUMBERS] = {0}, status;
+    if (argc == 1 && strcmp(argv[0], "--published") == 0)
+        return plan_published();
+    if (argc == 1 && strcmp(argv[0], "--help") == 0) {
+        print_help();
+        return 0;
+    }
+    plan.cli = cli;
+    if (!read_options(&plan.options, argc, argv, given))
+        return 2;
+    status = make_plan(&plan);
+    if (!status && plan.options.is_json) {
+        status = print_json(&plan);
+    } else if (!status) {
+        print_model(&plan);
+        print_bytes(&plan);
+        if (plan.has_windows) {
+            print_speeds(&plan, given);
+            print_rows(&plan);
+            print_choice(&plan);
+        } else {
+            printf("\ntimes are simulated for deferred = replay only\n");
+        }
+    }
+    free(plan.config_text);
+    model_free(&plan.model);
+    return status;
+}

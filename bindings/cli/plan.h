@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/plan.h - what `zf plan` is asked, and its three parts: bytes, times, published measurements. */
+#ifndef ZF_CLI_PLAN_H
+#define ZF_CLI_PLAN_H
+
+#include "cli.h"
+#include "model.h"
+#include "timeline.h"
+#include "zf/ext/draft/plan.h"
+
+enum { PLAN_MAX_OVERRIDES = 64, PLAN_MAX_SPEEDS = 16 };
+
+typedef struct plan_options {
+    const char *model_path, *config_path, *machine_path;
+    const char *overrides[PLAN_MAX_OVERRIDES];
+    uint32_t n_overrides;
+    char stage[32]; /* the override that --stage makes */
+    int is_json, is_cpu, has_no_fetch, recomputes;
+    model_dtype_t dtype;
+    uint32_t n_ranks, n_local_ranks; /* n_local_ranks: on one machine */
+    double tokens;                   /* of a rank and step, all micro-batches together */
+    double sequence;                 /* tokens of a sequence; 0: attention's own work is left out */
+    double n_micro_batches;
+    double tflops, efficiency;          /* peak of the device, and the share of it that training reaches */
+    double link_gbs, net_gbs, host_gbs; /* 10^9 bytes per second: of a rank, of a rank, of a machine's workers */
+    double latency_us;                  /* of a collective */
+} plan_options_t;
+
+/* plan_bytes.c: asks the plugin. overrides: on top of the configuration and the options', ended by NULL. 0, or 1 after
+ * a message; is_quiet: without one. */
+int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, const char *config_text,
+             const char *const *overrides, int is_quiet, zf_plan_t *out);
+
+/* What the times are made from. */
+typedef struct plan_speeds {
+    uint32_t n; /* measured windows; 0: host_gbs counts */
+    uint32_t intervals[PLAN_MAX_SPEEDS];
+    double elems_per_s[PLAN_MAX_SPEEDS];
+    double available_nbytes; /* of the machine; 0: unknown */
+} plan_speeds_t;
+
+typedef struct plan_row {
+    uint32_t update_interval, publish_lag;
+    int is_possible; /* the plugin takes it */
+    zf_plan_t bytes;
+    timeline_t time;
+} plan_row_t;
+
+/* plan_times.c: reads `zf doctor --json`; 0, or 1 after a message. */
+int plan_read_machine(const char *path, plan_speeds_t *out);
+/* The buckets of a model, in forward order; n of them, at most TIMELINE_MAX_BUCKETS. */
+uint32_t plan_cut_buckets(const model_t *model, double wanted_elems, double *out_elems);
+/* Elements x steps per second of one rank's workers, for windows of S steps. */
+double plan_replay_speed(const plan_options_t *options, const plan_speeds_t *speeds, uint32_t interval,
+                         double grad_nbytes);
+/* Seconds of a forward pass of one micro-batch; its backward takes plan_backward_factor times as long. */
+double plan_forward_s(const plan_options_t *options, const model_t *model);
+double plan_backward_factor(const plan_options_t *options);
+/* Fills row->time of its update_interval and publish_lag. 0, or 1 after a message. */
+int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const model_t *model, uint32_t stage,
+              plan_row_t *row);
+/* The least late of the rows that costs at most max_stall of a step: lag 0 before lag 1, then small S; where none does,
+ * the quickest. Windows of more than four steps are for those who measured what they lose, and are not chosen, nor is
+ * what takes more than most_host_nbytes of a rank. NULL: nothing is left. */
+const plan_row_t *plan_choose(const plan_row_t *rows, uint32_t n, double max_stall, double most_host_nbytes);
+
+/* published.c: `zf plan --published`: the simulator beside published measurements. */
+int plan_published(void);
+
+#endif

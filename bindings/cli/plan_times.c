@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/plan_times.c - from a model and a machine to a timeline (contract in plan.h).
+ *
+ * Work of training: 2 operations per parameter and token forward, twice that backward, once more forward where
+ * activations are recomputed; attention adds 4 x layers x hidden x sequence per token to each forward (PaLM, appendix
+ * B, arXiv 2204.02311). Memory traffic of a window of S steps: w and the moments read and written, S slots read, the
+ * values written. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan.h"
+
+enum {
+    USUAL_BUCKET_ELEMS = 40000000,
+    BUCKET_ELEMS_PER_RANK = 1000000,
+    STATE_TRAFFIC_NBYTES = 24,
+    LEAST_BUCKETS = 32,
+    LONGEST_CHOSEN = 4
+};
+
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
+
+int plan_read_machine(const char *path, plan_speeds_t *out) {
+    size_t nbytes, i;
+    json_error_t problem;
+    char *text = zf_cli_read_file(path, 1 << 20, &nbytes);
+    json_t *found = text ? json_loadb(text, nbytes, 0, &problem) : NULL, *row;
+    free(text);
+    if (!text)
+        return 1;
+    *out = (plan_speeds_t){.n = 0};
+    json_array_foreach(json_object_get(json_object_get(found, "replay"), "windows"), i, row) {
+        json_int_t interval = json_integer_value(json_object_get(row, "update_interval"));
+        double speed = json_number_value(json_object_get(row, "elems_per_s"));
+        if (out->n == PLAN_MAX_SPEEDS || interval < 1 || interval > 64 || !(speed > 0) || speed > 1e18)
+            continue;
+        out->intervals[out->n] = (uint32_t)interval;
+        out->elems_per_s[out->n++] = speed;
+    }
+    out->available_nbytes = json_number_value(json_object_get(json_object_get(found, "memory"), "available_nbytes"));
+    json_decref(found);
+    if (out->n == 0)
+        return zf_cli_complain(path, "has no speed of replays: make it with `zf doctor --json > %s`", path);
+    return 0;
+}
+
+static double traffic_nbytes(uint32_t interval, double grad_nbytes) {
+    return STATE_TRAFFIC_NBYTES + grad_nbytes * interval + grad_nbytes;
+}
+
+/* Between two measured windows: by the bytes per second of the nearest shorter one. */
+double plan_replay_speed(const plan_options_t *options, const plan_speeds_t *speeds, uint32_t interval,
+                         double grad_nbytes) {
+    double nbytes_per_s = options->host_gbs * 1e9;
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < speeds->n; i++)
+        if (speeds->intervals[i] <= interval && speeds->intervals[i] >= best) {
+            best = speeds->intervals[i];
+            nbytes_per_s = speeds->elems_per_s[i] / best * traffic_nbytes(best, 2);
+        }
+    return nbytes_per_s / traffic_nbytes(interval, grad_nbytes) * interval / options->n_local_ranks;
+}
+
+double plan_forward_s(const plan_options_t *options, const model_t *model) {
+    double per_token =
+        2 * (double)model->n_elems + 4 * (double)model->n_layers * (double)model->hidden * options->sequence;
+    return options->tokens / options->n_micro_batches * per_token / (options->tflops * 1e12 * options->efficiency);
+}
+
+double plan_backward_factor(const plan_options_t *options) { return options->recomputes ? 3 : 2; }
+
+/* ---- buckets ----------------------------------------------------------------------------------------------------- */
+
+/* Parameters that are larger than a bucket are one of their own, as the plugin has it. */
+uint32_t plan_cut_buckets(const model_t *model, double wanted_elems, double *out_elems) {
+    uint32_t n = 0;
+    double least = (double)model->n_elems / (TIMELINE_MAX_BUCKETS - 1), open = 0;
+    if (wanted_elems < least)
+        wanted_elems = least;
+    for (uint32_t i = 0; i < model->n; i++) {
+        open += (double)model->params[i].n_elems;
+        if (open >= wanted_elems || i + 1 == model->n) {
+            out_elems[n++] = open;
+            open = 0;
+        }
+    }
+    return n;
+}
+
+static double bucket_elems(const plan_options_t *options, const model_t *model) {
+    double wanted = (double)BUCKET_ELEMS_PER_RANK * options->n_ranks;
+    if (options->n_ranks == 1) /* no exchange: gradients and values travel in much smaller pieces */
+        return (double)model->n_elems / LEAST_BUCKETS / 8;
+    return wanted > USUAL_BUCKET_ELEMS ? wanted : USUAL_BUCKET_ELEMS;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const model_t *model, uint32_t stage,
+              plan_row_t *row) {
+    static double elems[TIMELINE_MAX_BUCKETS];
+    double nbytes = (double)model->nbytes / (double)model->n_elems, forward = plan_forward_s(options, model);
+    int is_sharded = stage > 0 && options->n_ranks > 1;
+    timeline_args_t args = {.schedule = TIMELINE_OFFLOAD,
+                            .n_buckets = plan_cut_buckets(model, bucket_elems(options, model), elems),
+                            .bucket_elems = elems,
+                            .forward_s = forward,
+                            .backward_s = forward * plan_backward_factor(options),
+                            .n_micro_batches = (uint32_t)options->n_micro_batches,
+                            .update_interval = row->update_interval,
+                            .publish_lag = row->publish_lag,
+                            .fetches = !options->has_no_fetch && !is_sharded,
+                            .n_ranks = options->n_ranks,
+                            .is_sharded = is_sharded,
+                            .grad_nbytes = nbytes,
+                            .value_nbytes = nbytes,
+                            .reduce_factor = 2, /* gradients are summed everywhere, at stage 1 too */
+                            .down_nbytes_per_s = options->link_gbs * 1e9,
+                            .up_nbytes_per_s = options->link_gbs * 1e9,
+                            .replay_elems_per_s = plan_replay_speed(options, speeds, row->update_interval, nbytes),
+                            .net_nbytes_per_s = options->net_gbs * 1e9,
+                            .net_latency_s = options->latency_us * 1e-6};
+    return timeline_run(&args, &row->time) ? 0 : zf_cli_complain(model->path, "no memory for its timeline");
+}
+
+const plan_row_t *plan_choose(const plan_row_t *rows, uint32_t n, double max_stall, double most_host_nbytes) {
+    const plan_row_t *quickest = NULL;
+    for (uint32_t lag = 0; lag <= 1; lag++)
+        for (uint32_t i = 0; i < n; i++) {
+            const plan_row_t *row = &rows[i];
+            if (!row->is_possible || row->publish_lag != lag || row->update_interval > LONGEST_CHOSEN ||
+                (double)row->bytes.host_nbytes > most_host_nbytes)
+                continue;
+            if (row->time.step_s - row->time.compute_s <= max_stall * row->time.step_s)
+                return row;
+            if (!quickest || row->time.step_s < quickest->time.step_s)
+                quickest = row;
+        }
+    return quickest;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/replay_speed.c - the replay of the plugin itself (contract in speed.h).
+ *
+ * One matrix, nothing selected, one cohort and lag 0: the closing step waits for its replay, and nothing else of the
+ * plugin works meanwhile. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "speed.h"
+#include "zf/ext/stats.h"
+
+enum { COLUMNS = 4096, WINDOWS = 3, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
+
+typedef struct run {
+    const zf_plugin_t *zf;
+    const zf_stats_ext_t *stats;
+    zf_instance_t *inst;
+    uint16_t *weights, *grads;
+    uint64_t n_elems;
+    zf_stream_t stream;
+    zf_tensor_t weight_tensor, grad_tensor;
+    uint32_t id;
+    zf_replay_speed_t *out;
+} run_t;
+
+/* "...; kernels avx512, 2 worker(s); ..." is in the one line that bind_params logs. */
+static void take_log(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
+                     uint64_t nbytes) {
+    zf_replay_speed_t *out = ctx;
+    char copy[512];
+    const char *at;
+    (void)level, (void)component, (void)file, (void)line;
+    snprintf(copy, sizeof copy, "%.*s", (int)(nbytes < sizeof copy ? nbytes : sizeof copy - 1), text);
+    at = strstr(copy, "kernels ");
+    if (at)
+        snprintf(out->kernels, sizeof out->kernels, "%.*s", (int)strcspn(at + 8, ",;"), at + 8);
+}
+
+static int train(run_t *run, uint32_t n_steps, zf_error_t *err) {
+    zf_grad_item_t item = {.struct_size = sizeof item,
+                           .id = run->id,
+                           .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_ASYNC_READ,
+                           .tensor = &run->grad_tensor};
+    zf_group_hyper_t hyper = {.struct_size = sizeof hyper, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    zf_step_args_t step = {.struct_size = sizeof step,
+                           .flags = ZF_STEP_WAIT,
+                           .groups = &hyper,
+                           .n_groups = 1,
+                           .elem_size = sizeof hyper,
+                           .stream = &run->stream};
+    for (uint32_t i = 0; i < n_steps; i++)
+        if (run->zf->grads_ready(run->inst, &item, 1, sizeof item, &run->stream, NULL, err) < 0 ||
+            run->zf->step(run->inst, &step, NULL, err) < 0)
+            return 0;
+    return run->zf->quiesce(run->inst, ZF_QUIESCE_DRAIN, err) >= 0;
+}
+
+/* The first window after warm-up is not counted. */
+static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
+    zf_stats_t before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    double n;
+    if (!train(run, 1 + interval, err) || run->stats->read(run->inst, &before, err) < 0 ||
+        !train(run, WINDOWS * interval, err) || run->stats->read(run->inst, &after, err) < 0)
+        return 0;
+    n = (double)(after.replay_elems - before.replay_elems);
+    run->out->n_workers = after.n_workers;
+    run->out->elems_per_s = n / ((double)(after.replay_ns - before.replay_ns) + 1) * 1e9 * after.n_workers;
+    run->out->nbytes_per_s = run->out->elems_per_s / interval * (26 + 2.0 * interval);
+    return n > 0;
+}
+
+static int open_and_measure(run_t *run, uint32_t interval, zf_error_t *err) {
+    const int64_t shape[2] = {(int64_t)(run->n_elems / COLUMNS), COLUMNS};
+    char config[256];
+    zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = run->out, .log = take_log};
+    zf_create_args_t args = {
+        .struct_size = sizeof args, .host = &host, .config_text = config, .device_type = ZF_DEVICE_CPU};
+    zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &run->weight_tensor};
+    int is_done = 0;
+    snprintf(config, sizeof config,
+             "[zenflow]\ntopk_ratio = 0\nupdate_interval = %u\nstagger = false\npublish_lag = 0\n"
+             "full_warm_up_rounds = 1\non_overwrite = off\n[log]\nlateness = 0\n",
+             interval);
+    zf_tensor_contiguous(run->weights, zf_dtype_bfloat16(), 2, shape, &run->weight_tensor);
+    zf_tensor_contiguous(run->grads, zf_dtype_bfloat16(), 2, shape, &run->grad_tensor);
+    zf_stream_host_thread(&run->stream);
+    if (run->zf->create(&args, &run->inst, err) < 0)
+        return 0;
+    if (run->zf->bind_params(run->inst, &decl, 1, sizeof decl, &run->id, NULL, err) >= 0)
+        is_done = measure(run, interval, err);
+    run->zf->destroy(run->inst);
+    return is_done;
+}
+
+int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_replay_speed_t *out) {
+    zf_error_t err = {.struct_size = sizeof err, .message = "nothing was replayed"};
+    const zf_stats_ext_t *stats = zf_cli_extension(cli, ZF_EXT_STATS);
+    run_t run = {.stats = stats, .n_elems = n_elems / COLUMNS * COLUMNS, .out = out};
+    int is_done;
+    if (!stats)
+        return 0;
+    *out = (zf_replay_speed_t){.n_workers = 0};
+    run.zf = zf_loader_plugin(cli->loader);
+    run.weights = malloc(run.n_elems * sizeof *run.weights);
+    run.grads = malloc(run.n_elems * sizeof *run.grads);
+    for (uint64_t i = 0; run.weights && run.grads && i < run.n_elems; i++) {
+        run.weights[i] = ONE_BF16;
+        run.grads[i] = SMALL_BF16;
+    }
+    is_done = run.weights && run.grads && open_and_measure(&run, interval, &err);
+    if (!is_done)
+        zf_cli_fail(&err);
+    free(run.weights);
+    free(run.grads);
+    return is_done;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/timeline.c - the simulator of a step (model in timeline.h). */
+#include "timeline.h"
+
+#include <stdlib.h>
+
+enum { WINDOWS_BEFORE = 3, WINDOWS_COUNTED = 3, LEAST_STEPS = 4 };
+
+typedef struct state {
+    const timeline_args_t *args;
+    double total_elems;
+    double device, net, down, host, up; /* each is free from then on */
+    double *reduced;                    /* [n_buckets] when the step's sums of a bucket are there */
+    double *due[2];                     /* [n_buckets] when the values that closed at this step (0) and the one before
+                                         * (1) are in place */
+    timeline_t busy;
+} state_t;
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+/* One event on a resource that is free from *free on: returns its end. */
+static double run(double *free_at, double ready, double seconds, double *busy) {
+    *free_at = later(*free_at, ready) + seconds;
+    *busy += seconds;
+    return *free_at;
+}
+
+/* A collective in which each rank has a part of nbytes: (P-1)/P of them cross each rank's network. */
+static double collective_s(const timeline_args_t *args, double nbytes) {
+    if (args->n_ranks < 2)
+        return 0;
+    return args->net_latency_s + nbytes * (args->n_ranks - 1) / args->n_ranks / args->net_nbytes_per_s;
+}
+
+/* Of a bucket, the part whose state this rank has. */
+static double owned(const timeline_args_t *args, double elems) {
+    return args->is_sharded ? elems / args->n_ranks : elems;
+}
+
+static void compute(state_t *state, double elems, double seconds) {
+    run(&state->device, 0, seconds * elems / state->total_elems, &state->busy.compute_s);
+}
+
+/* The first forward of a step waits for values: with lag 0 for what the last step closed, with lag 1 for what closed
+ * one earlier; all at once, or bucket by bucket. */
+static void forward(state_t *state, int is_first) {
+    const timeline_args_t *args = state->args;
+    int is_late = args->schedule == TIMELINE_OFFLOAD && args->publish_lag > 0;
+    int waits_at_once = is_late || (args->schedule == TIMELINE_OFFLOAD && !args->fetches);
+    for (uint32_t b = 0; b < args->n_buckets && is_first && waits_at_once; b++)
+        state->device = later(state->device, state->due[is_late][b]);
+    for (uint32_t b = 0; b < args->n_buckets; b++) {
+        if (is_first && !waits_at_once)
+            state->device = later(state->device, state->due[0][b]);
+        compute(state, args->bucket_elems[b], args->forward_s);
+    }
+}
+
+static void backward(state_t *state, int is_last) {
+    const timeline_args_t *args = state->args;
+    for (uint32_t b = args->n_buckets; b-- > 0;) {
+        double elems = args->bucket_elems[b];
+        compute(state, elems, args->backward_s);
+        if (!is_last)
+            continue;
+        state->reduced[b] = state->device;
+        if (args->schedule != TIMELINE_SERIAL)
+            state->reduced[b] =
+                run(&state->net, state->device, args->reduce_factor * collective_s(args, elems * args->grad_nbytes),
+                    &state->busy.reduce_s);
+    }
+}
+
+/* Sums and values travel after all else, and nothing goes on meanwhile. */
+static void exchange_serially(state_t *state) {
+    const timeline_args_t *args = state->args;
+    for (uint32_t b = 0; b < args->n_buckets; b++)
+        run(&state->device, 0, args->reduce_factor * collective_s(args, args->bucket_elems[b] * args->grad_nbytes),
+            &state->busy.reduce_s);
+    for (uint32_t b = 0; b < args->n_buckets; b++) {
+        run(&state->device, 0, collective_s(args, args->bucket_elems[b] * args->value_nbytes), &state->busy.gather_s);
+        state->due[0][b] = 0;
+    }
+}
+
+static void gather(state_t *state) {
+    const timeline_args_t *args = state->args;
+    double all = state->device;
+    for (uint32_t b = 0; b < args->n_buckets; b++)
+        all = later(all, state->reduced[b]);
+    for (uint32_t b = 0; b < args->n_buckets; b++)
+        state->due[0][b] = run(&state->net, all, collective_s(args, args->bucket_elems[b] * args->value_nbytes),
+                               &state->busy.gather_s);
+}
+
+static void replay(state_t *state) {
+    const timeline_args_t *args = state->args;
+    double all = state->device, *before = state->due[1];
+    for (uint32_t b = args->n_buckets; b-- > 0;)
+        all = later(all, run(&state->down, state->reduced[b],
+                             owned(args, args->bucket_elems[b]) * args->grad_nbytes / args->down_nbytes_per_s,
+                             &state->busy.down_s));
+    state->due[1] = state->due[0];
+    state->due[0] = before;
+    for (uint32_t b = 0; b < args->n_buckets; b++) {
+        double mine = owned(args, args->bucket_elems[b]);
+        double closed_nbytes = args->value_nbytes / args->update_interval;
+        double end = run(&state->host, all, mine / args->replay_elems_per_s, &state->busy.replay_s);
+        end = run(&state->up, end, mine * closed_nbytes / args->up_nbytes_per_s, &state->busy.up_s);
+        if (args->is_sharded && args->n_ranks > 1)
+            end =
+                run(&state->net, end, collective_s(args, args->bucket_elems[b] * closed_nbytes), &state->busy.gather_s);
+        state->due[0][b] = end;
+    }
+}
+
+static void step(state_t *state) {
+    uint32_t n = state->args->n_micro_batches;
+    for (uint32_t i = 0; i < n; i++) {
+        forward(state, i == 0);
+        backward(state, i + 1 == n);
+    }
+    if (state->args->schedule == TIMELINE_SERIAL)
+        exchange_serially(state);
+    else if (state->args->schedule == TIMELINE_OVERLAPPED)
+        gather(state);
+    else
+        replay(state);
+}
+
+int timeline_run(const timeline_args_t *args, timeline_t *out) {
+    uint32_t n = args->n_buckets, period = args->update_interval > LEAST_STEPS ? args->update_interval : LEAST_STEPS;
+    uint32_t n_counted = WINDOWS_COUNTED * period;
+    double *memory = calloc(3 * (size_t)n, sizeof *memory), start;
+    state_t state = {.args = args, .reduced = memory, .due = {memory + n, memory + 2 * (size_t)n}};
+    if (!memory)
+        return 0;
+    for (uint32_t b = 0; b < n; b++)
+        state.total_elems += args->bucket_elems[b];
+    for (uint32_t i = 0; i < WINDOWS_BEFORE * period; i++)
+        step(&state);
+    start = state.device;
+    state.busy = (timeline_t){0};
+    for (uint32_t i = 0; i < n_counted; i++)
+        step(&state);
+    *out = (timeline_t){.step_s = (state.device - start) / n_counted,
+                        .compute_s = state.busy.compute_s / n_counted,
+                        .reduce_s = state.busy.reduce_s / n_counted,
+                        .down_s = state.busy.down_s / n_counted,
+                        .replay_s = state.busy.replay_s / n_counted,
+                        .up_s = state.busy.up_s / n_counted,
+                        .gather_s = state.busy.gather_s / n_counted};
+    free(memory);
+    return 1;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/timeline.h - a step of training as events on the machine's resources: which of them hide behind compute.
+ *
+ * Model. A bucket is a stretch of the model. Five resources do one thing at a time, each in its own order: the device
+ * (forward and backward of a bucket), the network, the link down, the host's workers (replay), the link up. An event
+ * begins when its resource is free and what it needs is over:
+ *
+ *   forward     in forward order; needs the bucket's published values as publish_lag says
+ *   backward    in backward order
+ *   reduce      needs the bucket's backward: the sum over ranks
+ *   down        needs the sum: gradients to the host
+ *   replay      in forward order; needs all gradients of the step, for the norm decides the clip factor: what closes in
+ *               a step is 1/S of each bucket, with S slots
+ *   up, gather  needs the replay: values to the device, and to the other ranks where each has a part
+ *
+ * Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, other
+ * users of the machine, and the plugin's own work on the device (one pass over gradients, updates of selected
+ * channels). */
+#ifndef ZF_CLI_TIMELINE_H
+#define ZF_CLI_TIMELINE_H
+
+#include <stdint.h>
+
+enum { TIMELINE_MAX_BUCKETS = 4096 };
+
+typedef enum timeline_schedule {
+    TIMELINE_OFFLOAD,    /* the plugin's windows */
+    TIMELINE_OVERLAPPED, /* no offload: reduce-scatter under backward, all-gather under the next forward */
+    TIMELINE_SERIAL,     /* no offload, nothing hidden: backward, reduce-scatter, update, all-gather */
+} timeline_schedule_t;
+
+typedef struct timeline_args {
+    timeline_schedule_t schedule;
+    uint32_t n_buckets;
+    const double *bucket_elems;   /* [n_buckets] in forward order */
+    double forward_s, backward_s; /* of the whole model and one micro-batch, if nothing is waited for */
+    uint32_t n_micro_batches;
+    uint32_t update_interval, publish_lag; /* of TIMELINE_OFFLOAD */
+    int fetches; /* lag 0: a bucket is waited for when it is used, else all of them before the forward */
+    uint32_t n_ranks;
+    int is_sharded;                   /* each rank has a part of the state: else all of it */
+    double grad_nbytes, value_nbytes; /* of one element, on network and link */
+    double reduce_factor;             /* network bytes per gradient byte: 1 reduce-scatter, 2 all-reduce */
+    double down_nbytes_per_s, up_nbytes_per_s;
+    double replay_elems_per_s;              /* elements x steps per second, of this rank's workers */
+    double net_nbytes_per_s, net_latency_s; /* of a rank, and of each collective */
+} timeline_args_t;
+
+typedef struct timeline {
+    double step_s;    /* from one step's end to the next's */
+    double compute_s; /* of it, forward and backward */
+    /* how long each resource was busy in a step */
+    double reduce_s, down_s, replay_s, up_s, gather_s;
+} timeline_t;
+
+/* 0: out of memory. */
+int timeline_run(const timeline_args_t *args, timeline_t *out);
+
+#endif

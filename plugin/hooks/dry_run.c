@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/dry_run.c - zf.plan/0: the memory plan of bind_params without an instance (contract in
+ * zf/ext/draft/plan.h).
+ *
+ * A run is planned and laid out by the functions that bind_params uses, over an engine that was never opened: it has a
+ * configuration, the table of its device and a number of ranks, and no device, thread or transport. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/struct.h"
+#include "hooks/hooks.h"
+#include "instance/memory.h"
+#include "offload/ranks.h"
+
+/* ---- ranks that are only counted --------------------------------------------------------------------------------- */
+
+struct zfi_comm {
+    uint32_t rank, size;
+};
+
+static uint32_t counted_rank(const zfi_comm_t *comm) { return comm->rank; }
+static uint32_t counted_size(const zfi_comm_t *comm) { return comm->size; }
+
+static const zfi_comm_ops_t counted = {.name = "planned", .rank = counted_rank, .size = counted_size};
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
+static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
+    const zf_layout_t *layout = &run->mem.layout;
+    *out = (zf_plan_t){
+        .struct_size = sizeof *out,
+        .n_buckets = run->buckets.n,
+        .update_interval = config->update_interval,
+        .publish_lag = config->publish_lag,
+        .host_nbytes = layout->host_nbytes,
+        .host_state_nbytes = layout->host_state_nbytes,
+        .host_slots_nbytes = layout->host_slots_nbytes,
+        .host_publish_nbytes = layout->host_publish_nbytes,
+        .device_nbytes = layout->device_nbytes,
+        .staging_nbytes = zfi_memory_staging_nbytes(run),
+        .sums_nbytes = zfi_memory_sums_nbytes(run),
+        .largest_bucket_nbytes = run->buckets.most_nbytes,
+        .n_elems = layout->n_elems,
+        .n_matrices = layout->n_matrices,
+        .n_channels = layout->n_channels,
+        .n_selected_elems = layout->n_selected_elems,
+        .slots_peak_milli = layout->slots_peak_milli,
+        .slots_mean_milli = layout->slots_mean_milli,
+    };
+    for (uint32_t i = 0; i < run->plan.n_tiles; i++)
+        out->n_owned_elems += run->plan.tiles[i].n_elems;
+}
+
+static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_plan_t *out, zf_error_t *err) {
+    zfi_run_t *run = calloc(1, sizeof *run);
+    zf_status_t st;
+    if (!run)
+        return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u parameters", n);
+    run->engine = engine;
+    run->params = params;
+    run->n_params = n;
+    run->n_groups = zfi_params_n_groups(params, n);
+    st = zfi_ranks_plan(run, err);
+    if (!st)
+        st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
+    if (!st) {
+        zfi_memory_plan(run);
+        fill(run, &engine->config, out);
+    }
+    zfi_plan_free(&run->plan);
+    zfi_buckets_free(&run->buckets);
+    free(run);
+    return st;
+}
+
+static zf_status_t plan_params(zfi_engine_t *engine, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                               zf_plan_t *out, zf_error_t *err) {
+    zfi_param_t *params = NULL;
+    zf_status_t st = zfi_params_build(decls, n, elem_size, engine->device_type, &params, err);
+    if (st)
+        return st;
+    st = plan_run(engine, params, n, out, err);
+    zfi_params_free(params, n);
+    return st;
+}
+
+static zf_status_t plan(const zf_plan_args_t *given, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
+                        zf_plan_t *out, zf_error_t *err) {
+    zf_plan_args_t args;
+    zf_plan_t result;
+    zfi_engine_t *engine;
+    zfi_comm_t ranks;
+    zf_status_t st = zfi_struct_read(&args, given, sizeof args, sizeof args, "zf_plan_args_t", err);
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "out is NULL");
+    if (!st)
+        st = zfi_struct_check_out(out, "zf_plan_t", err);
+    if (!st && args.rank >= (args.n_ranks ? args.n_ranks : 1))
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "plan", "rank = %u of %u; need a rank below n_ranks", args.rank,
+                       args.n_ranks ? args.n_ranks : 1);
+    if (!st && args.reserved0)
+        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan", "reserved0 = %u; 0", args.reserved0);
+    if (st)
+        return st;
+    engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan");
+    ranks = (zfi_comm_t){.rank = args.rank, .size = args.n_ranks ? args.n_ranks : 1};
+    engine->comm_ops = &counted;
+    engine->comm = &ranks;
+    st = zfi_create_configure(args.create, engine, err);
+    if (!st)
+        st = plan_params(engine, decls, n, elem_size, &result, err);
+    if (!st)
+        zfi_struct_write(out, &result, sizeof result);
+    free(engine);
+    return st;
+}
+
+const zf_plan_ext_t zfi_plan_ext = {.struct_size = sizeof zfi_plan_ext, .plan = plan};

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# test_cli_tools.sh ZF PLUGIN - the tools of the command line: what a machine has, what holds with a
+# configuration file and why.
+set -u
+zf=$1
+plugin=$2
+failed=0
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+# expect STATUS TEXT ARGUMENTS...: exit status of zf, and a text (a basic regular expression) in what it prints
+expect() {
+    want=$1
+    text=$2
+    shift 2
+    out=$(timeout 30 "$zf" --plugin "$plugin" "$@" 2>&1 </dev/null)
+    status=$?
+    if [ "$status" -ne "$want" ] || ! echo "$out" | grep -q -- "$text"; then
+        echo "FAIL: zf $*: exit status $status, want $want; no \"$text\" in: $out"
+        failed=1
+    fi
+}
+
+# ---- zf config FILE: every key, its value and where it comes from ----
+printf '\357\273\277\n[zenflow]\n  update_interval = 4 ; of a window\nenergy=0.8\n\n[host]\nthreads : 3\n' >"$dir/some.ini"
+expect 0 "^update_interval = 4 *; $dir/some.ini:3\$" config "$dir/some.ini"
+expect 0 "^energy = 0.8 *; $dir/some.ini:4\$" config "$dir/some.ini"
+expect 0 "^threads = 3 *; $dir/some.ini:7\$" config "$dir/some.ini"
+expect 0 '^topk_ratio = 0.1 *; default$' config "$dir/some.ini"
+expect 0 '^publish_lag = 1 *; default auto$' config "$dir/some.ini"
+expect 0 '^publish_lag = 0 *; zenflow.publish_lag = 0$' config "$dir/some.ini" 'zenflow.publish_lag = 0'
+expect 0 'energy has no effect without topk_ratio = auto' config "$dir/some.ini"
+"$zf" --plugin "$plugin" config "$dir/some.ini" >"$dir/whole.ini"
+[ "$(grep -c ' ; ' "$dir/whole.ini")" -eq "$("$zf" --plugin "$plugin" config | grep -c '^[a-z_]* = ')" ] ||
+    { echo "FAIL: not every key is shown"; failed=1; }
+expect 0 "^update_interval = 4 *; $dir/whole.ini:" config "$dir/whole.ini"
+printf '[zenflow]\nupdate_intervall = 4\n[hst]\n' >"$dir/typo.ini"
+expect 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: update_interval" config "$dir/typo.ini"
+expect 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
+expect 1 'nearest: topk_ratio' config "$dir/some.ini" zenflow.topk_rato=1
+: >"$dir/empty.ini"
+expect 0 '^update_interval = 2 *; default$' config "$dir/empty.ini"
+mkfifo "$dir/fifo"
+expect 1 'not a regular file' config "$dir/fifo"
+expect 1 'not a regular file' config "$dir"
+printf 'a\000b\n' >"$dir/binary.ini"
+expect 1 'byte 0x00' config "$dir/binary.ini"
+
+# ---- zf doctor: what is there, what is missing, and an exit status for what is needed ----
+expect 0 'plugin .*libzfplugin' doctor --quick
+expect 0 'cores .* in the affinity mask' doctor --quick
+expect 2 usage doctor --need everything
+expect 2 usage doctor --need
+out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
+{ [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.1 (needed)' && echo "$out" | grep -q 'or name the file'; } ||
+    { echo "FAIL: a missing plugin: $out"; failed=1; }
+if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
+    expect 1 'a CUDA device (needed)' doctor --quick --need cuda
+fi
+# one CPU in the mask is one CPU found, and said
+cpu=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *\([0-9]*\).*/\1/')
+if [ -n "$cpu" ]; then
+    out=$(taskset -c "$cpu" "$zf" --plugin "$plugin" doctor --quick)
+    { echo "$out" | grep -q '^cores  *1 physical, 1 CPUs' && echo "$out" | grep -q 'missing  *a second core'; } ||
+        { echo "FAIL: pinned to CPU $cpu: $out"; failed=1; }
+fi
+out=$(ulimit -l 64 && "$zf" --plugin "$plugin" doctor --quick)
+echo "$out" | grep -q 'locked-memory limit 0.1 MiB' || { echo "FAIL: ulimit -l 64: $out"; failed=1; }
+"$zf" --plugin "$plugin" doctor --json >"$dir/machine.json" 2>"$dir/progress"
+[ "$(grep -c 'measuring' "$dir/progress")" -eq 5 ] || { echo "FAIL: no word while it measures"; failed=1; }
+python3 - "$dir/machine.json" <<'PY' || { echo "FAIL: doctor --json"; failed=1; }
+import json, sys
+found = json.load(open(sys.argv[1]))
+rows = found["replay"]["windows"]
+assert [row["update_interval"] for row in rows] == [1, 2, 4, 8], rows
+assert all(row["elems_per_s"] > 1e6 for row in rows), rows
+assert found["bandwidth"]["read_gb_per_s"] > 0.1 and found["bandwidth"]["copy_gb_per_s"] > 0.1, found["bandwidth"]
+assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("generic", "avx2", "avx512"), found["replay"]
+assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
+PY
+
+[ "$failed" -eq 0 ]
