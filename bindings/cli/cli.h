@@ -41,6 +41,7 @@ char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbyte
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
 int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */
+int zf_cli_trace(zf_cli_t *cli, int argc, char **argv);            /* trace.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
 int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv); /* consolidate.c */

@@ -16,6 +16,7 @@ static const struct {
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
      "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
      zf_cli_config},
+    {"trace", NULL, "FILE", "where the time of the traced steps went ([trace] file)", zf_cli_trace},
     {"ckpt", "inspect", "DIR", "what a checkpoint holds", zf_cli_ckpt_inspect},
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", zf_cli_ckpt_verify},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32",

@@ -2,7 +2,7 @@
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
  * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--only
- * fit|grads|guard|lag|lateness|replay|shapes|step|stall]
+ * fit|grads|guard|lag|lateness|replay|shapes|stall|step|trace]
  *
  * One table per section (hooks.h). Limits of the machine are measured in the same run, in turn with what they limit.
  * Every figure is the median over all repetitions, with quartiles beside it; the share of a CPU that others took says
@@ -21,7 +21,8 @@ typedef struct section {
 
 static const section_t sections[] = {{"fit", hooks_fit},       {"grads", hooks_grads},       {"guard", hooks_guard},
                                      {"lag", hooks_lag},       {"lateness", hooks_lateness}, {"replay", hooks_replay},
-                                     {"shapes", hooks_shapes}, {"step", hooks_step},         {"stall", hooks_stall}};
+                                     {"shapes", hooks_shapes}, {"step", hooks_step},         {"stall", hooks_stall},
+                                     {"trace", hooks_trace}};
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
@@ -37,7 +38,7 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 static void usage(void) {
     fprintf(stderr,
             "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] "
-            "[--only fit|grads|guard|lag|lateness|replay|shapes|step|stall]\n",
+            "[--only fit|grads|guard|lag|lateness|replay|shapes|stall|step|trace]\n",
             SAMPLES_MAX);
     exit(2);
 }

@@ -37,6 +37,9 @@ void hooks_lateness(hooks_t *hooks);
 /* CPU time of a step with the check of what is overwritten against without. */
 void hooks_guard(hooks_t *hooks);
 
+/* The same of a trace of every step. */
+void hooks_trace(hooks_t *hooks);
+
 /* A step of 4 M parameters by shape: vectors, single rows and columns, thin adapters. */
 void hooks_shapes(hooks_t *hooks);
 

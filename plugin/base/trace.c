@@ -18,8 +18,7 @@
 
 #include "base/error.h"
 
-enum { MOST_EVENTS = 1 << 20, MOST_LANES = 320, LANE_NAME = 16, MOST_FILES = 999, FILE_NBYTES = 256 };
-#define EVENTS_NBYTES ((size_t)MOST_EVENTS * sizeof(event_t))
+enum { USUAL_EVENTS = 1 << 20, MOST_LANES = 320, LANE_NAME = 16, MOST_FILES = 999, FILE_NBYTES = 256 };
 
 typedef struct event {
     const char *name;
@@ -31,7 +30,8 @@ typedef struct event {
 struct zfi_trace {
     FILE *file;
     char name[FILE_NBYTES];
-    event_t *events;
+    event_t *events; /* [most] */
+    uint64_t most;
     uint64_t id, first_step, end_step, start_ns;
     uint32_t rank;
     _Atomic uint64_t n_events; /* places taken, those that found no room included */
@@ -82,21 +82,23 @@ static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES
 
 static void free_trace(zfi_trace_t *trace) {
     if (trace->events != MAP_FAILED)
-        munmap(trace->events, EVENTS_NBYTES);
+        munmap(trace->events, trace->most * sizeof *trace->events);
     pthread_mutex_destroy(&trace->lock);
     free(trace);
 }
 
 zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_error_t *err) {
     zfi_trace_t *trace = calloc(1, sizeof *trace);
+    size_t nbytes;
     if (!trace)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a trace");
     pthread_mutex_init(&trace->lock, NULL);
-    trace->events =
-        mmap(NULL, EVENTS_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    trace->most = wish->most_events ? wish->most_events : USUAL_EVENTS;
+    nbytes = trace->most * sizeof *trace->events;
+    trace->events = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (trace->events == MAP_FAILED) {
         free_trace(trace);
-        return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot map %zu bytes for the events of a trace", EVENTS_NBYTES);
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "cannot map %zu bytes for the events of a trace", nbytes);
     }
     trace->file = create_file(wish, trace->name);
     if (!trace->file) {
@@ -157,7 +159,7 @@ void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_
     if (!began_ns)
         return;
     at = atomic_fetch_add_explicit(&trace->n_events, 1, memory_order_relaxed);
-    if (at >= MOST_EVENTS)
+    if (at >= trace->most)
         return;
     event = &trace->events[at];
     event->name = name;
@@ -168,8 +170,8 @@ void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_
     atomic_store_explicit(&event->lane, own_lane(trace), memory_order_release);
 }
 
-void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const zfi_timeline_t *timeline, uint64_t value) {
-    zfi_trace_end(trace, began_ns, timeline->name, (zfi_trace_number_t){wait_value, value}, ZFI_TRACE_NONE);
+void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const char *what, uint64_t value) {
+    zfi_trace_end(trace, began_ns, what, (zfi_trace_number_t){wait_value, value}, ZFI_TRACE_NONE);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -226,7 +228,7 @@ static void write_event(const zfi_trace_t *trace, const event_t *event, uint32_t
 }
 
 int zfi_trace_write(zfi_trace_t *trace) {
-    uint64_t n = atomic_load(&trace->n_events), n_kept = n < MOST_EVENTS ? n : MOST_EVENTS;
+    uint64_t n = atomic_load(&trace->n_events), n_kept = n < trace->most ? n : trace->most;
     atomic_store(&trace->is_on, 0);
     if (atomic_exchange(&trace->is_written, 1))
         return 0;

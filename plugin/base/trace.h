@@ -30,6 +30,7 @@ typedef struct zfi_trace_wish {
     const char *file;
     uint64_t first_step, n_steps; /* 0: all from there on */
     uint32_t rank, n_ranks;       /* of several ranks each has a file of its own: NAME.rank3.json */
+    uint64_t most_events;         /* that are kept; 0: a million */
 } zfi_trace_wish_t;
 
 /* [control] Creates the file: NAME.2.json and so on where another instance still writes to it. ZF_ERR_STORAGE or
@@ -50,8 +51,8 @@ int zfi_trace_write(zfi_trace_t *trace);
 /* [any-thread] The two ends of an event: begin() is 0 where nothing is recorded, and end() does nothing then. */
 uint64_t zfi_trace_begin(const zfi_trace_t *trace);
 void zfi_trace_end(zfi_trace_t *trace, uint64_t began_ns, const char *name, zfi_trace_number_t a, zfi_trace_number_t b);
-/* The same of a wait for a timeline. */
-void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const zfi_timeline_t *timeline, uint64_t value);
+/* The same of a wait, for a timeline (its name and the value) or a mark of a stream. */
+void zfi_trace_waited(zfi_trace_t *trace, uint64_t began_ns, const char *what, uint64_t value);
 
 #define ZFI_TRACE_NONE ((zfi_trace_number_t){0})
 

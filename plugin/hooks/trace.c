@@ -7,8 +7,11 @@
 
 zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
     const zfi_config_t *config = &engine->config;
-    zfi_trace_wish_t wish = {config->trace_file, config->trace_first_step, config->trace_steps, zfi_rank(engine),
-                             zfi_n_ranks(engine)};
+    zfi_trace_wish_t wish = {.file = config->trace_file,
+                             .first_step = config->trace_first_step,
+                             .n_steps = config->trace_steps,
+                             .rank = zfi_rank(engine),
+                             .n_ranks = zfi_n_ranks(engine)};
     zf_status_t st;
     if (!*config->trace_file)
         return ZF_OK;

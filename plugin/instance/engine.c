@@ -177,7 +177,7 @@ zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline) {
         left = st == ZF_ERR_TIMEOUT ? more_time(engine, &patience) : 0;
     } while (left);
     atomic_fetch_add(&engine->count.host_wait_ns, waited);
-    zfi_trace_end(engine->trace, began, "wait for the device", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
+    zfi_trace_waited(engine->trace, began, "device stream", mark);
     if (st == ZF_ERR_TIMEOUT)
         poison_timeout(engine, "device stream", mark);
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
@@ -264,7 +264,7 @@ zf_status_t zfi_wait(zfi_engine_t *engine, zfi_timeline_t *timeline, uint64_t va
     } while (left);
     if (waited && waited_ns)
         atomic_fetch_add(waited_ns, waited);
-    zfi_trace_waited(engine->trace, began, timeline, value);
+    zfi_trace_waited(engine->trace, began, timeline->name, value);
     if (st == ZF_ERR_TIMEOUT)
         poison_timeout(engine, timeline->name, value);
     if (!st && zfi_is_poisoned(engine))

@@ -177,7 +177,7 @@ END_TEST
 /* ---- of the module ----------------------------------------------------------------------------------------------- */
 
 static zfi_trace_t *open_trace(const char *name, uint64_t first, uint64_t n, uint32_t rank, uint32_t n_ranks) {
-    zfi_trace_wish_t wish = {in_folder(name), first, n, rank, n_ranks};
+    zfi_trace_wish_t wish = {in_folder(name), first, n, rank, n_ranks, 64};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_trace_t *trace = NULL;
     ck_assert_msg(zfi_trace_open(&wish, &trace, &err) == ZF_OK, "%s", err.message);
@@ -229,14 +229,14 @@ END_TEST
 
 /* What finds no room is counted. */
 START_TEST(full) {
-    enum { MORE = 7 };
+    enum { ROOM = 64, MORE = 7 };
     zfi_trace_t *trace;
     json_t *whole;
     json_error_t problem;
     make_folder();
     trace = open_trace("t.json", 1, 0, 0, 1);
     ck_assert_int_eq(zfi_trace_step(trace, 1), 0);
-    for (uint64_t i = 0; i < (1u << 20) + MORE; i++)
+    for (uint64_t i = 0; i < ROOM + MORE; i++)
         zfi_trace_end(trace, 1, "x", ZFI_TRACE_NONE, ZFI_TRACE_NONE);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
     whole = json_load_file(in_folder("t.json"), 0, &problem);
@@ -249,7 +249,7 @@ END_TEST
 
 /* A disk that is full is said, not hidden. */
 START_TEST(full_disk) {
-    zfi_trace_wish_t wish = {"/dev/full", 1, 0, 0, 1};
+    zfi_trace_wish_t wish = {"/dev/full", 1, 0, 0, 1, 0};
     zf_error_t err = {.struct_size = sizeof err};
     zfi_trace_t *trace = NULL;
     if (access("/dev/full", W_OK) != 0)

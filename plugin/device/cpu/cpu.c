@@ -173,7 +173,7 @@ static void run_wait(void *raw) {
     began = zfi_trace_begin(trace_of(command->device));
     st = wait_within(env, command->timeline, command->value, command->timeout_ns, &waited);
     if (waited)
-        zfi_trace_waited(trace_of(command->device), began, command->timeline, command->value);
+        zfi_trace_waited(trace_of(command->device), began, command->timeline->name, command->value);
     if (waited && command->stall_ns)
         atomic_fetch_add(command->stall_ns, waited);
     if (st == ZF_ERR_TIMEOUT)
