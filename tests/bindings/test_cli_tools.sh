@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_cli_tools.sh ZF PLUGIN - the tools of the command line: what a machine has, what holds with a
+# test_cli_tools.sh ZF PLUGIN DRIVER_DIR - the tools of the command line: what a machine has, what holds with a
 # configuration file and why.
 set -u
 zf=$1
 plugin=$2
+driver=$3 # holds a libcuda.so.1 that is none
 failed=0
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -50,6 +51,10 @@ expect 1 'byte 0x00' config "$dir/binary.ini"
 # ---- zf doctor: what is there, what is missing, and an exit status for what is needed ----
 expect 0 'plugin .*libzfplugin' doctor --quick
 expect 0 'cores .* in the affinity mask' doctor --quick
+expect 0 '--need cuda|mpi  *exit status 1' doctor --help
+expect 0 'usage: zf .* config .FILE' config --help
+expect 0 'usage: zf .* ckpt verify DIR' ckpt verify --help
+expect 0 '--efficiency  *N  *of that peak (0.4)' plan --help
 expect 2 usage doctor --need everything
 expect 2 usage doctor --need
 out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
@@ -58,6 +63,15 @@ out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     expect 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi
+# a driver that is there: its devices; one without devices: what it says
+out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
+{ [ $? -eq 0 ] && echo "$out" | grep -q '^cuda  *driver for CUDA 12.8$' &&
+    echo "$out" | grep -q '^ *1: Mock\\x1b\[31m device 1, 32.0 GiB, compute capability 9.0$'; } || { echo "FAIL: a driver: $out"; failed=1; }
+out=$(ulimit -l 64 && LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
+echo "$out" | grep -q 'missing  *an unlimited locked-memory limit' || { echo "FAIL: locked memory: $out"; failed=1; }
+out=$(MOCK_CUDA_FAILS=100 LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
+{ [ $? -eq 1 ] && echo "$out" | grep -q '^cuda  *none: cuInit returned 100: there is no CUDA device'; } ||
+    { echo "FAIL: a driver without devices: $out"; failed=1; }
 # one CPU in the mask is one CPU found, and said
 cpu=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *\([0-9]*\).*/\1/')
 if [ -n "$cpu" ]; then
