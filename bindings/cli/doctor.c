@@ -70,7 +70,7 @@ static void find_plugin(doctor_t *doctor) {
         miss(
             doctor, 1, "libzfplugin.so.1",
             "build and install it (README, \"Build and install\"), then run ldconfig, or name the file: --plugin FILE, "
-            "ZFPLUGIN_PATH=FILE");
+            "ZFPLUGIN_PATH=FILE; where a library that it needs is missing: apt-get install libinih1 libjansson4");
         return;
     }
     zf_loader_plugin(doctor->cli->loader)->describe(&about, &err);

@@ -5,22 +5,34 @@
 
 #include "cli.h"
 
-static const struct {
-    const char *group, *name, *args, *what;
+/* more: lines for --help, or NULL; where `run` has them itself it is NULL and takes_help is set. */
+static const struct command {
+    const char *group, *name, *args, *what, *more;
     int (*run)(zf_cli_t *cli, int argc, char **argv);
+    int takes_help;
 } commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
-     "what this machine has for the plugin and what is missing; measures unless --quick", zf_cli_doctor},
+     "what this machine has for the plugin and what is missing; measures unless --quick",
+     "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
+     "  --quick            nothing is measured (a measurement takes about five seconds)\n"
+     "  --need cuda|mpi    exit status 1 where that is missing; without it only the plugin is needed\n",
+     zf_cli_doctor, 0},
     {"plan", NULL, "MODEL [OPTIONS]", "bytes and times of a model, and a configuration for it; plan --help says more",
-     zf_cli_plan},
+     NULL, zf_cli_plan, 1},
     {"config", NULL, "[FILE [SECTION.KEY=VALUE ...]]",
      "every configuration key with range, default and meaning; with FILE: check it, show what holds and why",
-     zf_cli_config},
-    {"trace", NULL, "FILE", "where the time of the traced steps went ([trace] file)", zf_cli_trace},
-    {"ckpt", "inspect", "DIR", "what a checkpoint holds", zf_cli_ckpt_inspect},
-    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", zf_cli_ckpt_verify},
-    {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32",
-     zf_cli_ckpt_consolidate},
+     "  Each key of FILE is printed with its effective value and where that comes from: a line of FILE, a\n"
+     "  SECTION.KEY=VALUE given behind it, or the default. The output is a configuration file again.\n",
+     zf_cli_config, 0},
+    {"trace", NULL, "FILE", "where the time of the traced steps went",
+     "  FILE is what `file` of [trace] names. Of each thread and stream: the share of the time that it worked and that "
+     "it\n"
+     "  waited, and what took longest. Perfetto (ui.perfetto.dev) and chrome://tracing draw the same file.\n",
+     zf_cli_trace, 0},
+    {"ckpt", "inspect", "DIR", "what a checkpoint holds", NULL, zf_cli_ckpt_inspect, 0},
+    {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
+    {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
+     zf_cli_ckpt_consolidate, 0},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -34,6 +46,18 @@ static int usage(FILE *to) {
     }
     fprintf(to, "the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1\n");
     return to == stdout ? 0 : 2;
+}
+
+static int help(const struct command *command) {
+    printf("usage: zf [--plugin FILE] %s%s%s %s\n%s\n%s", command->group, command->name ? " " : "",
+           command->name ? command->name : "", command->args, command->what, command->more ? command->more : "");
+    return 0;
+}
+
+static int run_command(zf_cli_t *cli, const struct command *command, int argc, char **argv) {
+    if (!command->takes_help && argc > 0 && strcmp(argv[0], "--help") == 0)
+        return help(command);
+    return command->run(cli, argc, argv);
 }
 
 int zf_cli_fail(const zf_error_t *err) {
@@ -70,7 +94,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[at], commands[i].group) != 0 ||
             (commands[i].name && (argc <= at + 1 || strcmp(argv[at + 1], commands[i].name) != 0)))
             continue;
-        status = commands[i].run(&cli, argc - at - n, argv + at + n);
+        status = run_command(&cli, &commands[i], argc - at - n, argv + at + n);
     }
     zf_loader_close(cli.loader);
     if (status < 0 || status == 2)

@@ -148,7 +148,7 @@ static int read_file(const char *path, model_t *model) {
 
 int model_read_safetensors(const char *path, model_t *model) {
     int status = read_file(path, model);
-    if (!status)
+    if (!status && model->n)
         qsort(model->params, model->n, sizeof *model->params, by_use);
     return status;
 }

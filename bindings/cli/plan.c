@@ -23,8 +23,7 @@ typedef struct plan {
     zf_plan_t bytes;
     plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
     uint32_t stage;
-    int has_windows;        /* deferred = replay: there is a timeline */
-    uint32_t moment_nbytes; /* of each of two */
+    int has_windows; /* deferred = replay: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -156,7 +155,7 @@ static int read_config(plan_t *plan) {
                                .overrides = plan->options.overrides,
                                .n_overrides = plan->options.n_overrides,
                                .device_type = ZF_DEVICE_CPU};
-    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "", moments[VALUE_NBYTES] = "";
+    char deferred[VALUE_NBYTES] = "", stage[VALUE_NBYTES] = "";
     zf_instance_t *inst;
     size_t n;
     plan->config_text =
@@ -168,11 +167,9 @@ static int read_config(plan_t *plan) {
         return zf_cli_fail(&err);
     read_key(plan, inst, "zenflow", "deferred", deferred);
     read_key(plan, inst, "shard", "stage", stage);
-    read_key(plan, inst, "host", "moments_dtype", moments);
     zf_loader_plugin(plan->cli->loader)->destroy(inst);
     plan->has_windows = strcmp(deferred, "replay") == 0;
     plan->stage = (uint32_t)strtoul(stage, NULL, 10);
-    plan->moment_nbytes = strcmp(moments, "float32") == 0 ? 4 : 2;
     return 0;
 }
 
@@ -211,11 +208,13 @@ static int make_plan(plan_t *plan) {
     return 0;
 }
 
-/* fp32 masters and both moments of all ranks; a save in mid-window adds the slots that are open then. */
-static double disk_nbytes(const plan_t *plan) { return (double)plan->bytes.n_elems * (4 + 2.0 * plan->moment_nbytes); }
+/* Masters and both moments of all ranks, in fp32 however they lie in memory. */
+static double disk_nbytes(const plan_t *plan) { return 12 * (double)plan->bytes.n_elems; }
 
-static double open_slots_nbytes(const plan_t *plan) {
-    return plan->has_windows ? (double)plan->model.nbytes * (plan->bytes.update_interval - 1) / 2 : 0;
+/* What a save in mid-window adds: the slots that are open then, and visible values, which differ from the masters. */
+static double window_nbytes(const plan_t *plan) {
+    double n_slots = ((double)plan->bytes.update_interval - 1) / 2;
+    return plan->has_windows ? (double)plan->model.nbytes * (n_slots + 1) : 0;
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -261,7 +260,7 @@ static void print_bytes(const plan_t *plan) {
            plan->options.n_ranks > 1 ? "for what ranks exchange" : "where gradients are only lent, or strided",
            gib((double)b->sums_nbytes));
     printf("disk       %9.3f GiB for a compact checkpoint of all ranks; about %.3f more for one in mid-window\n",
-           gib(disk_nbytes(plan)), gib(open_slots_nbytes(plan)));
+           gib(disk_nbytes(plan)), gib(window_nbytes(plan)));
     if (plan->speeds.available_nbytes > 0 &&
         (double)b->host_nbytes * plan->options.n_local_ranks > plan->speeds.available_nbytes)
         printf("           that machine has %.3f GiB available: it does not fit\n", gib(plan->speeds.available_nbytes));
@@ -332,14 +331,14 @@ static int print_json(const plan_t *plan) {
     for (int i = 0; i < N_ROWS; i++)
         if (plan->rows[i].is_possible)
             json_array_append_new(rows, row_of(&plan->rows[i]));
-    out = json_pack("{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "tensors",
+    out = json_pack("{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "tensors",
                     (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems",
                     (json_int_t)b->n_owned_elems, "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets,
                     "host_nbytes", (json_int_t)b->host_nbytes, "host_state_nbytes", (json_int_t)b->host_state_nbytes,
                     "host_slots_nbytes", (json_int_t)b->host_slots_nbytes, "host_publish_nbytes",
                     (json_int_t)b->host_publish_nbytes, "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes",
                     (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
-                    (json_int_t)plan->model.nbytes, "checkpoint_nbytes", disk_nbytes(plan), "configured",
+                    (json_int_t)plan->model.nbytes, "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "configured",
                     plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
                     choice ? row_of(choice) : json_null());
     if (!out)

@@ -243,6 +243,7 @@ zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *en
     if (st)
         return st;
     take_host(engine, args.host);
+    engine->host_copy.log = NULL; /* no instance comes of it: the host is not called */
     st = configure(engine, &args, err);
     if (st)
         return st;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
@@ -21,6 +22,17 @@ static const struct {
 
 static int fail(const zf_error_t *err) { return fprintf(stderr, "run_bytes: %s\n", err->message), 1; }
 
+static int save(const zf_plugin_t *zf, zf_instance_t *inst, const char *dir, uint32_t flags) {
+    const zf_state_ext_t *state = zf->get_extension(ZF_EXT_STATE);
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = dir, .flags = flags};
+    if (state->save(inst, &args, &report, &err) < 0)
+        return fail(&err);
+    printf(" %llu", (unsigned long long)report.nbytes);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_loader_t *loader;
@@ -32,8 +44,8 @@ int main(int argc, char **argv) {
     uint32_t ids[N];
     zf_create_args_t create = {.struct_size = sizeof create,
                                .host = &host,
-                               .overrides = (const char *const *)(argv + 1),
-                               .n_overrides = (uint32_t)(argc - 1),
+                               .overrides = (const char *const *)(argv + 2),
+                               .n_overrides = argc > 2 ? (uint32_t)(argc - 2) : 0,
                                .device_type = ZF_DEVICE_CPU};
     zf_group_hyper_t hyper = {.struct_size = sizeof hyper, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
     zf_step_args_t step = {.struct_size = sizeof step,
@@ -46,6 +58,8 @@ int main(int argc, char **argv) {
     const zf_stats_ext_t *reader;
     const zf_plugin_t *zf;
     zf_instance_t *inst;
+    if (argc < 2)
+        return 2;
     if (zf_loader_open(NULL, &loader, &err) < 0)
         return fail(&err);
     zf = zf_loader_plugin(loader);
@@ -73,8 +87,11 @@ int main(int argc, char **argv) {
             return fail(&err);
     if (reader->read(inst, &stats, &err) < 0)
         return fail(&err);
-    printf("%llu %llu\n", (unsigned long long)stats.host_measured_nbytes,
+    printf("%llu %llu", (unsigned long long)stats.host_measured_nbytes,
            (unsigned long long)stats.device_measured_nbytes);
+    if (save(zf, inst, argv[1], ZF_STATE_COMPACT) || save(zf, inst, argv[1], 0))
+        return 1;
+    printf("\n");
     zf->destroy(inst);
     for (int i = 0; i < N; i++) {
         free(weights[i].dl.data);

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_cli_tools.sh ZF PLUGIN - the tools of the command line: what a machine has, what holds with a
-# configuration file and why.
+# test_cli_tools.sh ZF PLUGIN DRIVER_DIR TRAINER - the tools of the command line: what a machine has, what holds with a
+# configuration file and why, where the time of a training step went. TRAINER: a program that takes a configuration file.
 set -u
 zf=$1
 plugin=$2
+driver=$3 # holds a libcuda.so.1 that is none
+trainer=$4
 failed=0
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -50,6 +52,10 @@ expect 1 'byte 0x00' config "$dir/binary.ini"
 # ---- zf doctor: what is there, what is missing, and an exit status for what is needed ----
 expect 0 'plugin .*libzfplugin' doctor --quick
 expect 0 'cores .* in the affinity mask' doctor --quick
+expect 0 '--need cuda|mpi  *exit status 1' doctor --help
+expect 0 'usage: zf .* config .FILE' config --help
+expect 0 'usage: zf .* ckpt verify DIR' ckpt verify --help
+expect 0 '--efficiency  *N  *of that peak (0.4)' plan --help
 expect 2 usage doctor --need everything
 expect 2 usage doctor --need
 out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
@@ -58,6 +64,15 @@ out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
     expect 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi
+# a driver that is there: its devices; one without devices: what it says
+out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
+{ [ $? -eq 0 ] && echo "$out" | grep -q '^cuda  *driver for CUDA 12.8$' &&
+    echo "$out" | grep -q '^ *1: Mock\\x1b\[31m device 1, 32.0 GiB, compute capability 9.0$'; } || { echo "FAIL: a driver: $out"; failed=1; }
+out=$(ulimit -l 64 && LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick)
+echo "$out" | grep -q 'missing  *an unlimited locked-memory limit' || { echo "FAIL: locked memory: $out"; failed=1; }
+out=$(MOCK_CUDA_FAILS=100 LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
+{ [ $? -eq 1 ] && echo "$out" | grep -q '^cuda  *none: cuInit returned 100: there is no CUDA device'; } ||
+    { echo "FAIL: a driver without devices: $out"; failed=1; }
 # one CPU in the mask is one CPU found, and said
 cpu=$(taskset -pc $$ 2>/dev/null | sed 's/.*: *\([0-9]*\).*/\1/')
 if [ -n "$cpu" ]; then
@@ -79,5 +94,37 @@ assert found["bandwidth"]["read_gb_per_s"] > 0.1 and found["bandwidth"]["copy_gb
 assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("generic", "avx2", "avx512"), found["replay"]
 assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
 PY
+
+# ---- zf trace: of a training program, and of what is no trace ----
+printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nfirst_step = 20\nsteps = 10\n' "$dir" >"$dir/trace.ini"
+ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
+expect 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
+expect 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
+expect 0 '^worker  *busy' trace "$dir/t.json"
+expect 0 '^  *[0-9.]* ms  *10 x  longest  *[0-9.]* ms  step$' trace "$dir/t.json"
+python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+assert {"host", "device", "down", "up", "control", "worker"} <= set(lanes.values()), lanes
+for lane in lanes:  # what lies in a lane lies inside one another, or apart: else a viewer shows nonsense
+    open_ends = []
+    for e in sorted((e for e in events if e["ph"] == "X" and e["tid"] == lane), key=lambda e: (e["ts"], -e["dur"])):
+        end = e["ts"] + e["dur"]
+        while open_ends and open_ends[-1] <= e["ts"]:
+            open_ends.pop()
+        assert not open_ends or end <= open_ends[-1] + 1e-3, (lanes[lane], e)
+        open_ends.append(end)
+PY
+printf '{}' >"$dir/none.json"
+expect 1 'has no list "traceEvents"' trace "$dir/none.json"
+printf '{"traceEvents": [{"ph": "X", "name": "a", "ts": "x"}]}' >"$dir/none.json"
+expect 1 'event 0 has no "ts" or "dur"' trace "$dir/none.json"
+printf '{"traceEvents": [1, null, {"ph": "M"}, {"ph": "B", "name": 7}]}' >"$dir/none.json"
+expect 1 'holds no event' trace "$dir/none.json"
+printf '{"traceEvents": [' >"$dir/none.json"
+expect 1 'none.json: line 1' trace "$dir/none.json"
+expect 1 'not a regular file' trace "$dir/fifo"
+expect 2 usage trace
 
 [ "$failed" -eq 0 ]
