@@ -31,7 +31,8 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
                                            "the norm",
                                            "the gathering of values",
                                            "the state of entering channels",
-                                           "the state at rest"};
+                                           "the state at rest",
+                                           "the importance of channels"};
     int n = snprintf(out, nbytes, "%s", purposes[exchange->purpose]);
     if (exchange->bucket != ZF_NO_ID && n > 0 && (uint64_t)n < nbytes)
         n += snprintf(out + n, nbytes - (uint64_t)n, ", bucket %" PRIu32, exchange->bucket);

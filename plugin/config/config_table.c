@@ -132,7 +132,7 @@ static const zfi_key_t keys[] = {
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "
      "host state, slots and the work of replays of its part; needs deferred = replay. Gradients are summed over the "
-     "ranks in either."},
+     "ranks in either; with 1 each rank gets the sums of its part only, which is half of what travels."},
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket, NULL,
      "1..4294967295 | auto", "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "

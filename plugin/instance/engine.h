@@ -74,7 +74,7 @@ typedef struct zfi_engine {
     zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
     uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
-    uint64_t n_exchanged, n_shared; /* buckets handed to the communication threads */
+    uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     uint64_t n_fetches; /* timed for update_interval = fit; hooks alone */

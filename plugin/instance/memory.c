@@ -87,6 +87,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
         sel->choice_step = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->choice_step);
+        sel->n_ready = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->n_ready);
         for (int i = 0; i < ZFI_READY_DEPTH; i++)
             sel->ready[i] = zfi_arena_take(arena, plan->room.n_cohorts, 1);
     }
@@ -432,7 +433,9 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
     if (arena == &run->mem.staging_arena && run->buckets.n)
         zfi_arena_take(arena,
                        run->buckets.nbytes + run->buckets.most_nbytes +
-                           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0),
+                           (zfi_is_sharded(run->engine)
+                                ? run->buckets.values_nbytes + zfi_n_ranks(run->engine) * sizeof(zfi_norm_part_t)
+                                : 0),
                        1);
     else
         zfi_arena_take(arena, n, 4);

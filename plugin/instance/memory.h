@@ -28,10 +28,19 @@ static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
     }
     return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
 }
+/* Several ranks: where a bucket's parts arrive; the communication thread's. */
+static inline unsigned char *zfi_arriving(const zfi_run_t *run) {
+    return run->mem.staging_arena.base + run->buckets.nbytes;
+}
 /* Sharded: the flat memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
     return run->mem.staging_arena.base + run->buckets.nbytes + run->buckets.most_nbytes +
            run->buckets.all[bucket].values_offset_nbytes;
+}
+/* Sharded: [ranks] the ranks' parts of a step's norm. */
+static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
+    return (void *)(run->mem.staging_arena.base + run->buckets.nbytes + run->buckets.most_nbytes +
+                    run->buckets.values_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];

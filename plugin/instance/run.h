@@ -142,8 +142,10 @@ typedef struct zfi_selection {
     uint8_t *moves;                                /* [max channels] ... and what becomes of each */
     uint64_t enter_block;                          /* blocks produced so far */
     uint64_t last_choice;                          /* step of the newest choice of any cohort */
+    uint8_t *is_counted; /* [n_matrices] its records are counted on this rank; NULL: all are (offload/importance.h) */
     double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
     uint64_t *choice_step;           /* [n_cohorts] ... q */
+    uint32_t *n_ready;               /* [n_cohorts] ... of each, the matrices that are ready; of all ranks */
     uint8_t *ready[ZFI_READY_DEPTH]; /* [n_cohorts] ... whether a window may close at step t % depth; read by hooks */
     unsigned char *staging;          /* [ZFI_ENTER_BLOCKS][dev.enter_block_nbytes] blocks on their way up */
 } zfi_selection_t;
@@ -158,7 +160,7 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     zfi_step_scalars_t *scalars; /* [n_rows] */
-    zfi_norm_part_t *part;       /* of the norm; every rank has all gradients */
+    zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */
     unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
     unsigned char *enter_blocks; /* [ZFI_ENTER_BLOCKS][enter_block_nbytes] */
     uint64_t enter_block_nbytes;
@@ -258,12 +260,15 @@ typedef struct zfi_reduction {
     uint64_t agreement_nbytes;
     uint32_t events;
     /* where each rank keeps a part of the state: */
-    uint8_t *is_published;  /* [n_cohorts] in this step, and not shared yet */
-    uint64_t *value_number; /* [buckets] what `shared` reaches; 0: nothing of it was published */
-    uint64_t *value_nbytes; /* [buckets] that each rank sends of it */
-    uint32_t *entering;     /* [ranks][most_words] the control thread's */
+    uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches */
+    uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
+    uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
+    uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
+    uint32_t *entering;       /* [ranks][most_words] the control thread's */
     uint64_t most_words;
+    uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
 } zfi_reduction_t;
+
 /* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */
 typedef struct zfi_paced_step {
     uint64_t t;

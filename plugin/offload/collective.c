@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/collective.c - exchanges among ranks (contract in collective.h). */
+#include "offload/collective.h"
+
+#include "base/timeline.h"
+
+zf_status_t zfi_collective(zfi_engine_t *engine, const zfi_exchange_t *what) {
+    zf_error_t err = {.struct_size = sizeof err};
+    uint64_t began = zfi_now_ns();
+    zf_status_t st = engine->comm_ops->exchange(engine->comm, what, &err);
+    atomic_fetch_add(&engine->count.exchange_ns, zfi_now_ns() - began);
+    if (st && st != ZF_ERR_POISONED)
+        zfi_poison(engine, &err);
+    if (st)
+        return st;
+    atomic_fetch_add(&engine->count.exchanges, 1);
+    atomic_fetch_add(&engine->count.sent_nbytes, (zfi_n_ranks(engine) - 1) * what->nbytes);
+    return ZF_OK;
+}
