@@ -4,8 +4,8 @@
  * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
  * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
  * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else the sums stay where they are,
- * and the other parts of the bucket's memory become zeros, so that what is summed up there is this rank's share. Each
- * rank sends (P-1)/P of the bucket in either exchange. */
+ * and zeros take the place of what others own of the matrices at the edges of the part: so what is summed up there is
+ * this rank's share. Each rank sends (P-1)/P of the bucket in either exchange. */
 #include "offload/ranks.h"
 
 #include <stdlib.h>
@@ -104,11 +104,25 @@ static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, uns
     }
 }
 
-/* Zeros for the parts of the other ranks. */
-static void clear_others(const zfi_engine_t *engine, const zfi_bucket_t *bucket, unsigned char *flat) {
-    uint64_t part = zfi_part_nbytes(bucket), before = zfi_rank(engine) * part;
-    memset(flat, 0, before);
-    memset(flat + before + part, 0, (zfi_n_ranks(engine) - 1) * part - before);
+/* Elements [first, end) of a parameter's gradient become zeros. */
+static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    memset((unsigned char *)zfi_staging(run, param->id) + first * elem, 0, (end - first) * elem);
+}
+
+/* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
+static void clear_edges(zfi_run_t *run, const zfi_bucket_t *bucket) {
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
+        const zfi_matrix_t *first = &run->plan.matrices[first_matrix], *last = first + n_matrices - 1;
+        uint64_t owned_first, owned_end;
+        if (!n_matrices)
+            continue;
+        zfi_bucket_owned(&run->buckets, param, zfi_rank(run->engine), &owned_first, &owned_end);
+        clear(run, param, first->param_offset, owned_first);
+        clear(run, param, owned_end, last->param_offset + last->rows * last->cols);
+    }
 }
 
 typedef struct reduce_args {
@@ -135,7 +149,7 @@ static void run_reduce(void *raw) {
         return;
     sum_part(engine, bucket, flat + zfi_rank(engine) * zfi_part_nbytes(bucket), arriving);
     if (zfi_is_sharded(engine))
-        clear_others(engine, bucket, flat);
+        clear_edges(run, bucket);
     else if (zfi_collective(engine, &sums))
         return;
     zfi_timeline_signal(&engine->lines.exchanged, args->number);
