@@ -65,7 +65,7 @@ const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_exte
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
-void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 1, to be drawn */
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 2, to be drawn */
 static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || ranks->load_from; }
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);

@@ -72,12 +72,12 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     }
 }
 
-/* Stage 1 is not in every mode; what is not in this version is not asked for. */
+/* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
-    uint32_t drawn = zx_chance(&rng, 65) ? 1 : 0;
+    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 2) : 0;
 
-    ranks->stage = stage <= 1 ? stage : drawn;
+    ranks->stage = stage <= 2 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
     if (c->config.is_mean || c->config.is_none ||
         (c->config.is_moments && strstr(c->config_text, "deferred = moments")))

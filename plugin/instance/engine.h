@@ -92,6 +92,11 @@ static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
 }
 
+/* ... and of the sums of gradients, no more than that either. */
+static inline int zfi_shards_gradients(const zfi_engine_t *engine) {
+    return engine->config.stage > 1 && zfi_is_sharded(engine);
+}
+
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 
 static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }

@@ -409,36 +409,29 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* What a transport reads and writes. */
+static void free_exchanged(zfi_run_t *run) {
+    free_device(run, &run->mem.staging_arena);
+    for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
+        free_device(run, &run->reduction.buffers[i].arena);
+}
+
 void zfi_memory_free(zfi_run_t *run) {
     if (run->mem.host_arena.total_nbytes)
         run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run, &run->mem.device_arena);
     if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
-        free_device(run, &run->mem.staging_arena);
+        free_exchanged(run);
     free_device(run, &run->mem.sum_arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
 }
 
-/* Four bytes per element of every parameter with state. */
-static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
-    uint64_t n = 0;
+zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                zf_error_t *err) {
     zf_status_t st;
-    if (arena->base)
-        return ZF_OK;
-    for (uint32_t i = 0; i < run->n_params; i++)
-        if (run->params[i].has_state)
-            n = run->mem.param_base[i] + run->params[i].n_elems;
-    if (arena == &run->mem.staging_arena && run->buckets.n)
-        zfi_arena_take(arena,
-                       run->buckets.nbytes + run->buckets.most_nbytes +
-                           (zfi_is_sharded(run->engine)
-                                ? run->buckets.values_nbytes + zfi_n_ranks(run->engine) * sizeof(zfi_norm_part_t)
-                                : 0),
-                       1);
-    else
-        zfi_arena_take(arena, n, 4);
+    zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
                     zfi_arena_mapped_nbytes(arena) +
@@ -455,12 +448,34 @@ static zf_status_t map_per_element(zfi_run_t *run, zfi_arena_t *arena, const cha
     return ZF_OK;
 }
 
+/* Four bytes per element of every parameter with state. */
+static uint64_t per_element_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (run->params[i].has_state)
+            n = run->mem.param_base[i] + run->params[i].n_elems;
+    return 4 * n;
+}
+
+static uint64_t exchanged_nbytes(const zfi_run_t *run) {
+    uint64_t nbytes = zfi_sums_nbytes(run) + run->buckets.most_nbytes;
+    if (zfi_is_sharded(run->engine))
+        nbytes += run->buckets.values_nbytes + zfi_n_ranks(run->engine) * sizeof(zfi_norm_part_t);
+    return nbytes;
+}
+
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
-    return map_per_element(run, &run->mem.staging_arena, "gradient staging", err);
+    if (run->mem.staging_arena.base)
+        return ZF_OK;
+    return zfi_memory_map_more(run, &run->mem.staging_arena,
+                               run->buckets.n ? exchanged_nbytes(run) : per_element_nbytes(run), "gradient staging",
+                               err);
 }
 
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
-    return map_per_element(run, &run->mem.sum_arena, "sums of micro-batch parts", err);
+    if (run->mem.sum_arena.base)
+        return ZF_OK;
+    return zfi_memory_map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
 }
 
 uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) { return run->mem.host_arena.total_nbytes; }

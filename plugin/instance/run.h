@@ -248,6 +248,25 @@ typedef struct zfi_agreement {
     uint32_t reserved0;
 } zfi_agreement_t;
 
+/* Memory that buckets take in turn for the gradients on their way to the ranks that sum them. */
+typedef struct zfi_bucket_buffer {
+    zfi_arena_t arena;
+    uint64_t number; /* it is free when `exchanged` reaches this */
+    int is_taken;
+} zfi_bucket_buffer_t;
+
+/* A bucket's place. */
+typedef struct zfi_opened {
+    uint32_t buffer;      /* ZF_NO_ID: it has none, so nothing of it was delivered, or it is on its way */
+    uint64_t after;       /* with a buffer: its memory may be written when `exchanged` has reached this */
+    uint64_t kept_first;  /* of what this rank keeps of the sums: first element, from the bucket's start, ... */
+    uint64_t kept_nbytes; /* ... how much, ... */
+    uint64_t kept_at;     /* ... and where, in bytes */
+    uint64_t trial_call;  /* n_final and whether it has a buffer, as the call that is being checked leaves them */
+    uint32_t trial_n_final;
+    int trial_is_open;
+} zfi_opened_t;
+
 /* Several ranks: gradients of the step being filled, on their way to the other ranks (hooks/reduce.h). The host's
  * thread's, but for the agreements of others. */
 typedef struct zfi_reduction {
@@ -267,6 +286,13 @@ typedef struct zfi_reduction {
     uint32_t *entering;       /* [ranks][most_words] the control thread's */
     uint64_t most_words;
     uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
+    /* where gradients are sharded, too (offload/buffers.h); else NULL: */
+    zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
+    uint32_t n_buffers;
+    zfi_opened_t *opened; /* [buckets] */
+    uint32_t n_open;
+    uint64_t trial_call; /* of the call that is being checked: */
+    uint32_t trial_next, trial_n_open, trial_most;
 } zfi_reduction_t;
 
 /* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */

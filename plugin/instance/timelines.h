@@ -19,7 +19,9 @@
  * refers to work that was enqueued before. Of what is chosen, what enters is read from w, m, v before host_sel, so the
  * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
  * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
- * statistics of t, and sharded before its scalars and its run-ahead, and for shared after the publishes of t.
+ * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
+ * bucket had (offload/buffers.h), and for shared after the publishes of t. The control threads of several ranks wait
+ * for each other (offload/importance.h), at every step in the same places.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H

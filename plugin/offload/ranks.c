@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/timeline.h"
 #include "instance/memory.h"
+#include "offload/buffers.h"
 #include "offload/collective.h"
 #include "offload/importance.h"
 #include "offload/selected_sums.h"
@@ -60,14 +61,15 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run))
+        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run) || zfi_buffers_new(run))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
     lay_out(reduction, n_ranks);
-    return zfi_memory_need_staging(run, err);
+    st = zfi_memory_need_staging(run, err);
+    return st ? st : zfi_buffers_need(run, 0, err);
 }
 
 void zfi_ranks_free(zfi_run_t *run) {
@@ -80,15 +82,16 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->value_number);
     free(reduction->value_nbytes);
     zfi_importance_free(run);
+    zfi_buffers_free(run);
     if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
         zfi_arena_free(&reduction->arena);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
 
-/* This rank's part of the sum, in place of what it had contributed to it. */
-static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, unsigned char *own,
-                     const unsigned char *arrived) {
+/* This rank's part of the sum; out: may be in place of what it contributes to it. */
+static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, const unsigned char *own,
+                     const unsigned char *arrived, unsigned char *out) {
     uint32_t rank = zfi_rank(engine), n_ranks = zfi_n_ranks(engine);
     size_t elem = zfi_dtype_nbytes(bucket->dtype);
     uint64_t part = zfi_part_nbytes(bucket);
@@ -100,7 +103,7 @@ static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, uns
                                         r == 0);
         for (uint64_t i = 0; i < n && bucket->is_average; i++)
             sum[i] /= (float)n_ranks;
-        engine->kernels->narrow(own + at * elem, bucket->dtype, sum, n);
+        engine->kernels->narrow(out + at * elem, bucket->dtype, sum, n);
     }
 }
 
@@ -130,27 +133,39 @@ typedef struct reduce_args {
     uint32_t bucket;
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
+    unsigned char *flat;   /* the bucket's gradients */
 } reduce_args_t;
+
+/* Where a bucket's sums of this rank's part lie. */
+static unsigned char *own_sums(const zfi_run_t *run, uint32_t number, unsigned char *flat) {
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const zfi_opened_t *opened = run->reduction.opened;
+    uint64_t first = zfi_rank(run->engine) * bucket->part_elems;
+    if (!opened)
+        return flat + first * zfi_dtype_nbytes(bucket->dtype);
+    return run->mem.staging_arena.base + opened[number].kept_at +
+           (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+}
 
 static void run_reduce(void *raw) {
     const reduce_args_t *args = raw;
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
-    unsigned char *flat = run->mem.staging_arena.base + bucket->offset_nbytes;
-    unsigned char *arriving = zfi_arriving(run);
+    unsigned char *arriving = zfi_arriving(run), *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {
-        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, flat, arriving, zfi_part_nbytes(bucket), 0};
-    zfi_exchange_t sums = {ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, flat, zfi_part_nbytes(bucket), 0};
+        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, args->flat, arriving, zfi_part_nbytes(bucket), 0};
+    zfi_exchange_t sums = {
+        ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, args->flat, zfi_part_nbytes(bucket), 0};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (zfi_collective(engine, &parts))
         return;
-    sum_part(engine, bucket, flat + zfi_rank(engine) * zfi_part_nbytes(bucket), arriving);
-    if (zfi_is_sharded(engine))
+    sum_part(engine, bucket, own, arriving, own_sums(run, args->bucket, args->flat));
+    if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
         clear_edges(run, bucket);
-    else if (zfi_collective(engine, &sums))
+    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &sums))
         return;
     zfi_timeline_signal(&engine->lines.exchanged, args->number);
 }
@@ -210,8 +225,12 @@ static void run_gather(void *raw) {
 /* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
 static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket, uint64_t step, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0};
+    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
     zf_status_t st;
+    if (bucket != ZF_NO_ID) {
+        args.flat = zfi_flat(run, bucket);
+        zfi_buffers_close(run, bucket, args.number);
+    }
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
     st = zfi_send(engine);
@@ -232,7 +251,7 @@ zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number
 
 zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes};
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
     zf_status_t st;
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
