@@ -24,8 +24,9 @@ enum { ZFI_LAUNCH_NDIM = 8, ZFI_ENTER_RECTS = 64, ZFI_NO_PARAM = -1 };
 typedef struct zfi_data_param {
     uint64_t n_elems;
     zfi_dtype_t grad_dtype;
-    uint32_t group; /* index into the hyper-parameters of a step */
-    uint32_t first_matrix, n_matrices;
+    uint32_t group;                    /* index into the hyper-parameters of a step */
+    uint32_t first_matrix, n_matrices; /* of which statistics are taken: all, or those that this rank has elements of */
+    uint64_t n_read;                   /* ... their elements */
     int channels_are_rows;
     int counts_in_norm;
     uint64_t first_block; /* in block_squares */
@@ -170,7 +171,8 @@ typedef enum zfi_kernel {
 } zfi_kernel_t;
 
 /* A delivered gradient on its way through the device. COLLECT makes `grad` of what needs work first, in the order of
- * the list; STATISTICS reads those with ZFI_GRADIENT_SHIP. */
+ * the list; STATISTICS reads those with ZFI_GRADIENT_SHIP. The blocks of sums of squares are counted from the start of
+ * the first matrix that it reads. */
 enum {
     ZFI_GRADIENT_SHIP = 1,      /* its statistics are taken */
     ZFI_GRADIENT_SUM = 2,       /* added to `sum` first */

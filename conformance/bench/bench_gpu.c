@@ -128,6 +128,7 @@ static void fill_gradient(bench_t *b) {
 
 static void make_tables(bench_t *b) {
     zfi_data_param_t param = {.n_elems = b->n_elems,
+                              .n_read = b->n_elems,
                               .grad_dtype = b->dtype,
                               .n_matrices = b->n_matrices,
                               .channels_are_rows = b->by_rows,

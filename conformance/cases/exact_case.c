@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "exact_device.h"
+#include "shard.h"
 #include "zf_loader.h"
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
@@ -475,6 +476,8 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
             g = zx_chance(&c->rng, 50) ? 0.0f : -0.0f;
         else if (p->grad_style == STYLE_TINY)
             g *= zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f;
+        if (c->ranks)
+            g = zs_gradient(c->ranks, g);
         zo_narrow(grad, p->decl.grad_dtype, i, g);
         if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
             zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */

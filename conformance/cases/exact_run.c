@@ -76,7 +76,11 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
     const float *grads[ZX_MAX_PARAMS];
     zo_report_t *r = &run->reports[zo_n_steps(run->oracle) + 1];
 
+    if (c->ranks)
+        zs_note_selection(c->ranks, c, run->oracle);
     zo_step(run->oracle, &args, r);
+    if (c->ranks)
+        zs_count_selected(c->ranks, c, run->oracle);
     run->n_skipped += !r->is_applied;
     for (uint32_t i = 0; i < c->n_params; i++)
         grads[i] = zo_step_grad(run->oracle, i);

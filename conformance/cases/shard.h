@@ -6,7 +6,7 @@
  * the order; some ranks deliver no share of a parameter at all. In a call, the order of parameters is drawn per rank.
  * The plugin reaches the other ranks through a table that notes every exchange before it passes it on to MPI: after
  * each case the ranks compare what they started, and count the bytes against the layout of buckets as it is laid out
- * here.
+ * here, and against the selection of the oracle.
  *
  * Checkpoints: with --save each case saves once, at a step that its seed says, and goes on; with --load another run, on
  * any number of ranks and at any stage, comes to that step with a plugin that does nothing (exact_state.h), loads, and
@@ -33,6 +33,7 @@ typedef enum zs_fault {
 } zs_fault_t;
 
 enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
+#define ZS_QUANTUM 0x1p-10f
 
 /* The ranks as a case sees them. */
 typedef struct zs_ranks {
@@ -45,8 +46,10 @@ typedef struct zs_ranks {
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
     zx_rng_t rng;          /* this rank's own */
+    int has_exact_sums;    /* of squares and of channels, in any order */
     uint64_t expected_nbytes;
-    uint64_t moves_at; /* the step after which it is saved or loaded; 0: not, or no more */
+    uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
+    uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
     /* noted on the plugin's thread, read once the instance is gone */
@@ -62,17 +65,23 @@ const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_exte
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
-void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 1, to be drawn */
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 2, to be drawn */
 static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || ranks->load_from; }
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
 /* Items of a call in an order of this rank's own, which keeps each parameter's. */
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
-/* Counts what a step, or DISCARD, exchanges of gradients. */
-void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c);
+/* A gradient as it is drawn, or, where sums have to be exact, what is near it. */
+float zs_gradient(const zs_ranks_t *ranks, float g);
 /* Does what this rank does wrong: before a step is submitted. 1: the host flushes. */
 int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
 const char *zs_fault_name(zs_fault_t fault);
+
+/* shard_cost.c: what a step should send of gradients and norm. */
+void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c); /* a step's, or DISCARD's, reductions */
+/* What else a submitted step sends: before the oracle makes it, and afterwards. */
+void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
+void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
 
 /* shard_main.c */
 int zs_shard_main(int argc, char **argv);

@@ -22,7 +22,8 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
     for (size_t i = 0; i < sizeof words; i++)
         *order = (*order ^ bytes[i]) * 0x100000001B3u; /* FNV-1a */
     ranks->n_started[call->lane % ZS_LANES]++;
-    if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS)
+    if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS ||
+        call->purpose == ZF_COLLECTIVE_FOR_NORM)
         ranks->gradient_nbytes += (ranks->size - 1) * call->nbytes;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_share.c - shares of gradients that sum exactly, and what exchanging them should cost. */
+/* shard_share.c - the case as law 4 needs it: shares of gradients that sum exactly, and what one rank does wrong. */
 #include "shard.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,12 +57,27 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
     snprintf(at, room, "%s = %u%s", key, value, rest);
 }
 
-/* Stage 1 is not in every mode; what is not in this version is not asked for. */
+/* Where sums over a rank's part are summed over ranks, the order is another than one rank's, so they have to be exact:
+ * gradients are multiples of ZS_QUANTUM below about 2^6. Then squares are multiples of 2^-20 below 2^12, and a sum of a
+ * million of them fits into the 53 bits of a double. */
+static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
+    zx_rng_t rng = zx_rng(c->seed, 81, c->index);
+
+    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks);
+    for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
+        zx_param_t *p = &c->params[i];
+
+        p->grad_scale = zx_log_uniform(&rng, 0.05, 4.0);
+        p->grad_style = p->grad_style < 3 ? p->grad_style : 0; /* denormals are below */
+    }
+}
+
+/* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
-    uint32_t drawn = zx_chance(&rng, 65) ? 1 : 0;
+    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 2) : 0;
 
-    ranks->stage = stage <= 1 ? stage : drawn;
+    ranks->stage = stage <= 2 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
     if (c->config.is_mean || c->config.is_none ||
         (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
@@ -95,6 +111,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
     draw_stage(ranks, c, stage);
+    draw_exact_sums(ranks, c);
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
@@ -106,6 +123,10 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------------------ */
+
+float zs_gradient(const zs_ranks_t *ranks, float g) {
+    return ranks->has_exact_sums ? nearbyintf(g / ZS_QUANTUM) * ZS_QUANTUM : g;
+}
 
 static uint64_t mix(uint64_t a, uint64_t b) {
     zx_rng_t rng = {.state = a * 0x9E3779B97F4A7C15u ^ b};
@@ -169,42 +190,6 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
         memmove(items + i + 1, items + i, (pick - i) * sizeof *items);
         items[i] = item;
     }
-}
-
-/* ---- what it should cost ----------------------------------------------------------------------------------------- */
-
-static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
-
-/* Bytes of one rank's part of a bucket, twice to every other rank. */
-static uint64_t cost_of(const zs_ranks_t *ranks, uint64_t n_elems, uint64_t elem_nbytes) {
-    uint64_t unit = 128;
-
-    while (unit % ranks->size)
-        unit += 128;
-    return up_to(n_elems, unit) / ranks->size * elem_nbytes * 2 * (ranks->size - 1);
-}
-
-void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) {
-    for (int kind = 0; kind < ZO_N_DTYPES * ZO_N_DTYPES; kind++)
-        for (uint32_t average = 0; average <= ZF_PARAM_AVERAGE; average += ZF_PARAM_AVERAGE) {
-            int dtype = kind / ZO_N_DTYPES, value_dtype = kind % ZO_N_DTYPES;
-            uint64_t elem = zo_dtype_nbytes((zo_dtype_t)dtype), n_elems = 0;
-            uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * elem;
-
-            for (uint32_t i = c->n_params; i-- > 0;) {
-                const zx_param_t *p = &c->params[i];
-
-                if (!zx_is_trainable(p) || (int)p->decl.grad_dtype != dtype || (int)p->decl.dtype != value_dtype ||
-                    (p->flags & ZF_PARAM_AVERAGE) != average)
-                    continue;
-                n_elems = up_to(n_elems + zx_n_elems(p), 64);
-                if (n_elems * elem < wanted)
-                    continue;
-                ranks->expected_nbytes += cost_of(ranks, n_elems, elem);
-                n_elems = 0;
-            }
-            ranks->expected_nbytes += cost_of(ranks, n_elems, elem);
-        }
 }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */

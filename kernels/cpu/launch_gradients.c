@@ -42,9 +42,12 @@ static void take_statistics(const zfi_kernels_t *kernels, const zfi_gradients_ar
                             const zfi_gradient_t *gradient) {
     const zfi_data_t *data = args->data;
     const zfi_data_param_t *param = &data->params[gradient->param];
-    zfi_stats_t job = {gradient->grad, param->grad_dtype, param->channels_are_rows, data->stats_matrices,
-                       param->n_matrices};
+    const size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    const unsigned char *grad = gradient->grad;
+    zfi_stats_t job = {grad, param->grad_dtype, param->channels_are_rows, data->stats_matrices, param->n_matrices};
     zfi_stats_result_t result;
+    if (param->n_matrices)
+        job.grad = grad + data->matrices[param->first_matrix].param_offset * elem;
     for (uint32_t i = 0; i < param->n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &data->matrices[param->first_matrix + i];
         double *sums = matrix->has_sums ? data->sums[args->turn] + matrix->sum_base : NULL;
@@ -57,9 +60,7 @@ static void take_statistics(const zfi_kernels_t *kernels, const zfi_gradients_ar
         data->held[gradient->param] = gradient->grad;
     for (uint32_t i = 0; i < param->n_matrices && args->gathers; i++)
         zfi_gather_selected(kernels, data, param->first_matrix + i,
-                            (const unsigned char *)gradient->grad +
-                                data->matrices[param->first_matrix + i].param_offset *
-                                    zfi_dtype_nbytes(param->grad_dtype));
+                            grad + data->matrices[param->first_matrix + i].param_offset * elem);
 }
 
 void zfi_cpu_statistics(const zfi_kernels_t *kernels, const void *raw) {

@@ -257,11 +257,11 @@ enum { MOST_SLICES = 64 };
 typedef struct job {
     zfi_data_matrix_t matrix;
     int dtype;
-    uint64_t n_elems; /* of the parameter */
-    const void *grad, *own; /* the parameter's and the matrix's first element */
-    double *squares, *sums; /* of the parameter's blocks, of the matrix's channels */
+    uint64_t n_elems; /* of all matrices that are read of the parameter */
+    const void *grad, *own; /* their first element, and the matrix's */
+    double *squares, *sums; /* of their blocks, of the matrix's channels */
     uint32_t v_squares, v_sums;
-    uint64_t first_block, end_block; /* of the parameter: those that begin in this matrix */
+    uint64_t first_block, end_block; /* of them: those that begin in this matrix */
     uint64_t n_squares, n_sums, n_gathers;
     strip_t strip;
     gather_t gather;
@@ -280,17 +280,18 @@ DEVICE void make_job(job_t *job, const zfi_cuda_statistics_t *args, uint32_t ent
     const zfi_data_param_t *param = &data->params[args->list[entry].param];
     zfi_data_matrix_t *matrix = &job->matrix;
     const uint32_t nbytes = elem_nbytes(param->grad_dtype);
+    const uint64_t base = data->matrices[param->first_matrix].param_offset;
     *matrix = data->matrices[param->first_matrix + number];
     job->dtype = param->grad_dtype;
-    job->n_elems = param->n_elems;
-    job->grad = args->list[entry].grad;
-    job->own = (const char *)job->grad + matrix->param_offset * nbytes;
+    job->n_elems = param->n_read;
+    job->grad = (const char *)args->list[entry].grad + base * nbytes;
+    job->own = (const char *)args->list[entry].grad + matrix->param_offset * nbytes;
     job->squares = data->block_squares + param->first_block;
     job->sums = data->sums[args->turn] + matrix->sum_base;
     job->v_squares = width_of(job->grad, BLOCK_ELEMS, nbytes);
     job->v_sums = width_of(job->own, matrix->cols, nbytes);
-    job->first_block = ceil_div(matrix->param_offset, BLOCK_ELEMS);
-    job->end_block = ceil_div(matrix->param_offset + matrix->rows * matrix->cols, BLOCK_ELEMS);
+    job->first_block = ceil_div(matrix->param_offset - base, BLOCK_ELEMS);
+    job->end_block = ceil_div(matrix->param_offset - base + matrix->rows * matrix->cols, BLOCK_ELEMS);
     job->n_squares = ceil_div(job->end_block - job->first_block, WARPS * job->v_squares);
     job->n_sums = job->n_gathers = 0;
     if (matrix->has_sums && matrix->channels_are_rows) {

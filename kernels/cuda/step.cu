@@ -18,7 +18,7 @@ KERNEL(zf_norm_params, zfi_norm_part_args_t) {
     const zfi_data_t *data = args.data;
     const uint32_t lane = threadIdx.x % 32;
     for (uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / 32; i < data->n_params; i += gridDim.x * THREADS / 32) {
-        const uint64_t n = ceil_div(data->params[i].n_elems, ZFI_SUM_BLOCK_ELEMS);
+        const uint64_t n = ceil_div(data->params[i].n_read, ZFI_SUM_BLOCK_ELEMS);
         const double *blocks = data->block_squares + data->params[i].first_block;
         double sum = 0.0, next;
         bool is_bad = false;

@@ -31,7 +31,8 @@ const char *zfi_purpose_name(int32_t purpose) {
                                            "the norm",
                                            "the gathering of values",
                                            "the state of entering channels",
-                                           "the state at rest"};
+                                           "the state at rest",
+                                           "the importance of channels"};
     return purposes[purpose];
 }
 

@@ -51,7 +51,10 @@ static zf_status_t take_slots(zf_instance_t *inst, const zfi_param_t *param) {
 }
 
 static int is_staged(const zf_instance_t *inst, const zfi_param_t *param, const void *source) {
-    return inst->run->mem.staging_arena.base && source == zfi_staging(inst->run, param->id);
+    const zfi_run_t *run = inst->run;
+    if (run->buckets.n)
+        return source == zfi_summed(run, param->id) || (source && source == zfi_staging(run, param->id));
+    return run->mem.staging_arena.base && source == zfi_staging(run, param->id);
 }
 
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,

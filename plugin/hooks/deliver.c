@@ -16,6 +16,7 @@
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "instance/memory.h"
+#include "offload/buffers.h"
 #include "schedule/expect.h"
 
 enum {
@@ -207,6 +208,8 @@ static zf_status_t stage(zf_instance_t *inst, const checked_item_t *item, const 
     zf_status_t st = used_by == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, used_by, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_is_reduced(inst->run))
+        st = zfi_buffers_wait(inst->run, inst->run->buckets.of_param[param->id]);
     if (!st && zfi_gradients_ever_stay(&inst->engine.config)) /* the step before may still read what lies there */
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     if (st)
@@ -290,10 +293,13 @@ static zf_status_t append_piece(zf_instance_t *inst, const checked_item_t *item,
 }
 
 /* On the host's thread: staging is free once what the step before shipped from it has travelled. */
-static zf_status_t wait_for_staging(zf_instance_t *inst, const zfi_grad_state_t *grad) {
+static zf_status_t wait_for_staging(zf_instance_t *inst, uint32_t param) {
+    const zfi_grad_state_t *grad = &inst->run->incoming.grads[param];
     zf_status_t st = grad->range_batch == inst->engine.n_batches + 1 ? zfi_batch_flush(inst) : ZF_OK;
     if (!st)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, grad->range_batch, &inst->engine.count.host_wait_ns);
+    if (!st && zfi_is_reduced(inst->run))
+        st = zfi_buffers_wait(inst->run, inst->run->buckets.of_param[param]);
     if (!st && zfi_gradients_ever_stay(&inst->engine.config))
         st = zfi_wait(&inst->engine, &inst->engine.lines.used, inst->run->clock.t, &inst->engine.count.host_wait_ns);
     return st;
@@ -310,7 +316,7 @@ static zf_status_t take_range(zf_instance_t *inst, const checked_item_t *item, i
     if (is_first)
         grad->range_batch = grad->staging_batch;
     if (is_sync)
-        st = wait_for_staging(inst, grad);
+        st = wait_for_staging(inst, item->param->id);
     for (uint32_t k = 0; k < n_pieces(item) && !st; k++) {
         piece_t piece;
         find_piece(inst, item, k, &piece);
@@ -355,6 +361,10 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     st = follow(now, item, NULL);
     if (st)
         return ZF_ERR_INTERNAL; /* checked before */
+    if (zfi_is_reduced(inst->run))
+        st = zfi_buffers_open(inst->run, inst->run->buckets.of_param[param->id]);
+    if (st)
+        return st;
     if (item->n_batches)
         return take_range(inst, item, is_sync);
     ships_directly = ships_as_it_is(item, had_sum);
@@ -391,10 +401,12 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
                              int is_host_thread, int wants_fence, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     int needs_staging = 0, needs_sums = 0;
+    uint32_t n_buffers = 0;
     inst->n_calls++;
     for (uint32_t i = 0; i < n && !st; i++) {
         checked_item_t item;
         zfi_grad_state_t *grad;
+        int was_last;
         st = check_item(inst, items, i, elem_size, &item, err);
         if (st || !item.param)
             continue;
@@ -402,9 +414,13 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         if (grad->trial_call != inst->n_calls)
             grad->trial = inst->run->incoming.now[item.param->id];
         grad->trial_call = inst->n_calls;
+        was_last = grad->trial.is_last;
         st = follow(&grad->trial, &item, err);
         if (!st && zfi_is_reduced(inst->run))
             st = zfi_reduce_check(inst, item.param->id, item.flags, err);
+        if (!st && zfi_is_reduced(inst->run))
+            n_buffers = zfi_buffers_try(inst->run, inst->n_calls, inst->run->buckets.of_param[item.param->id],
+                                        grad->trial.is_last - was_last);
         needs_sums |= grad->trial.has_sum;
         needs_staging |= grad->trial.has_sum || item.n_batches || !item.view.is_contiguous ||
                          (is_host_thread && !(item.flags & ZF_GRAD_ASYNC_READ)) ||
@@ -415,6 +431,8 @@ static zf_status_t check_all(zf_instance_t *inst, const zf_grad_item_t *items, u
         st = zfi_memory_need_staging(inst->run, err);
     if (!st && needs_sums)
         st = zfi_memory_need_sums(inst->run, err);
+    if (!st && n_buffers)
+        st = zfi_buffers_need(inst->run, n_buffers, err);
     return st;
 }
 

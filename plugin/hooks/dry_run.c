@@ -10,6 +10,7 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "instance/memory.h"
+#include "offload/buffers.h"
 #include "offload/ranks.h"
 
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
@@ -63,10 +64,13 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     st = zfi_ranks_plan(run, err);
     if (!st)
         st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
+    if (!st && zfi_buffers_new(run))
+        st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
     if (!st) {
         zfi_memory_plan(run);
         fill(run, &engine->config, out);
     }
+    zfi_buffers_free(run);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);
     free(run);

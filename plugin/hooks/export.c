@@ -17,6 +17,7 @@
 #include "offload/ranks.h"
 #include "offload/replay_columns.h"
 #include "offload/state_arrays.h"
+#include "schedule/select.h"
 #include "schedule/window.h"
 #include "state/rehearse.h"
 #include "state/together.h"
@@ -252,7 +253,7 @@ static void inspect_element(const zfi_run_t *run, uint32_t number, uint64_t line
         out->n[at] = zfi_is_mean(&run->engine->config) ? run->hs.n[matrix->channel_base + channel] : run->hs.n[number];
     if (out->selected)
         out->selected[at] = matrix->k ? run->sel.mask[matrix->channel_base + channel] : 0;
-    if (out->importance)
+    if (out->importance && zfi_select_counts(&run->sel, number))
         out->importance[at] = matrix->is_choosable ? run->sel.importance[matrix->sum_base + channel] : 0.0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "hooks/batch.h"
 #include "instance/memory.h"
+#include "offload/buffers.h"
 #include "offload/ranks.h"
 #include "schedule/expect.h"
 
@@ -158,7 +159,7 @@ static zf_status_t complete_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
     const uint8_t *is_here = zfi_row(run, run->clock.t + 1)->present;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
-    zf_status_t st = ZF_OK;
+    zf_status_t st = zfi_buffers_open(run, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         st = complete_param(inst, id, is_here[id]);
@@ -187,7 +188,7 @@ static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])
-            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP, zfi_staging(run, id), NULL);
+            st = zfi_batch_append(inst, &run->params[id], ZFI_GRADIENT_SHIP, zfi_summed(run, id), NULL);
     }
     return st ? st : zfi_batch_flush(inst);
 }

@@ -75,7 +75,7 @@ typedef struct zfi_engine {
     zfi_stream_t *watched;          /* the same, for other threads; NULL once streams end */
     uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
-    uint64_t n_exchanged, n_shared; /* buckets handed to the communication threads */
+    uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     zfi_trace_t *trace; /* NULL: nothing is traced */
@@ -92,6 +92,11 @@ static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->com
 /* Each rank keeps the optimizer's state of its parts of the buckets only. */
 static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
+}
+
+/* ... and of the sums of gradients, no more than that either. */
+static inline int zfi_shards_gradients(const zfi_engine_t *engine) {
+    return engine->config.stage > 1 && zfi_is_sharded(engine);
 }
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */

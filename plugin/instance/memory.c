@@ -87,6 +87,7 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
         sel->choice_step = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->choice_step);
+        sel->n_ready = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->n_ready);
         for (int i = 0; i < ZFI_READY_DEPTH; i++)
             sel->ready[i] = zfi_arena_take(arena, plan->room.n_cohorts, 1);
     }
@@ -422,50 +423,28 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     return ZF_OK;
 }
 
+/* What a transport reads and writes. */
+static void free_exchanged(zfi_run_t *run) {
+    free_device(run, &run->mem.staging_arena);
+    for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
+        free_device(run, &run->reduction.buffers[i].arena);
+}
+
 void zfi_memory_free(zfi_run_t *run) {
     if (run->mem.host_arena.total_nbytes)
         run->engine->ops->unpin(run->engine->device, run->mem.host_arena.base, run->mem.host_arena.total_nbytes);
     zfi_arena_free(&run->mem.host_arena);
     free_device(run, &run->mem.device_arena);
     if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
-        free_device(run, &run->mem.staging_arena);
+        free_exchanged(run);
     free_device(run, &run->mem.sum_arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
 }
 
-/* Four bytes per element of every parameter with state. */
-static uint64_t per_element_nbytes(const zfi_run_t *run) {
-    uint64_t n = 0, base = 0;
-    for (uint32_t i = 0; i < run->n_params; i++) {
-        if (run->params[i].has_state)
-            n = base + run->params[i].n_elems;
-        base = after_param(base, &run->params[i]);
-    }
-    return n * 4;
-}
-
-/* The memory of buckets, or of the gradients one by one. */
-static uint64_t staging_nbytes(const zfi_run_t *run) {
-    if (!run->buckets.n)
-        return per_element_nbytes(run);
-    return run->buckets.nbytes + run->buckets.most_nbytes +
-           (zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0);
-}
-
-static uint64_t mapped(uint64_t nbytes) {
-    zfi_arena_t arena = {0};
-    zfi_arena_take(&arena, nbytes, 1);
-    return zfi_arena_mapped_nbytes(&arena);
-}
-
-uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) { return mapped(staging_nbytes(run)); }
-uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
-
-static zf_status_t map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err) {
+zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                zf_error_t *err) {
     zf_status_t st;
-    if (arena->base)
-        return ZF_OK;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     st = check_room(run, run->engine->config.memory_limit_mib ? zfi_memory_host_nbytes(run) : 0,
@@ -483,12 +462,53 @@ static zf_status_t map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes,
     return ZF_OK;
 }
 
+/* Four bytes per element of every parameter with state. */
+static uint64_t per_element_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0, base = 0;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        if (run->params[i].has_state)
+            n = base + run->params[i].n_elems;
+        base = after_param(base, &run->params[i]);
+    }
+    return 4 * n;
+}
+
+static uint64_t exchanged_nbytes(const zfi_run_t *run) {
+    uint64_t nbytes = zfi_sums_nbytes(run) + run->buckets.most_nbytes;
+    if (zfi_is_sharded(run->engine))
+        nbytes += run->buckets.values_nbytes + zfi_n_ranks(run->engine) * sizeof(zfi_norm_part_t);
+    return nbytes;
+}
+
+/* The memory of buckets, or of the gradients one by one. */
+static uint64_t staging_nbytes(const zfi_run_t *run) {
+    return run->buckets.n ? exchanged_nbytes(run) : per_element_nbytes(run);
+}
+
+static uint64_t mapped(uint64_t nbytes) {
+    zfi_arena_t arena = {0};
+    zfi_arena_take(&arena, nbytes, 1);
+    return zfi_arena_mapped_nbytes(&arena);
+}
+
+uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
+    uint64_t n_buffers = run->buckets.n < ZFI_LEAST_BUFFERS ? run->buckets.n : ZFI_LEAST_BUFFERS;
+    if (!zfi_shards_gradients(run->engine))
+        n_buffers = 0;
+    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes);
+}
+uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
+
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
-    return map_more(run, &run->mem.staging_arena, staging_nbytes(run), "gradient staging", err);
+    if (run->mem.staging_arena.base)
+        return ZF_OK;
+    return zfi_memory_map_more(run, &run->mem.staging_arena, staging_nbytes(run), "gradient staging", err);
 }
 
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
-    return map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
+    if (run->mem.sum_arena.base)
+        return ZF_OK;
+    return zfi_memory_map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
 }
 
 uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) { return run->mem.host_arena.total_nbytes; }

@@ -17,7 +17,8 @@ void zfi_memory_free(zfi_run_t *run);
 void zfi_memory_place_selected(zfi_run_t *run);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
- * use. Several ranks: the flat memory of all buckets, and behind it room for what arrives of one; mapped at bind. */
+ * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what
+ * arrives of one; mapped at bind. */
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
 /* Bytes of each of the two, mapped or not. */
 uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run);
@@ -25,18 +26,53 @@ uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
 
+/* [hook] nbytes more of device memory, which the run frees at its end. */
+zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err);
+
+/* Several ranks: the memory of a bucket's gradients; NULL: it has none now (offload/buffers.h). */
+static inline unsigned char *zfi_flat(const zfi_run_t *run, uint32_t bucket) {
+    const zfi_opened_t *opened = run->reduction.opened;
+    if (!opened)
+        return run->mem.staging_arena.base + run->buckets.all[bucket].offset_nbytes;
+    return opened[bucket].buffer == ZF_NO_ID ? NULL : run->reduction.buffers[opened[bucket].buffer].arena.base;
+}
+
 static inline void *zfi_staging(const zfi_run_t *run, uint32_t param) {
     if (run->buckets.n) {
-        const zfi_bucket_t *bucket = &run->buckets.all[run->buckets.of_param[param]];
-        return run->mem.staging_arena.base + bucket->offset_nbytes +
-               run->buckets.offset[param] * zfi_dtype_nbytes(bucket->dtype);
+        uint32_t number = run->buckets.of_param[param];
+        unsigned char *flat = zfi_flat(run, number);
+        size_t elem = zfi_dtype_nbytes(run->buckets.all[number].dtype);
+        return flat ? flat + run->buckets.offset[param] * elem : NULL;
     }
     return run->mem.staging_arena.base + run->mem.param_base[param] * 4;
 }
+/* Several ranks: bytes of all buckets' sums, as far as this rank keeps them. */
+static inline uint64_t zfi_sums_nbytes(const zfi_run_t *run) {
+    const zfi_opened_t *last = run->reduction.opened ? &run->reduction.opened[run->buckets.n - 1] : NULL;
+    return last ? last->kept_at + last->kept_nbytes : run->buckets.nbytes;
+}
+/* Where the sums over ranks of a parameter lie. Where this rank keeps a part of them, so does what is read of them: the
+ * address is that of its first element, kept or not. */
+static inline void *zfi_summed(const zfi_run_t *run, uint32_t param) {
+    const zfi_opened_t *opened = run->reduction.opened;
+    uint32_t number = run->buckets.of_param[param];
+    size_t elem = zfi_dtype_nbytes(run->buckets.all[number].dtype);
+    if (!opened)
+        return zfi_staging(run, param);
+    return (void *)((uintptr_t)run->mem.staging_arena.base + opened[number].kept_at +
+                    (run->buckets.offset[param] - opened[number].kept_first) * elem); /* may wrap around, and back */
+}
+/* Several ranks: where a bucket's parts arrive; the communication thread's. */
+static inline unsigned char *zfi_arriving(const zfi_run_t *run) {
+    return run->mem.staging_arena.base + zfi_sums_nbytes(run);
+}
 /* Sharded: the flat memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
-    return run->mem.staging_arena.base + run->buckets.nbytes + run->buckets.most_nbytes +
-           run->buckets.all[bucket].values_offset_nbytes;
+    return zfi_arriving(run) + run->buckets.most_nbytes + run->buckets.all[bucket].values_offset_nbytes;
+}
+/* Sharded: [ranks] the ranks' parts of a step's norm. */
+static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
+    return (void *)(zfi_arriving(run) + run->buckets.most_nbytes + run->buckets.values_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];

@@ -142,8 +142,10 @@ typedef struct zfi_selection {
     uint8_t *moves;                                /* [max channels] ... and what becomes of each */
     uint64_t enter_block;                          /* blocks produced so far */
     uint64_t last_choice;                          /* step of the newest choice of any cohort */
+    uint8_t *is_counted; /* [n_matrices] its records are counted on this rank; NULL: all are (offload/importance.h) */
     double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
     uint64_t *choice_step;           /* [n_cohorts] ... q */
+    uint32_t *n_ready;               /* [n_cohorts] ... of each, the matrices that are ready; of all ranks */
     uint8_t *ready[ZFI_READY_DEPTH]; /* [n_cohorts] ... whether a window may close at step t % depth; read by hooks */
     unsigned char *staging;          /* [ZFI_ENTER_BLOCKS][dev.enter_block_nbytes] blocks on their way up */
 } zfi_selection_t;
@@ -158,7 +160,7 @@ typedef struct zfi_device_state {
     unsigned char *inputs;       /* [n_rows][input_nbytes] what the host sent with each step */
     uint64_t input_nbytes;
     zfi_step_scalars_t *scalars; /* [n_rows] */
-    zfi_norm_part_t *part;       /* of the norm; every rank has all gradients */
+    zfi_norm_part_t *part;       /* of the norm, where every rank has all gradients */
     unsigned char *ring;         /* [plan.ring_chunks][publish_piece_nbytes] */
     unsigned char *enter_blocks; /* [ZFI_ENTER_BLOCKS][enter_block_nbytes] */
     uint64_t enter_block_nbytes;
@@ -246,6 +248,27 @@ typedef struct zfi_agreement {
     uint32_t reserved0;
 } zfi_agreement_t;
 
+enum { ZFI_LEAST_BUFFERS = 2 };
+
+/* Memory that buckets take in turn for the gradients on their way to the ranks that sum them. */
+typedef struct zfi_bucket_buffer {
+    zfi_arena_t arena;
+    uint64_t number; /* it is free when `exchanged` reaches this */
+    int is_taken;
+} zfi_bucket_buffer_t;
+
+/* A bucket's place. */
+typedef struct zfi_opened {
+    uint32_t buffer;      /* ZF_NO_ID: it has none, so nothing of it was delivered, or it is on its way */
+    uint64_t after;       /* with a buffer: its memory may be written when `exchanged` has reached this */
+    uint64_t kept_first;  /* of what this rank keeps of the sums: first element, from the bucket's start, ... */
+    uint64_t kept_nbytes; /* ... how much, ... */
+    uint64_t kept_at;     /* ... and where, in bytes */
+    uint64_t trial_call;  /* n_final and whether it has a buffer, as the call that is being checked leaves them */
+    uint32_t trial_n_final;
+    int trial_is_open;
+} zfi_opened_t;
+
 /* Several ranks: gradients of the step being filled, on their way to the other ranks (hooks/reduce.h). The host's
  * thread's, but for the agreements of others. */
 typedef struct zfi_reduction {
@@ -258,12 +281,23 @@ typedef struct zfi_reduction {
     uint64_t agreement_nbytes;
     uint32_t events;
     /* where each rank keeps a part of the state: */
-    uint8_t *is_published;  /* [n_cohorts] in this step, and not shared yet */
-    uint64_t *value_number; /* [buckets] what `shared` reaches; 0: nothing of it was published */
-    uint64_t *value_nbytes; /* [buckets] that each rank sends of it */
-    uint32_t *entering;     /* [ranks][most_words] the control thread's */
+    uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches */
+    uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
+    uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
+    uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
+    uint32_t *entering;       /* [ranks][most_words] the control thread's */
     uint64_t most_words;
+    uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
+    /* where gradients are sharded, too (offload/buffers.h); else NULL: */
+    zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
+    uint32_t
+        n_buffers; /* mapped so far; ZFI_LEAST_BUFFERS, or as many as there are buckets, from the first delivery on */
+    zfi_opened_t *opened; /* [buckets] */
+    uint32_t n_open;
+    uint64_t trial_call; /* of the call that is being checked: */
+    uint32_t trial_next, trial_n_open, trial_most;
 } zfi_reduction_t;
+
 /* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */
 typedef struct zfi_paced_step {
     uint64_t t;

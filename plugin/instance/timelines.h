@@ -19,7 +19,9 @@
  * refers to work that was enqueued before. Of what is chosen, what enters is read from w, m, v before host_sel, so the
  * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
  * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
- * statistics of t, and for shared after the publishes of t.
+ * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
+ * bucket had (offload/buffers.h), and for shared after the publishes of t. The control threads of several ranks wait
+ * for each other (offload/importance.h), at every step in the same places.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -30,8 +32,8 @@
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
  * but those which only add a slot to sums); RECORD: parts of importance records, number + 1; BLOCK of entering state e
- * + 1; TRANSFER of the device's sums; EXCHANGE of a bucket's gradients among ranks; SHARE of its values; FETCH that is
- * timed (offload/pace.h).
+ * + 1; TRANSFER of the device's sums; EXCHANGE of a bucket's gradients among ranks, or of what each found in its part
+ * of them; SHARE of a bucket's values; FETCH that is timed (offload/pace.h).
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
@@ -58,8 +60,8 @@
     X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
     X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
-    X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: a bucket's gradients are in its memory */      \
-    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and are their sums over the ranks */                      \
+    X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: what is exchanged is in its memory */          \
+    X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
     X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory */      \
     X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
     X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "offload/importance.h"
 #include "offload/pace.h"
 #include "offload/ranks.h"
 #include "offload/selected.h"
@@ -118,6 +119,9 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     if (st)
         return st;
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
+    st = zfi_importance_join(run, row);
+    if (st)
+        return st;
     began = zfi_trace_begin(engine->trace);
     zfi_choose(run, row);
     zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
@@ -144,17 +148,39 @@ typedef struct control_args {
     uint64_t t;
 } control_args_t;
 
-/* The record of a step is counted, part by part as it arrives. */
+/* Part of the record of a step, once it is here. */
+static zf_status_t take_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
+    uint64_t number = zfi_first_record_part(run, row->t) + part;
+    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.recorded, number + 1, NULL);
+    return st ? st : zfi_importance_join_record(run, row, part);
+}
+
+/* The record of a step is counted, part by part as it arrives. An automatic interval has taken it before. */
 static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
     zfi_timelines_t *lines = &run->engine->lines;
     uint64_t number = zfi_first_record_part(run, row->t);
     for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
-        zf_status_t st = zfi_wait(run->engine, &lines->recorded, number + 1, NULL);
+        zf_status_t st = run->engine->config.is_interval_auto ? ZF_OK : take_record(run, row, part);
         if (st)
             return st;
         zfi_select_add_record(run, row, part);
         zfi_timeline_signal(&lines->counted, number + 1);
     }
+    return ZF_OK;
+}
+
+/* An automatic interval: its records are of one part, or of none. */
+static zf_status_t decide_windows(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = run->engine;
+    zf_status_t st = run->plan.n_record_parts ? take_record(run, row, 0) : ZF_OK;
+    if (!st && !zfi_is_warm_up(&engine->config, row->t)) {
+        zfi_interval_take(&run->plan, &run->sel, row);
+        st = zfi_importance_join_ready(run, row->t);
+    }
+    if (st)
+        return st;
+    zfi_interval_conclude(&engine->config, &run->plan, &run->sel, row);
+    zfi_timeline_signal(&engine->lines.decided, row->t + 2);
     return ZF_OK;
 }
 
@@ -170,12 +196,8 @@ static void run_step(void *raw) {
         return;
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
-    if (engine->config.is_interval_auto) { /* its records are of one part */
-        if (zfi_wait(engine, &engine->lines.recorded, row->t * run->plan.n_record_parts, NULL))
-            return;
-        zfi_interval_take(&engine->config, &run->plan, &run->sel, row);
-        zfi_timeline_signal(&engine->lines.decided, row->t + 2);
-    }
+    if (engine->config.is_interval_auto && decide_windows(run, row))
+        return;
     if (record_first && add_record(run, row))
         return;
     if (row->has_choice && run_choice(run, row))

@@ -55,17 +55,19 @@ static void *slot_of(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_
     return zfi_slot(run, segment->chunk, table, slot) + segment->chunk_offset * elem;
 }
 
-/* Returns the bytes. */
+/* What this rank keeps of it. Returns the bytes. */
 static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const zfi_gradient_t *gradient) {
     const zfi_param_t *param = &run->params[gradient->param];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t nbytes = 0;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
         uint64_t from = run->plan.matrices[segment->matrix].param_offset + segment->matrix_offset;
         zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(run, row, segment, elem),
                       (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
+        nbytes += segment->n_elems * elem;
     }
-    return param->n_elems * elem;
+    return nbytes;
 }
 
 static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {

@@ -85,6 +85,14 @@ static void show_entered(zfi_run_t *run) {
     note_write(run, &run->writes.entered);
 }
 
+/* Their gradient comes from the ranks that own it. */
+static void await_selected(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    if (zfi_is_sharded(engine) && !zfi_is_warm_up(&engine->config, t))
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number,
+                                                     &engine->count.stall_ranks_ns));
+}
+
 /* Run-ahead of the selected channels, or the update of all. */
 static void update(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
     if (zfi_config_defers_nothing(&run->engine->config))
@@ -211,6 +219,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
         zfi_guard_check(run);
     (void)zfi_at_fetch_rest(run, 1); /* a failure stays with the lists */
     show_entered(run);
+    await_selected(run, t);
     update_by_launches(run, t);
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     if (zfi_config_defers_nothing(&run->engine->config)) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/ranks.c - the communication thread (contract in ranks.h).
  *
- * A bucket is reduced in two exchanges: all-to-all of its parts in the gradients' data type, and, where every rank
- * keeps the whole state, all-gather of the sums. Between them this rank adds the parts it was sent, in fp32 and by rank
- * index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds once. Each rank sends
- * (P-1)/P of the bucket in either exchange. */
+ * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
+ * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
+ * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else the sums stay where they are,
+ * and zeros take the place of what others own of the matrices at the edges of the part: so what is summed up there is
+ * this rank's share. Each rank sends (P-1)/P of the bucket in either exchange. */
 #include "offload/ranks.h"
 
 #include <stdlib.h>
@@ -13,6 +14,10 @@
 #include "base/error.h"
 #include "base/timeline.h"
 #include "instance/memory.h"
+#include "offload/buffers.h"
+#include "offload/collective.h"
+#include "offload/importance.h"
+#include "offload/selected_sums.h"
 
 enum { SUM_ELEMS = 2048 };
 
@@ -56,14 +61,15 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes)
+        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run) || zfi_buffers_new(run))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
     lay_out(reduction, n_ranks);
-    return zfi_memory_need_staging(run, err);
+    st = zfi_memory_need_staging(run, err);
+    return st ? st : zfi_buffers_need(run, 0, err);
 }
 
 void zfi_ranks_free(zfi_run_t *run) {
@@ -75,31 +81,17 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->is_published);
     free(reduction->value_number);
     free(reduction->value_nbytes);
+    zfi_importance_free(run);
+    zfi_buffers_free(run);
     if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
         zfi_arena_free(&reduction->arena);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
 
-static zf_status_t exchange(zfi_engine_t *engine, const zfi_exchange_t *what) {
-    zf_error_t err = {.struct_size = sizeof err};
-    uint64_t began = zfi_now_ns(), traced = zfi_trace_begin(engine->trace);
-    zf_status_t st = engine->comm_ops->exchange(engine->comm, what, &err);
-    atomic_fetch_add(&engine->count.exchange_ns, zfi_now_ns() - began);
-    zfi_trace_end(engine->trace, traced, zfi_purpose_name(what->purpose), (zfi_trace_number_t){"bucket", what->bucket},
-                  (zfi_trace_number_t){"bytes_sent", (zfi_n_ranks(engine) - 1) * what->nbytes});
-    if (st && st != ZF_ERR_POISONED)
-        zfi_poison(engine, &err);
-    if (st)
-        return st;
-    atomic_fetch_add(&engine->count.exchanges, 1);
-    atomic_fetch_add(&engine->count.sent_nbytes, (zfi_n_ranks(engine) - 1) * what->nbytes);
-    return ZF_OK;
-}
-
-/* This rank's part of the sum, in place of what it had contributed to it. */
-static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, unsigned char *own,
-                     const unsigned char *arrived) {
+/* This rank's part of the sum; out: may be in place of what it contributes to it. */
+static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, const unsigned char *own,
+                     const unsigned char *arrived, unsigned char *out) {
     uint32_t rank = zfi_rank(engine), n_ranks = zfi_n_ranks(engine);
     size_t elem = zfi_dtype_nbytes(bucket->dtype);
     uint64_t part = zfi_part_nbytes(bucket);
@@ -111,7 +103,28 @@ static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, uns
                                         r == 0);
         for (uint64_t i = 0; i < n && bucket->is_average; i++)
             sum[i] /= (float)n_ranks;
-        engine->kernels->narrow(own + at * elem, bucket->dtype, sum, n);
+        engine->kernels->narrow(out + at * elem, bucket->dtype, sum, n);
+    }
+}
+
+/* Elements [first, end) of a parameter's gradient become zeros. */
+static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    memset((unsigned char *)zfi_staging(run, param->id) + first * elem, 0, (end - first) * elem);
+}
+
+/* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
+static void clear_edges(zfi_run_t *run, const zfi_bucket_t *bucket) {
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
+        const zfi_matrix_t *first = &run->plan.matrices[first_matrix], *last = first + n_matrices - 1;
+        uint64_t owned_first, owned_end;
+        if (!n_matrices)
+            continue;
+        zfi_bucket_owned(&run->buckets, param, zfi_rank(run->engine), &owned_first, &owned_end);
+        clear(run, param, first->param_offset, owned_first);
+        clear(run, param, owned_end, last->param_offset + last->rows * last->cols);
     }
 }
 
@@ -120,27 +133,64 @@ typedef struct reduce_args {
     uint32_t bucket;
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
+    unsigned char *flat;   /* the bucket's gradients */
 } reduce_args_t;
+
+/* Where a bucket's sums of this rank's part lie. */
+static unsigned char *own_sums(const zfi_run_t *run, uint32_t number, unsigned char *flat) {
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const zfi_opened_t *opened = run->reduction.opened;
+    uint64_t first = zfi_rank(run->engine) * bucket->part_elems;
+    if (!opened)
+        return flat + first * zfi_dtype_nbytes(bucket->dtype);
+    return run->mem.staging_arena.base + opened[number].kept_at +
+           (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+}
 
 static void run_reduce(void *raw) {
     const reduce_args_t *args = raw;
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
-    unsigned char *flat = run->mem.staging_arena.base + bucket->offset_nbytes;
-    unsigned char *arriving = run->mem.staging_arena.base + run->buckets.nbytes;
+    unsigned char *arriving = zfi_arriving(run), *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {
-        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, flat, arriving, zfi_part_nbytes(bucket), 0};
-    zfi_exchange_t sums = {ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, flat, zfi_part_nbytes(bucket), 0};
+        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, args->flat, arriving, zfi_part_nbytes(bucket), 0};
+    zfi_exchange_t sums = {
+        ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, args->flat, zfi_part_nbytes(bucket), 0};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
-    if (exchange(engine, &parts))
+    if (zfi_collective(engine, &parts))
         return;
-    sum_part(engine, bucket, flat + zfi_rank(engine) * zfi_part_nbytes(bucket), arriving);
-    if (exchange(engine, &sums))
+    sum_part(engine, bucket, own, arriving, own_sums(run, args->bucket, args->flat));
+    if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
+        clear_edges(run, bucket);
+    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &sums))
         return;
     zfi_timeline_signal(&engine->lines.exchanged, args->number);
+}
+
+static void run_norm(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_engine_t *engine = args->run->engine;
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_NORM,
+                            .bucket = ZF_NO_ID,
+                            .step = args->step,
+                            .recv = zfi_norm_parts(args->run),
+                            .nbytes = sizeof(zfi_norm_part_t)};
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (!zfi_collective(engine, &parts))
+        zfi_timeline_signal(&engine->lines.exchanged, args->number);
+}
+
+static void run_selected(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_engine_t *engine = args->run->engine;
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (!zfi_selected_sums_gather(args->run, args->step))
+        zfi_timeline_signal(&engine->lines.exchanged, args->number);
 }
 
 static void run_share(void *raw) {
@@ -155,7 +205,7 @@ static void run_share(void *raw) {
                              .lane = ZFI_LANE_VALUES};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
-    if (!exchange(engine, &values))
+    if (!zfi_collective(engine, &values))
         zfi_timeline_signal(&engine->lines.shared, args->number);
 }
 
@@ -167,24 +217,41 @@ typedef struct gather_args {
 
 static void run_gather(void *raw) {
     const gather_args_t *args = raw;
-    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : exchange(args->engine, &args->what);
+    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : zfi_collective(args->engine, &args->what);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+/* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
+static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket, uint64_t step, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0};
+    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
     zf_status_t st;
-    run->reduction.number[bucket] = args.number;
+    if (bucket != ZF_NO_ID) {
+        args.flat = zfi_flat(run, bucket);
+        zfi_buffers_close(run, bucket, args.number);
+    }
+    *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
     st = zfi_send(engine);
-    return st ? st : zfi_serial_start(engine->ranks, run_reduce, &args, sizeof args);
+    return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+    return start(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
+}
+
+zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
+    return start(run, run_norm, ZF_NO_ID, step, out_number);
+}
+
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
+    return start(run, run_selected, ZF_NO_ID, step, out_number);
 }
 
 zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
-    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes};
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
     zf_status_t st;
     *out_number = args.number;
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
@@ -199,7 +266,7 @@ zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint6
                            n_words * sizeof *all,      ZFI_LANE_ENTERING};
     zf_status_t st;
     memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
-    st = exchange(engine, &what);
+    st = zfi_collective(engine, &what);
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
         for (uint64_t i = 0; i < n_words; i++)
             words[i] |= all[r * n_words + i];

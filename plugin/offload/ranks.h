@@ -2,9 +2,12 @@
 /* plugin/offload/ranks.h - several ranks: the thread that makes all exchanges of an instance, and what it makes.
  *
  * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
- * gradient of a bucket is there, its parts go to the ranks that sum them, and the sums come back: then the same memory
- * holds the same bits on every rank, and a step goes on as on one rank. Buckets are reduced in the order of their
- * numbers; `exchanged` counts what is over.
+ * gradient of a bucket is there, its parts go to the ranks that sum them. At stage 0 the sums come back: then the same
+ * memory holds the same bits on every rank, and a step goes on as on one rank. At stage 1 each rank has the sums of its
+ * part, and zeros in the rest of the matrices at its edges. What it finds in them is a part of what decides, so the
+ * ranks exchange their parts of the norm, of the selected channels' gradient (offload/selected_sums.h) and of
+ * importance (offload/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected
+ * channels; `exchanged` counts what is over.
  *
  * Values (offload/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
  * gradients of the coming step and others have not.
@@ -23,8 +26,14 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
 void zfi_ranks_free(zfi_run_t *run);
 
 /* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
- * over ranks. `exchanged` reaches run->reduction.number[bucket] then. */
+ * over ranks; sharded: in this rank's part, with zeros in the rest of the matrices at its edges. `exchanged` reaches
+ * run->reduction.number[bucket] then. */
 zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+
+/* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
+ * the compact gradient of the selected channels. `exchanged` reaches *out_number then. */
+zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number);
 
 /* [hook] The nbytes of values of a bucket that the device stream writes with what is enqueued so far into this rank's
  * part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */

@@ -2,20 +2,41 @@
 /* plugin/offload/scalars.c - a step's scalars (contract in scalars.h). */
 #include "offload/scalars.h"
 
+#include "instance/memory.h"
+#include "offload/ranks.h"
+
 void zfi_scalars_input(zfi_run_t *run, uint64_t t) {
     zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_input_memory(run, t), zfi_row(run, t)->input,
                   run->dev.input_nbytes);
+}
+
+/* Each rank has made its part: the device waits for those of all. The selected channels' gradient follows, which is not
+ * waited for yet. */
+static void exchange_parts(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t number;
+    zf_status_t st = zfi_ranks_norm(run, t, &number);
+    if (!st && !zfi_is_warm_up(&engine->config, t))
+        st = zfi_ranks_select(run, t, &run->reduction.selected_number);
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+    if (st)
+        zfi_list_fail(&engine->to_device, st);
 }
 
 void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
     const zfi_step_row_t *row = zfi_row(run, t);
-    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t), run->dev.part};
-    zfi_scalars_args_t whole = {
-        run->dev.part, 1, row->unscale, row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
+    uint32_t n_parts = zfi_is_sharded(engine) ? zfi_n_ranks(engine) : 1;
+    zfi_norm_part_t *parts = n_parts > 1 ? zfi_norm_parts(run) : run->dev.part;
+    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t),
+                                 n_parts > 1 ? parts + zfi_rank(engine) : parts};
+    zfi_scalars_args_t whole = {parts,          n_parts,        row->unscale,
+                                row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
     zfi_scalars_input(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_NORM_PART, &part, sizeof part));
+    if (n_parts > 1)
+        exchange_parts(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_SCALARS, &whole, sizeof whole));
     zfi_list_add(device, zfi_op_signal(&engine->lines.finished, t));
 }

@@ -12,12 +12,17 @@
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-static zfi_data_param_t param_row(const zfi_param_t *param) {
+static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *param) {
+    uint32_t first, n = zfi_owned_matrices(plan, param, &first);
+    uint64_t n_read = 0;
+    for (uint32_t i = first; i < first + n; i++)
+        n_read += plan->matrices[i].rows * plan->matrices[i].cols;
     return (zfi_data_param_t){.n_elems = param->n_elems,
                               .grad_dtype = param->grad_dtype,
                               .group = param->group,
-                              .first_matrix = param->first_matrix,
-                              .n_matrices = param->n_matrices,
+                              .first_matrix = first,
+                              .n_matrices = n,
+                              .n_read = n_read,
                               .channels_are_rows = param->channels_are_rows,
                               .counts_in_norm = !(param->flags & ZF_PARAM_NOT_IN_NORM)};
 }
@@ -115,7 +120,7 @@ static zf_status_t upload_params(zfi_run_t *run) {
     uint64_t first_block = 0;
     zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
     for (uint32_t i = 0; i < run->n_params && rows; i++) {
-        rows[i] = param_row(&run->params[i]);
+        rows[i] = param_row(&run->plan, &run->params[i]);
         rows[i].first_block = first_block;
         first_block += zfi_sum_blocks(&run->params[i]);
     }

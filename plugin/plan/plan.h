@@ -175,6 +175,16 @@ static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matri
     *out_n = n < left ? n : left;
     return tile->state_base + (first - tile->matrix_offset);
 }
+/* The matrices of a parameter that this rank owns elements of: *out_first and those that follow. Returns how many. */
+static inline uint32_t zfi_owned_matrices(const zfi_plan_t *plan, const zfi_param_t *param, uint32_t *out_first) {
+    uint32_t first = param->first_matrix, end = first + param->n_matrices;
+    while (first < end && plan->matrices[first].n_tiles == 0)
+        first++;
+    while (first < end && plan->matrices[end - 1].n_tiles == 0)
+        end--;
+    *out_first = first;
+    return end - first;
+}
 /* [control] Follows parameters whose visible memory has moved. */
 void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params);
 void zfi_plan_free(zfi_plan_t *plan);

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "schedule/select.h"
 #include "schedule/window.h"
 
 enum { SHORTEST_ASKED = 3 }; /* zfi_interval_has_record() */
@@ -36,18 +37,22 @@ static int has_caught_up(const zfi_plan_t *plan, const zfi_selection_t *sel, uin
 }
 
 /* From the records <= t. */
-static uint8_t is_ready(const zfi_config_t *config, const zfi_plan_t *plan, const zfi_selection_t *sel, uint32_t c,
-                        uint64_t t) {
+static uint32_t count_ready(const zfi_plan_t *plan, const zfi_selection_t *sel, uint32_t c, uint64_t t) {
     const zfi_cohort_plan_t *cohort = &plan->cohorts[c];
-    uint32_t n = 0, n_ready = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < cohort->n_matrices; i++) {
         uint32_t number = plan->cohort_matrices[cohort->first_matrix + i];
-        if (!zfi_interval_measures(&plan->matrices[number]))
-            continue;
-        n++;
-        n_ready += (uint32_t)has_caught_up(plan, sel, number, t);
+        if (zfi_interval_measures(&plan->matrices[number]) && zfi_select_counts(sel, number))
+            n += (uint32_t)has_caught_up(plan, sel, number, t);
     }
-    return n > 0 && (double)n_ready >= config->auto_ratio * (double)n;
+    return n;
+}
+
+static uint32_t count_measured(const zfi_plan_t *plan, const zfi_cohort_plan_t *cohort) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < cohort->n_matrices; i++)
+        n += (uint32_t)zfi_interval_measures(&plan->matrices[plan->cohort_matrices[cohort->first_matrix + i]]);
+    return n;
 }
 
 /* A close at this step opens a window without records, a choice begins the measure of the selected. */
@@ -64,14 +69,21 @@ static void begin_anew(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_s
             sel->choice_step[c] = row->t;
 }
 
-void zfi_interval_take(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
-                       const zfi_step_row_t *row) {
-    if (!zfi_is_warm_up(config, row->t)) {
-        for (uint32_t i = 0; i < plan->n_matrices && row->scalars.applied; i++)
-            if (zfi_interval_measures(&plan->matrices[i]) && row->present[plan->matrices[i].param])
-                add_matrix(plan, sel, i, row);
-        for (uint32_t c = 0; c < plan->n_cohorts; c++)
-            sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] = is_ready(config, plan, sel, c, row->t);
+void zfi_interval_take(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row) {
+    for (uint32_t i = 0; i < plan->n_matrices && row->scalars.applied; i++)
+        if (zfi_interval_measures(&plan->matrices[i]) && row->present[plan->matrices[i].param] &&
+            zfi_select_counts(sel, i))
+            add_matrix(plan, sel, i, row);
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        sel->n_ready[c] = count_ready(plan, sel, c, row->t);
+}
+
+void zfi_interval_conclude(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
+                           const zfi_step_row_t *row) {
+    for (uint32_t c = 0; c < plan->n_cohorts && !zfi_is_warm_up(config, row->t); c++) {
+        uint32_t n = count_measured(plan, &plan->cohorts[c]);
+        sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] =
+            n > 0 && (double)sel->n_ready[c] >= config->auto_ratio * (double)n;
     }
     begin_anew(plan, sel, row);
 }

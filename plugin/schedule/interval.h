@@ -6,10 +6,13 @@
 
 #include "instance/run.h"
 
-/* [own threads: control] Takes the record of the row's step t, before the choice of t, and decides which windows may
- * close at t + 2. The record must be in host memory. */
-void zfi_interval_take(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
-                       const zfi_step_row_t *row);
+/* [own threads: control] After warm-up: takes the record of the row's step t, before the choice of t, and counts the
+ * matrices that are ready. The record must be in host memory. */
+void zfi_interval_take(const zfi_plan_t *plan, zfi_selection_t *sel, const zfi_step_row_t *row);
+
+/* [own threads: control] From that count, of all ranks, which windows may close at t + 2. At every step. */
+void zfi_interval_conclude(const zfi_config_t *config, const zfi_plan_t *plan, zfi_selection_t *sel,
+                           const zfi_step_row_t *row);
 
 /* [hook] Fills the row's closes; waits for a decision where one is needed. */
 zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row);

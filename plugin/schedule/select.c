@@ -17,7 +17,7 @@ void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t p
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         uint64_t from = matrix->sum_base > first ? matrix->sum_base : first, to = matrix->sum_base + matrix->n_channels;
-        if (!matrix->is_choosable || !row->present[matrix->param])
+        if (!matrix->is_choosable || !row->present[matrix->param] || !zfi_select_counts(&run->sel, i))
             continue;
         for (uint64_t c = from; c < (to < end ? to : end); c++)
             run->sel.importance[c] += row->scalars.s_exact * record[c - first];

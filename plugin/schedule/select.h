@@ -6,6 +6,11 @@
 
 #include "instance/run.h"
 
+/* Whether this rank counts the records of a matrix: importance of others is what it was when it was gathered last. */
+static inline int zfi_select_counts(const zfi_selection_t *sel, uint32_t matrix) {
+    return !sel->is_counted || sel->is_counted[matrix];
+}
+
 /* [own threads: control] Part `part` of a step's importance record, which is in host memory, is counted. */
 void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part);
 

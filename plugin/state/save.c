@@ -15,6 +15,7 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
+#include "offload/importance.h"
 #include "offload/ranks.h"
 #include "state/header.h"
 #include "state/json.h"
@@ -371,6 +372,8 @@ zf_status_t zfi_state_write(zfi_run_t *run, const zfi_save_args_t *args, zfi_sto
     st = zfi_together_meet(args->together, st, err);
     if (!st && zfi_is_sharded(run->engine) && (st = zfi_ranks_join_counts(run)))
         zfi_error(err, st, "state", "the ranks' counts of updates could not be joined");
+    if (!st && zfi_is_sharded(run->engine) && (st = zfi_importance_join_at_rest(run)))
+        zfi_error(err, st, "state", "the ranks' importance of channels could not be joined");
     if (!st && !args->is_compact && args->together->n_ranks > 1)
         st = zfi_spread_find_visible(run, args->together, &differs, err);
     writer.io =

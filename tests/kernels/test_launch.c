@@ -189,16 +189,17 @@ static double sum_in_rows(const double *x, uint64_t rows, uint64_t cols, uint64_
 static void naive_statistics(world_t *world, uint32_t p, uint32_t turn) {
     const zfi_data_param_t *param = &world->params[p];
     double *magnitudes = calloc(param->n_elems, sizeof *magnitudes), *squares = calloc(param->n_elems, sizeof *squares);
+    uint64_t first = world->matrices[param->first_matrix].param_offset, end = first + param->n_read;
     ck_assert(magnitudes && squares);
     world->data.has_nonfinite[p] = 0;
-    for (uint64_t i = 0; i < param->n_elems; i++) {
+    for (uint64_t i = first; i < end; i++) {
         double g = world_load(world->grad[p], param->grad_dtype, i);
         magnitudes[i] = fabs(g);
         squares[i] = g * g;
         if (!isfinite(g))
             world->data.has_nonfinite[p] = 1;
     }
-    world->data.sum_squares[p] = sum_in_lanes(squares, param->n_elems);
+    world->data.sum_squares[p] = sum_in_lanes(squares + first, end - first);
     for (uint32_t k = param->first_matrix; k < param->first_matrix + param->n_matrices; k++) {
         const zfi_data_matrix_t *matrix = &world->matrices[k];
         const double *x = magnitudes + matrix->param_offset;
@@ -209,6 +210,16 @@ static void naive_statistics(world_t *world, uint32_t p, uint32_t turn) {
     }
     free(magnitudes);
     free(squares);
+}
+
+/* Some matrices are another rank's, or all: statistics are taken of those between. */
+static void leave_out(world_t *world, uint64_t seed) {
+    zfi_data_param_t *param = &world->params[1];
+    uint32_t first = (uint32_t)(seed % (param->n_matrices + 1));
+    uint64_t each = param->n_elems / param->n_matrices;
+    param->first_matrix += first < param->n_matrices ? first : 0;
+    param->n_matrices = (uint32_t)(seed / 7 % (param->n_matrices - first + 1));
+    param->n_read = param->n_matrices * each;
 }
 
 /* Some gradients are not finite. */
@@ -226,6 +237,8 @@ static void try_statistics(world_t *want, world_t *got, const zfi_kernels_t *tab
     const void **held = got->data.held;
     spoil(want);
     spoil(got);
+    leave_out(want, seed);
+    leave_out(got, seed);
     for (uint32_t p = 0; p < WORLD_PARAMS; p++) {
         uint32_t other = (uint32_t)world_below(want, 3) == 0 ? 0 : ZFI_GRADIENT_SHIP;
         gradients[p] = (zfi_gradient_t){.param = p, .flags = other | ZFI_GRADIENT_KEEP, .grad = got->grad[p]};

@@ -123,7 +123,7 @@ static void draw_param(world_t *world, uint32_t i) {
                     : i == 3 ? 0
                              : (uint32_t)(1 + world_below(world, (matrix->n_channels + 1) / 2));
     }
-    param->n_elems = param->n_matrices * rows * cols;
+    param->n_elems = param->n_read = param->n_matrices * rows * cols;
 }
 
 /* A parameter is contiguous, or its rows have holes, or its columns lie in falling order as well. */

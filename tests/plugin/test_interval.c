@@ -33,6 +33,12 @@ static void end(void) {
     zt_rig_end(&rig);
 }
 
+static void conclude(const zfi_step_row_t *row) {
+    if (row->t > W)
+        zfi_interval_take(&run->plan, &run->sel, row);
+    zfi_interval_conclude(&run->engine->config, &run->plan, &run->sel, row);
+}
+
 /* Step t with the record s * {selected, deferred, deferred, deferred} in both matrices; s = 2. */
 static void take(uint64_t t, double selected0, double deferred0, double selected1, double deferred1) {
     zfi_step_row_t *row = zfi_row(run, t);
@@ -47,7 +53,7 @@ static void take(uint64_t t, double selected0, double deferred0, double selected
         for (uint32_t c = 0; c < 4; c++)
             record[run->plan.matrices[i].sum_base + c] = i ? (c ? deferred1 : selected1) : (c ? deferred0 : selected0);
     }
-    zfi_interval_take(&run->engine->config, &run->plan, &run->sel, row);
+    conclude(row);
 }
 
 static int is_ready(uint64_t t) { return run->sel.ready[t % ZFI_READY_DEPTH][0]; }
@@ -100,7 +106,7 @@ START_TEST(skipped_steps_and_holes_add_nothing) {
     take(1, 0, 0, 0, 0);
     zfi_row(run, 2)->t = 2;
     zfi_row(run, 2)->scalars.applied = 0;
-    zfi_interval_take(&run->engine->config, &run->plan, &run->sel, zfi_row(run, 2));
+    conclude(zfi_row(run, 2));
     take(3, 4, 2, 4, 2); /* the selected had 4 in two steps: 2 per step */
     ck_assert(is_ready(5));
     end();

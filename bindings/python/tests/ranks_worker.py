@@ -24,7 +24,7 @@ import zfplugin.torch.ranks
 HYPER = {"lr": 1e-2, "weight_decay": 0.05}
 DEFERRED = {"zenflow.full_warm_up_rounds": 3, "zenflow.topk_ratio": 0.25, "zenflow.update_interval": 3,
             "zenflow.select_interval": 6}
-STAGES = [{"shard.stage": stage, "shard.bucket_bytes": 4096} for stage in (0, 1)]
+STAGES = [{"shard.stage": stage, "shard.bucket_bytes": 4096} for stage in (0, 1, 2)]
 LOSS_BOUND = 1e-5  # of |loss - AdamW's| (5e-7 seen): torch rounds in another order, and sums the batch in one piece
 
 
@@ -59,7 +59,7 @@ def assert_same_on_all_ranks(model):
 def as_adamw():
     """Beside torch's AdamW on the whole batch; with the user's own collectives between, accumulation, and final gradients."""
     for mode in (SYNCHRONOUS, {**ALL_SELECTED, "zenflow.full_warm_up_rounds": 3}):
-        for stage in STAGES:
+        for stage in STAGES[:2]:
             for n_parts, kwargs in ((1, {}), (2, {}), (1, {"final_gradients": True}),
                                     (2, {"final_gradients": True, "accumulation_steps": 2})):
                 (ours, opt), theirs = make({**mode, **stage}, **kwargs), mlp()
@@ -99,7 +99,7 @@ def stages_agree():
 def with_holes():
     """A parameter without a gradient on one rank counts as zero there; a rank without any takes part all the same."""
     rank, n_ranks = dist.get_rank(), dist.get_world_size()
-    for stage in STAGES:
+    for stage in STAGES[:2]:
         (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         for step in range(6):
@@ -199,7 +199,7 @@ def refused():
 
 
 def saved_together():
-    """save(directory) on every rank, in open windows, and load(directory) into the other stage: on to the same bits."""
+    """save(directory) on every rank, in open windows, and load(directory) into the other stages: on to the same bits."""
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder)
     path = os.path.join(folder[0], "state")
@@ -207,12 +207,14 @@ def saved_together():
     for step in range(14):
         if step == 8:
             runs[0][1].save(path)
-            runs[1][1].load(path)
-        for model, opt in runs[:1 if step < 8 else 2]:
+            for _, opt in runs[1:]:
+                opt.load(path)
+        for model, opt in runs[:1 if step < 8 else None]:
             backward(model, step)
             opt.step()
             opt.zero_grad()
-        assert step < 8 or worst(runs[0][0], runs[1][0])[0] == 0, step
+        for model, _ in runs[1:]:
+            assert step < 8 or worst(runs[0][0], model)[0] == 0, step
     for _, opt in runs:
         opt.flush()
         opt.close()

@@ -29,11 +29,14 @@ extern "C" {
 #define ZF_COLLECTIVE_FOR_BIND 1      /* comparing what the ranks have bound */
 #define ZF_COLLECTIVE_FOR_STEP 2      /* agreeing on a step: which gradients there are */
 #define ZF_COLLECTIVE_FOR_GRADIENTS 3 /* the parts of a bucket of gradients, to whoever sums them */
-#define ZF_COLLECTIVE_FOR_SUMS 4      /* ... and the sums, to everyone */
+#define ZF_COLLECTIVE_FOR_SUMS 4      /* ... and the sums, to everyone: all, or what everyone needs of them */
 #define ZF_COLLECTIVE_FOR_NORM 5      /* every rank's part of the gradient norm */
 #define ZF_COLLECTIVE_FOR_VALUES 6    /* new values of a bucket's parameters */
 #define ZF_COLLECTIVE_FOR_ENTERING 7  /* optimizer state of channels that are about to run ahead */
 #define ZF_COLLECTIVE_FOR_STATE 8     /* between steps: a checkpoint, or optimizer state that one call needs whole */
+#define ZF_COLLECTIVE_FOR_IMPORTANCE                                                                                   \
+    9 /* what channels are chosen by, of channels that several ranks have a part of                                    \
+       */
 
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_cost.c - what a step should send of gradients, by the layout of buckets as it is laid out here and by the
+ * oracle's selection.
+ *
+ * A bucket of P parts goes to the ranks that sum it: each rank sends P-1 parts. At stage 0 so do the sums. At stage 1
+ * each rank then sends to every other its part of the norm and, of each bucket, as many selected elements as the rank
+ * that owns most of them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard.h"
+
+typedef struct bucket {
+    uint32_t params[ZX_MAX_PARAMS], n_params;
+    uint64_t offset[ZX_MAX_PARAMS]; /* elements from the bucket's start */
+    uint64_t n_elems, elem_nbytes;
+} bucket_t;
+
+typedef void (*bucket_fn)(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket);
+
+static uint64_t up_to(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+static uint64_t part_elems(const zs_ranks_t *ranks, const bucket_t *bucket) {
+    uint64_t unit = 128;
+
+    while (unit % ranks->size)
+        unit += 128;
+    return up_to(bucket->n_elems, unit) / ranks->size;
+}
+
+static int is_sharded(const zs_ranks_t *ranks) { return ranks->stage > 0 && ranks->size > 1; }
+
+/* ---- buckets ----------------------------------------------------------------------------------------------------- */
+
+/* Parameters of one kind, in reversed order of registration. */
+static void fill_buckets(zs_ranks_t *ranks, const zx_case_t *c, zo_dtype_t dtype, zo_dtype_t value_dtype,
+                         uint32_t average, bucket_fn fn) {
+    bucket_t bucket = {.elem_nbytes = zo_dtype_nbytes(dtype)};
+    uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * bucket.elem_nbytes;
+
+    for (uint32_t i = c->n_params; i-- > 0;) {
+        const zx_param_t *p = &c->params[i];
+
+        if (!zx_is_trainable(p) || p->decl.grad_dtype != dtype || p->decl.dtype != value_dtype ||
+            (p->flags & ZF_PARAM_AVERAGE) != average)
+            continue;
+        bucket.offset[bucket.n_params] = bucket.n_elems;
+        bucket.params[bucket.n_params++] = i;
+        bucket.n_elems = up_to(bucket.n_elems + zx_n_elems(p), 64);
+        if (bucket.n_elems * bucket.elem_nbytes < wanted)
+            continue;
+        fn(ranks, c, &bucket);
+        bucket.n_params = 0;
+        bucket.n_elems = 0;
+    }
+    fn(ranks, c, &bucket);
+}
+
+static void for_each_bucket(zs_ranks_t *ranks, const zx_case_t *c, bucket_fn fn) {
+    for (int kind = 0; kind < ZO_N_DTYPES * ZO_N_DTYPES; kind++)
+        for (uint32_t average = 0; average <= ZF_PARAM_AVERAGE; average += ZF_PARAM_AVERAGE)
+            fill_buckets(ranks, c, (zo_dtype_t)(kind / ZO_N_DTYPES), (zo_dtype_t)(kind % ZO_N_DTYPES), average, fn);
+}
+
+static void count_reduction(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket) {
+    uint64_t exchanges = is_sharded(ranks) ? 1 : 2;
+
+    (void)c;
+    ranks->expected_nbytes += exchanges * (ranks->size - 1) * part_elems(ranks, bucket) * bucket->elem_nbytes;
+}
+
+void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c) { for_each_bucket(ranks, c, count_reduction); }
+
+/* ---- selected channels ------------------------------------------------------------------------------------------- */
+
+void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
+    for (uint32_t i = 0; i < c->n_params && is_sharded(ranks); i++) {
+        uint64_t n = zo_n_elems(oracle, i);
+        zo_state_t state = {.selected = zx_alloc(n + 1)};
+
+        if (zo_is_trainable(oracle, i))
+            zo_read(oracle, i, &state);
+        ranks->selected[i] = state.selected;
+    }
+}
+
+/* Elements that rank r owns of what is selected in the present parameters. */
+static uint64_t count_owned(const zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket, uint32_t r) {
+    uint64_t part = part_elems(ranks, bucket), n = 0;
+
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        uint32_t id = bucket->params[i];
+
+        for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
+            n += ranks->selected[id][e] && (bucket->offset[i] + e) / part == r;
+    }
+    return n;
+}
+
+static void count_selected(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket) {
+    uint64_t most = 0;
+
+    for (uint32_t r = 0; r < ranks->size; r++) {
+        uint64_t n = count_owned(ranks, c, bucket, r);
+
+        most = n > most ? n : most;
+    }
+    ranks->expected_nbytes += (ranks->size - 1) * most * bucket->elem_nbytes;
+}
+
+void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
+    enum { NORM_PART_NBYTES = 16 };
+
+    if (!is_sharded(ranks))
+        return;
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (!zo_step_grad(oracle, i)) { /* a hole */
+            free(ranks->selected[i]);
+            ranks->selected[i] = NULL;
+        }
+    ranks->expected_nbytes += (ranks->size - 1) * NORM_PART_NBYTES;
+    for_each_bucket(ranks, c, count_selected);
+    for (uint32_t i = 0; i < c->n_params; i++) {
+        free(ranks->selected[i]);
+        ranks->selected[i] = NULL;
+    }
+}

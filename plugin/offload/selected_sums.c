@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/selected_sums.c - the packed gradient of selected channels (contract in selected_sums.h). */
+#include "offload/selected_sums.h"
+
+#include <string.h>
+
+#include "instance/memory.h"
+#include "offload/collective.h"
+
+/* ---- which elements of the compact gradient a rank owns ---------------------------------------------------------- */
+
+/* n neighbours in the compact gradient of a matrix, from element `at` on. */
+typedef void (*stretch_fn)(unsigned char *grad, uint64_t nbytes, void *arg);
+
+typedef struct walk {
+    const zfi_run_t *run;
+    size_t elem; /* bytes of an element */
+    stretch_fn fn;
+    void *arg;
+} walk_t;
+
+static uint64_t take(const walk_t *walk, const zfi_matrix_t *matrix, uint64_t at, uint64_t n) {
+    if (walk->fn)
+        walk->fn(walk->run->dev.head.grad + matrix->grad_base + at * walk->elem, n * walk->elem, walk->arg);
+    return n;
+}
+
+/* NULL: all of them are selected. The device's list: the host's may not have followed a choice yet. */
+static const uint32_t *selected_of(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    return matrix->is_choosable ? run->dev.head.index + matrix->index_base : NULL;
+}
+
+static uint64_t take_rows(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
+    const uint32_t *index = selected_of(walk->run, matrix);
+    uint64_t n = 0;
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        if ((index ? index[pos] : pos) - rect->first_row < rect->n_rows) /* before it: wraps around */
+            n += take(walk, matrix, pos * matrix->cols + rect->first_col, rect->n_cols);
+    return n;
+}
+
+static uint64_t take_columns(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
+    const uint32_t *index = selected_of(walk->run, matrix);
+    uint64_t n = 0;
+    if (rect->n_cols == matrix->cols)
+        return take(walk, matrix, rect->first_row * matrix->k, rect->n_rows * matrix->k);
+    for (uint32_t pos = 0; pos < matrix->k; pos++) /* a part of one row */
+        if ((index ? index[pos] : pos) - rect->first_col < rect->n_cols)
+            n += take(walk, matrix, rect->first_row * matrix->k + pos, 1);
+    return n;
+}
+
+/* Elements [first, end) of a matrix. */
+static uint64_t take_range(const walk_t *walk, const zfi_matrix_t *matrix, uint64_t first, uint64_t end) {
+    zfi_rect_t rects[ZFI_MOST_TILES];
+    uint32_t n_rects = zfi_tiles_of_range(matrix->rows, matrix->cols, first, end, rects);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < n_rects; i++)
+        n += matrix->channels_are_rows ? take_rows(walk, matrix, &rects[i]) : take_columns(walk, matrix, &rects[i]);
+    return n;
+}
+
+/* What a rank owns of the selected channels of a bucket's present parameters. Returns its elements. */
+static uint64_t take_part(const walk_t *walk, const zfi_bucket_t *bucket, const uint8_t *present, uint32_t rank) {
+    const zfi_run_t *run = walk->run;
+    uint64_t n = 0, owned_first, owned_end, first, end;
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
+        if (!present[param->id] || owned_first >= owned_end)
+            continue;
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+            const zfi_matrix_t *matrix = &run->plan.matrices[m];
+            zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, owned_first, owned_end, &first, &end);
+            if (matrix->k && first < end)
+                n += take_range(walk, matrix, first, end);
+        }
+    }
+    return n;
+}
+
+/* ---- a bucket ---------------------------------------------------------------------------------------------------- */
+
+static void pack(unsigned char *grad, uint64_t nbytes, void *arg) {
+    unsigned char **packed = arg;
+    memcpy(*packed, grad, nbytes);
+    *packed += nbytes;
+}
+
+static void unpack(unsigned char *grad, uint64_t nbytes, void *arg) {
+    unsigned char **packed = arg;
+    memcpy(grad, *packed, nbytes);
+    *packed += nbytes;
+}
+
+static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const uint8_t *present = zfi_row(run, t)->present;
+    unsigned char *all = zfi_arriving(run), *at;
+    walk_t walk = {.run = run, .elem = zfi_dtype_nbytes(bucket->dtype)};
+    zfi_exchange_t sums = {.purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all};
+    uint64_t most = 0;
+    zf_status_t st;
+    for (uint32_t r = 0; r < zfi_n_ranks(engine); r++) {
+        uint64_t n = take_part(&walk, bucket, present, r);
+        most = n > most ? n : most;
+    }
+    if (!most)
+        return ZF_OK;
+    sums.nbytes = most * walk.elem;
+    walk.arg = &at;
+    walk.fn = pack;
+    at = all + zfi_rank(engine) * sums.nbytes;
+    (void)take_part(&walk, bucket, present, zfi_rank(engine));
+    st = zfi_collective(engine, &sums);
+    walk.fn = unpack;
+    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
+        at = all + r * sums.nbytes;
+        if (r != zfi_rank(engine))
+            (void)take_part(&walk, bucket, present, r);
+    }
+    return st;
+}
+
+zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t) {
+    zf_status_t st = ZF_OK;
+    for (uint32_t b = 0; b < run->buckets.n && !st; b++)
+        st = gather_bucket(run, b, t);
+    return st;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/offload/selected_sums.h - each rank has the sums of its own parts of the buckets: what all of them need of
+ * those, the gradient of the selected channels, travels packed.
+ *
+ * Model. The statistics of a step have gathered what this rank owns of the compact gradient. Of each bucket a rank
+ * sends the elements of the selected channels that it owns, one behind the other: matrix by matrix, tile by tile, in
+ * the order of the compact gradient. Where they lie follows from layout and selection, which are the same everywhere,
+ * so nothing but gradients travels. Each rank sends as many bytes as the one that has most; never more than its part of
+ * the bucket. Then every rank has the whole compact gradient, and runs ahead as one rank does: the values of selected
+ * channels need not travel.
+ *
+ *   compact gradient   | 0 0 | 1 1 | 2 2 |     a row per row of the matrix, a column per selected channel
+ *                      | 0 0 | 1 1 | 2 2 |     (here of six rows, two of each of three ranks)
+ *
+ * It is the communication thread's work, between the device's statistics and its run-ahead: it reads the device's list
+ * of selected channels, which is the one that the compact gradient was gathered by. */
+#ifndef ZFI_SELECTED_SUMS_H
+#define ZFI_SELECTED_SUMS_H
+
+#include "instance/run.h"
+
+/* [communication thread] The compact gradient of step t becomes that of all ranks. A failure has ended the instance. */
+zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t);
+
+#endif

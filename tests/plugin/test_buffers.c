@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_buffers.c - [shard] stage = 2: buckets take buffers in turn. As many as the order of deliveries needs, and none
+ * before the exchange of its former bucket is over. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "instance/instance.h"
+#include "local_ranks.h"
+#include "rig.h"
+#include "suite.h"
+
+enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 5, BUCKET_NBYTES = 24 * 48 * 4 };
+
+/* Every parameter is a bucket; every step publishes, so that plain AdamW is seen. */
+static const char stage_2[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 1\n"
+                              "publish_lag = 0\npredict = 0\n[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\n"
+                              "level = error\n[shard]\nstage = 2\nbucket_bytes = 1000\n";
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config;
+    int uses_queue, is_forward, is_late, has_hole;
+    struct job *first; /* of is_late: whom it comes after */
+    _Atomic uint32_t n_delivered;
+    uint32_t n_buffers;
+    uint64_t device_nbytes;
+    zf_status_t st;
+} job_t;
+
+static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
+
+/* The other rank has collected three buckets, which it cannot without this one unless it overwrites the first of them.
+ */
+static void let_it_go_first(const job_t *first) {
+    for (int i = 0; i < 50; i++) {
+        if (atomic_load(&first->n_delivered) >= 3 && first->rig.inst &&
+            zfi_timeline_now(&((zf_instance_t *)first->rig.inst)->engine.lines.collected) >= 3)
+            return;
+        sleep_ms(1);
+    }
+}
+
+static void step(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    for (uint32_t i = 0; i < N_PARAMS && job->st >= 0; i++) {
+        uint32_t param = job->is_forward ? i : N_PARAMS - 1 - i;
+        if (job->has_hole && param == N_PARAMS - 1)
+            continue;
+        zt_rig_fill_grad(rig, param, rig->step + 1);
+        job->st = zt_rig_deliver(rig, param, 0, i + 1 + (uint32_t)job->has_hole == N_PARAMS ? &fence : NULL);
+        atomic_fetch_add(&job->n_delivered, 1);
+    }
+    if (job->st >= 0)
+        job->st = zt_rig_submit(rig, 0, NULL);
+    for (uint32_t i = 0; i + (uint32_t)job->has_hole < N_PARAMS; i++)
+        zt_serial_update(&rig->params[i].serial, &rig->groups[0], rig->params[i].grad_values, (float)rig->unscale);
+    if (rig->queue && job->st >= 0 && rig->cpu->fence_wait(&fence, 60000000000u, &rig->err) < 0)
+        job->st = ZF_ERR_POISONED;
+}
+
+static void *run_job(void *raw) {
+    static const zt_shape_t shape = {.rows = 24, .cols = 48, .flags = ZF_PARAM_AVERAGE};
+    job_t *job = raw;
+    zt_shape_t shapes[N_PARAMS];
+    for (int i = 0; i < N_PARAMS; i++)
+        shapes[i] = shape;
+    zt_rig_start(&job->rig, shapes, N_PARAMS);
+    job->rig.host.get_extension = zt_ranks_extension;
+    job->rig.host.ctx = job->rank;
+    if (job->uses_queue)
+        zt_rig_use_queue(&job->rig);
+    job->st = zt_rig_try_create(&job->rig, job->config, 0);
+    if (job->st >= 0)
+        job->st = zt_rig_try_bind(&job->rig);
+    if (job->is_late)
+        let_it_go_first(job->first);
+    for (int t = 0; t < STEPS && job->st >= 0; t++)
+        step(job);
+    if (job->st >= 0)
+        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+    if (job->st >= 0) {
+        const zf_instance_t *inst = (const zf_instance_t *)job->rig.inst;
+        job->n_buffers = inst->run->reduction.n_buffers;
+        job->device_nbytes = atomic_load(&inst->engine.count.device_measured_nbytes);
+    }
+    return NULL;
+}
+
+/* Both ranks as `like`, but that the first one is not late. */
+static void run(job_t jobs[N_RANKS], job_t like) {
+    static zt_ranks_t ranks;
+    pthread_t threads[N_RANKS];
+    memset(jobs, 0, N_RANKS * sizeof *jobs);
+    zt_ranks_init(&ranks, N_RANKS);
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        jobs[r].config = like.config ? like.config : stage_2;
+        jobs[r].rank = &ranks.ranks[r];
+        jobs[r].uses_queue = like.uses_queue;
+        jobs[r].is_forward = like.is_forward;
+        jobs[r].has_hole = like.has_hole;
+        jobs[r].is_late = like.is_late && r == 1;
+        jobs[r].first = &jobs[0];
+    }
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        for (uint32_t i = 0; i < N_PARAMS; i++) {
+            const zt_param_t *param = &jobs[r].rig.params[i];
+            ck_assert_mem_eq(param->visible, param->serial.w, param->n_elems * sizeof(float));
+        }
+    }
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+static void expect_buffers(job_t like, uint32_t n) {
+    static job_t jobs[N_RANKS];
+    run(jobs, like);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_uint_eq(jobs[r].n_buffers, n);
+}
+
+START_TEST(bucket_by_bucket_two_are_enough) { expect_buffers((job_t){.uses_queue = 1}, 2); }
+END_TEST
+
+START_TEST(two_are_enough_on_the_hosts_thread) { expect_buffers((job_t){.uses_queue = 0}, 2); }
+END_TEST
+
+/* The first bucket comes last, so all are open. */
+START_TEST(another_order_takes_more) { expect_buffers((job_t){.uses_queue = 1, .is_forward = 1}, N_PARAMS); }
+END_TEST
+
+START_TEST(another_order_takes_more_on_the_hosts_thread) { expect_buffers((job_t){.is_forward = 1}, N_PARAMS); }
+END_TEST
+
+/* All others are open when the first bucket, of which no rank has a gradient, is to go. */
+START_TEST(one_is_left_for_what_goes_next) {
+    expect_buffers((job_t){.uses_queue = 1, .is_forward = 1, .has_hole = 1}, N_PARAMS);
+}
+END_TEST
+
+START_TEST(a_buffer_is_not_collected_into_before_its_exchange) {
+    expect_buffers((job_t){.uses_queue = 1, .is_late = 1}, 2);
+}
+END_TEST
+
+START_TEST(the_hosts_thread_writes_none_before_its_exchange) { expect_buffers((job_t){.is_late = 1}, 2); }
+END_TEST
+
+/* Of twelve buckets two buffers and a half of each remain, with a few rows at the edge of a half: about four less. */
+START_TEST(memory_of_gradients_is_shared_out) {
+    static job_t jobs[N_RANKS];
+    char stage_1[sizeof stage_2];
+    uint64_t before;
+    memcpy(stage_1, stage_2, sizeof stage_2);
+    *(strstr(stage_1, "stage = 2") + 8) = '1';
+    ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "96", 1), 0); /* matrices of two rows */
+    run(jobs, (job_t){.config = stage_1, .uses_queue = 1});
+    before = jobs[0].device_nbytes;
+    run(jobs, (job_t){.uses_queue = 1});
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    ck_assert_uint_le(jobs[0].device_nbytes + 3 * BUCKET_NBYTES, before);
+}
+END_TEST
+
+ZT_MAIN("buffers", bucket_by_bucket_two_are_enough, two_are_enough_on_the_hosts_thread, another_order_takes_more,
+        another_order_takes_more_on_the_hosts_thread, one_is_left_for_what_goes_next,
+        a_buffer_is_not_collected_into_before_its_exchange, the_hosts_thread_writes_none_before_its_exchange,
+        memory_of_gradients_is_shared_out)
