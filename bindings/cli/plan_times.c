@@ -100,6 +100,7 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
               plan_row_t *row) {
     static double elems[TIMELINE_MAX_BUCKETS];
     double nbytes = (double)model->nbytes / (double)model->n_elems, forward = plan_forward_s(options, model);
+    double selected = (double)row->bytes.n_selected_elems / (double)model->n_elems;
     int is_sharded = stage > 0 && options->n_ranks > 1;
     timeline_args_t args = {.schedule = TIMELINE_OFFLOAD,
                             .n_buckets = plan_cut_buckets(model, bucket_elems(options, model), elems),
@@ -114,7 +115,7 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
                             .is_sharded = is_sharded,
                             .grad_nbytes = nbytes,
                             .value_nbytes = nbytes,
-                            .reduce_factor = 2, /* gradients are summed everywhere, at stage 1 too */
+                            .reduce_factor = is_sharded ? 1 + selected : 2,
                             .down_nbytes_per_s = options->link_gbs * 1e9,
                             .up_nbytes_per_s = options->link_gbs * 1e9,
                             .replay_elems_per_s = plan_replay_speed(options, speeds, row->update_interval, nbytes),

@@ -40,7 +40,8 @@ typedef struct timeline_args {
     uint32_t n_ranks;
     int is_sharded;                   /* each rank has a part of the state: else all of it */
     double grad_nbytes, value_nbytes; /* of one element, on network and link */
-    double reduce_factor;             /* network bytes per gradient byte: 1 reduce-scatter, 2 all-reduce */
+    double reduce_factor;             /* network bytes per gradient byte: 1 reduce-scatter (and the share of what is
+                                       * gathered again), 2 all-reduce */
     double down_nbytes_per_s, up_nbytes_per_s;
     double replay_elems_per_s;              /* elements x steps per second, of this rank's workers */
     double net_nbytes_per_s, net_latency_s; /* of a rank, and of each collective */

@@ -136,6 +136,7 @@ START_TEST(bytes_of_a_rank_are_those_of_a_run) {
     check_ranks("[shard]\nbucket_bytes = 100000\n[log]\nlevel = error\n", 0);
     check_ranks("[shard]\nstage = 1\nbucket_bytes = 100000\n[log]\nlevel = error\n", 1);
     check_ranks("[shard]\nstage = 1\n[zenflow]\nupdate_interval = 4\n[log]\nlevel = error\n", 1);
+    check_ranks("[shard]\nstage = 2\n[log]\nlevel = error\n", 1);
 }
 END_TEST
 

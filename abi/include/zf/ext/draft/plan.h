@@ -31,7 +31,8 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t host_slots_nbytes;   /* ... gradient slots */
     uint64_t host_publish_nbytes; /* ... what waits to be published */
     uint64_t device_nbytes;       /* from bind_params on, besides the host's own parameters and gradients */
-    uint64_t staging_nbytes;      /* more of it, once gradients are borrowed for a hook alone, strided, or exchanged */
+    uint64_t staging_nbytes;      /* more of it, once gradients are borrowed for a hook alone, strided, or exchanged
+                                   * (stage 2: by a host that delivers them bucket by bucket) */
     uint64_t sums_nbytes;         /* more of it, once a step's gradient comes in several parts */
     uint64_t largest_bucket_nbytes;
     uint64_t n_elems;       /* trainable, of all ranks together */
