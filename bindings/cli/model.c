@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint64_t MOST_ELEMS = (uint64_t)1 << 46; /* of a model: its bytes stay inside the address space */
+static const uint64_t MOST_ELEMS = (uint64_t)1 << 41; /* of a model: its plan stays within a few GB of memory */
 enum { MOST_PARAMS = 1000000, MOST_JSON_NBYTES = 1 << 26, MOST_LIST_NBYTES = 1 << 22, LINE_NBYTES = 512 };
 
 uint32_t model_dtype_nbytes(model_dtype_t dtype) { return dtype == MODEL_F32 ? 4 : 2; }
@@ -62,7 +62,7 @@ int model_add(model_t *model, const char *name, model_dtype_t dtype, int ndim, c
                                MODEL_NAME_NBYTES - 1);
     if (!count_elems(model, ndim, shape, &n_elems))
         return zf_cli_complain(model->path,
-                               "tensor \"%.100s\": a size is negative, or the model has more than 2^46 elements", name);
+                               "tensor \"%.100s\": a size is negative, or the model has more than 2^41 elements", name);
     if (model->n == MOST_PARAMS)
         return zf_cli_complain(model->path, "more than %d tensors", MOST_PARAMS);
     if (model->n == model->capacity && grow(model))

@@ -13,6 +13,7 @@
 enum { N_INTERVALS = 5, N_ROWS = 2 * N_INTERVALS, VALUE_NBYTES = 64 };
 static const uint32_t intervals[N_INTERVALS] = {1, 2, 3, 4, 8};
 static const double MAX_STALL = 0.03;
+static const uint64_t SLOW_ELEMS = (uint64_t)1 << 38, SLOW_TENSORS = 50000;
 
 typedef struct plan {
     zf_cli_t *cli;
@@ -23,6 +24,7 @@ typedef struct plan {
     zf_plan_t bytes;
     plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
     uint32_t stage;
+    int is_slow;     /* a plan takes long enough to say what is going on */
     int has_windows; /* deferred = replay: there is a timeline */
 } plan_t;
 
@@ -178,6 +180,8 @@ static int read_config(plan_t *plan) {
 static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *row) {
     char window[64], late[64];
     const char *const overrides[] = {window, late, NULL};
+    if (plan->is_slow)
+        fprintf(stderr, "zf: planning windows of %u step%s, lag %u ...\n", interval, interval > 1 ? "s" : "", lag);
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
     *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
@@ -191,8 +195,12 @@ static int make_plan(plan_t *plan) {
         (plan->options.machine_path && plan_read_machine(plan->options.machine_path, &plan->speeds)))
         return 1;
     plan->model.dtype = plan->options.dtype;
-    if (model_read(plan->options.model_path, &plan->model) ||
-        plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, none, 0, &plan->bytes))
+    if (model_read(plan->options.model_path, &plan->model))
+        return 1;
+    plan->is_slow = plan->model.n_elems > SLOW_ELEMS || plan->model.n > SLOW_TENSORS;
+    if (plan->is_slow)
+        fprintf(stderr, "zf: planning the configuration as it is ...\n");
+    if (plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, none, 0, &plan->bytes))
         return 1;
     if (!plan->has_windows)
         return 0;

@@ -50,7 +50,8 @@ typedef struct zf_plan_ext {
     /* [any-thread] Plans `decls` as bind_params would, and says what it would map. The device need not be there. Data
      * of the tensors is not read: their addresses have to be distinct, as bind_params wants it, and may be reserved
      * address space. Memory of the machine does not count: with update_interval = fit the plan is of the longest
-     * window that may be chosen. Takes a few bytes per 65,536 elements and per parameter while it runs. */
+     * window that may be chosen. Takes memory of some dozen bytes per 65,536 elements, and some hundred per parameter,
+     * while it runs. */
     zf_status_t (*plan)(const zf_plan_args_t *args, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                         zf_plan_t *out, zf_error_t *err);
 } zf_plan_ext_t;
