@@ -178,6 +178,7 @@ else
     noticed flush "rank 1 and rank 0 differ at step 3 in what was called between the steps"
     noticed flush "rank 1 has not come to" 1 # FLUSH is an exchange there
     noticed stop "rank 1 has not come to" 1
+    noticed stop "rank 1 has not come to" 2
 fi
 for fault in "$build"/faults/ranks/*.so; do
     [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || continue
