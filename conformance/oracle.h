@@ -121,6 +121,11 @@ void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
 void zo_restart(zo_t *o);
+/* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
+ * update rule, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of `from`,
+ * trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
+zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
+               const uint32_t *origins);
 /* dst [elements]: the w that zo_flush() would leave. */
 void zo_export(const zo_t *o, uint32_t id, float *dst);
 

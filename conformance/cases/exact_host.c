@@ -153,6 +153,17 @@ int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     return open_with(h, c, result, loader, 1);
 }
 
+void zx_host_bind_again(zx_host_t *h, int is_other) {
+    if (bind(h))
+        return;
+    h->is_quiet = 1;
+    if (!is_other)
+        return;
+    zx_host_settle(h, 1); /* it came to rest */
+    zx_host_sync(h);
+    zx_buffers_free(h);
+}
+
 void zx_host_close(zx_host_t *h) {
     h->zf->destroy(h->instance);
     h->instance = NULL;
@@ -308,7 +319,7 @@ void zx_host_sync(zx_host_t *h) {
 
 void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
     zx_array_write(array, values);
-    if (!h->is_on_gpu)
+    if (!h->is_on_gpu || array->device_mem == 0) /* not there yet: it goes up with its contents */
         return;
     zx_device_push(array);
     zx_device_sync();

@@ -21,6 +21,17 @@ typedef struct zx_run {
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
     uint32_t forced_threads;
     int is_dry, is_over; /* is_over: another process has run the rest */
+    /* exact_change.c */
+    zx_rng_t changes;
+    uint32_t n_rebinds;
+    zx_param_t before[ZX_MAX_PARAMS]; /* what was declared before the change that is being made */
+    uint32_t n_before, origins[ZX_MAX_PARAMS];
+    zx_array_t *left[2 * ZX_MAX_PARAMS]; /* memory that the plugin was told of, and is no more */
+    uint32_t n_left;
+    /* exact_damage.c */
+    zx_rng_t damages;
+    int has_damaged;
+    uint32_t damage;
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;
