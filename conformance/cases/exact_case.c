@@ -169,6 +169,7 @@ static void draw_changes(zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
 
     c->is_rebound = zx_chance(&r, 30);
+    c->is_ask = zx_chance(&r, 20);
 }
 
 static void write_config(zx_case_t *c) {
@@ -180,6 +181,7 @@ static void write_config(zx_case_t *c) {
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
     char predict[32] = "predict = auto\n", threads[32] = "";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
+    const char *on_overwrite = c->is_ask ? "ask" : c->is_follow ? "follow" : "error";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (c->threads)
@@ -222,8 +224,8 @@ static void write_config(zx_case_t *c) {
              "[host]\nmoments_dtype = %s\n%saffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", c->is_follow ? "follow" : "error",
-             deferred, predict, moments[g->moments], threads, affinity, c->max_steps_ahead);
+             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", on_overwrite, deferred, predict,
+             moments[g->moments], threads, affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -444,12 +446,11 @@ void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
 static int differs(const zo_config_t *a, const zo_config_t *b, int is_fit) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
-    return !a->is_none &&
-           (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
-            a->is_staggered != b->is_staggered || a->is_topk_auto != b->is_topk_auto || a->strategy != b->strategy ||
-            (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) || a->max_swap_ratio != b->max_swap_ratio ||
-            a->select_interval != b->select_interval ||
-            (!is_fit && (a->update_interval != b->update_interval || a->publish_lag != b->publish_lag)));
+    return !a->is_none && (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
+                           a->is_staggered != b->is_staggered || a->is_topk_auto != b->is_topk_auto ||
+                           a->strategy != b->strategy || (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) ||
+                           a->max_swap_ratio != b->max_swap_ratio || a->select_interval != b->select_interval ||
+                           (!is_fit && (a->update_interval != b->update_interval || a->publish_lag != b->publish_lag)));
 }
 
 static void change_one_key(zx_case_t *c) {
@@ -462,16 +463,36 @@ static void change_one_key(zx_case_t *c) {
     if (c->is_fit && key > 7) /* the file says fit, whatever it chooses */
         key = 1;
     switch (key) {
-    case 0: g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS); break;
-    case 1: g->warm_up += zx_between(&c->rng, 1, 2); break;
-    case 2: g->is_staggered = !g->is_staggered; break;
-    case 3: g->select_interval = g->select_interval % 11 + 1; break;
-    case 4: g->strategy = (zo_strategy_t)((g->strategy + 1) % 3); break;
-    case 5: g->max_swap_ratio = zx_uniform(&c->rng, 0.01, 0.9); break;
-    case 6: g->is_topk_auto = !g->is_topk_auto; break;
-    case 7: g->topk_ratio = draw_topk_ratio(&c->rng); break;
-    case 8: g->publish_lag = !g->publish_lag; break;
-    default: g->update_interval = zx_between(&c->rng, g->min_interval, g->min_interval + 7); break;
+    case 0:
+        g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
+        break;
+    case 1:
+        g->warm_up += zx_between(&c->rng, 1, 2);
+        break;
+    case 2:
+        g->is_staggered = !g->is_staggered;
+        break;
+    case 3:
+        g->select_interval = g->select_interval % 11 + 1;
+        break;
+    case 4:
+        g->strategy = (zo_strategy_t)((g->strategy + 1) % 3);
+        break;
+    case 5:
+        g->max_swap_ratio = zx_uniform(&c->rng, 0.01, 0.9);
+        break;
+    case 6:
+        g->is_topk_auto = !g->is_topk_auto;
+        break;
+    case 7:
+        g->topk_ratio = draw_topk_ratio(&c->rng);
+        break;
+    case 8:
+        g->publish_lag = !g->publish_lag;
+        break;
+    default:
+        g->update_interval = zx_between(&c->rng, g->min_interval, g->min_interval + 7);
+        break;
     }
 }
 

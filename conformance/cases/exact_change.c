@@ -49,7 +49,8 @@ static void *convert(const void *values, zo_dtype_t from, zo_dtype_t to, uint64_
     return out;
 }
 
-/* [elements] of its data type, owned: what the host holds of p becomes `values`, in the memory that it has, or in other. */
+/* [elements] of its data type, owned: what the host holds of p becomes `values`, in the memory that it has, or in
+ * other. */
 static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
     zx_rng_t *r = &run->c->rng;
 
@@ -113,8 +114,7 @@ static void keep_param(zx_run_t *run, uint32_t old, int is_varied, int may_freez
     }
     p->decl.dtype = dtype;
     hold(run, p, values, dtype != was || zx_chance(&c->rng, 30));
-    run->origins[c->n_params] =
-        zx_is_trainable(p) && zx_is_trainable(&run->before[old]) ? old : ZO_NO_ID;
+    run->origins[c->n_params] = zx_is_trainable(p) && zx_is_trainable(&run->before[old]) ? old : ZO_NO_ID;
     c->n_params++;
 }
 
@@ -312,6 +312,7 @@ void zx_run_rebind_point(zx_run_t *run, int is_mid_step) {
     if (!is_due || c->ranks || run->n_rebinds == MOST_REBINDS || !may_be_bound(run))
         return;
     run->n_rebinds += (uint32_t)!is_mid_step;
+    zx_run_announce_all(run);
     zx_host_sync(&run->host); /* looks that were launched read the memory that is left */
     zo_rest(run->oracle);
     rebind_to(run, is_other);

@@ -13,12 +13,20 @@
 #include "exact_store.h"
 #include "zf/ext/state.h"
 
-typedef enum zx_damage { BYTE_CHANGED, CUT_SHORT, GONE, TENSOR_MISSING, PARAM_MISSING, OTHER_SHAPE, OTHER_MODEL, N_DAMAGES } zx_damage_t;
+typedef enum zx_damage {
+    BYTE_CHANGED,
+    CUT_SHORT,
+    GONE,
+    TENSOR_MISSING,
+    PARAM_MISSING,
+    OTHER_SHAPE,
+    OTHER_MODEL,
+    N_DAMAGES
+} zx_damage_t;
 
-static const char *const names[N_DAMAGES] = {"load of a damaged file",          "load of a file cut short",
-                                             "load without a file",             "load without a tensor",
-                                             "load of other parameters' names", "load of another shape",
-                                             "load of another model"};
+static const char *const names[N_DAMAGES] = {
+    "load of a damaged file",          "load of a file cut short", "load without a file",  "load without a tensor",
+    "load of other parameters' names", "load of another shape",    "load of another model"};
 
 typedef struct zx_blob {
     char path[4400];
@@ -74,7 +82,8 @@ static int choose_file(const char *dir_path, uint32_t number, zx_blob_t *out) {
     return chosen ? read_blob(out) : -1;
 }
 
-/* ---- the index ---------------------------------------------------------------------------------------------------- */
+/* ---- the index ----------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t crc32_of(const unsigned char *bytes, size_t n) { /* zlib's */
     uint32_t crc = UINT32_MAX;
@@ -124,7 +133,8 @@ static const zf_state_ext_t *extension(const zx_run_t *run) {
     return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
 }
 
-/* ---- another model ------------------------------------------------------------------------------------------------ */
+/* ---- another model ------------------------------------------------------------------------------------------------
+ */
 
 /* Saves an instance whose only parameter has the name of one of the run's and one element more. */
 static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args, zf_error_t *err) {
@@ -158,7 +168,8 @@ static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args
     return st;
 }
 
-/* ---- damage ------------------------------------------------------------------------------------------------------- */
+/* ---- damage -------------------------------------------------------------------------------------------------------
+ */
 
 static int damage_file(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
     zx_blob_t blob = {.bytes = NULL};
@@ -178,10 +189,14 @@ static int damage_file(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
 
 static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
     switch (how) {
-    case TENSOR_MISSING: return edit_index(dir_path, "\"tensors\":{\"");
-    case PARAM_MISSING: return edit_index(dir_path, "\"name\":\"lay");
-    case OTHER_SHAPE: return edit_index(dir_path, "\"shape\":[");
-    default: return damage_file(dir_path, how, r);
+    case TENSOR_MISSING:
+        return edit_index(dir_path, "\"tensors\":{\"");
+    case PARAM_MISSING:
+        return edit_index(dir_path, "\"name\":\"lay");
+    case OTHER_SHAPE:
+        return edit_index(dir_path, "\"shape\":[");
+    default:
+        return damage_file(dir_path, how, r);
     }
 }
 
@@ -192,7 +207,8 @@ static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t
 
     if (st >= 0 && run->damage == OTHER_MODEL)
         st = save_another(run, args, &err);
-    if (!zx_is_call_bad(&run->host, "save", st, &err) && run->damage != OTHER_MODEL && damage(args->path, (zx_damage_t)run->damage, r))
+    if (!zx_is_call_bad(&run->host, "save", st, &err) && run->damage != OTHER_MODEL &&
+        damage(args->path, (zx_damage_t)run->damage, r))
         zx_fails(run->result, &where, "could not be damaged for \"%s\"", names[run->damage]);
 }
 

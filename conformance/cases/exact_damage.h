@@ -2,10 +2,11 @@
 /* exact_damage.h - laws 3 and 4: a load that must be refused, in mid-run, after which training goes on with the same
  * bits.
  *
- * Model: at one step the run is saved beside its other checkpoints and the save is damaged. At later steps it is loaded,
- * with windows open and replays in flight. What a load does to the oracle when it is refused: the instance comes to
- * rest. Damage: a byte changed, a file cut short or gone; with the index's checksum set right, a tensor or a parameter
- * renamed, so that one is missing, or another shape. Or nothing is wrong with it, but it is another model's. */
+ * Model: at one step the run is saved beside its other checkpoints and the save is damaged. At later steps it is
+ * loaded, with windows open and replays in flight. What a load does to the oracle when it is refused: the instance
+ * comes to rest. Damage: a byte changed, a file cut short or gone; with the index's checksum set right, a tensor or a
+ * parameter renamed, so that one is missing, or another shape. Or nothing is wrong with it, but it is another model's.
+ */
 #ifndef ZF_CONFORMANCE_EXACT_DAMAGE_H
 #define ZF_CONFORMANCE_EXACT_DAMAGE_H
 

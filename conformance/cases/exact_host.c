@@ -123,6 +123,7 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     h->zf = zf_loader_plugin(loader);
     h->cpu = h->zf->get_extension(ZF_EXT_CPU);
     h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
+    h->digest = h->zf->get_extension(ZF_EXT_DIGEST);
     h->finds_edits = has_key(h->zf, "on_overwrite");
     if (is_dry) {
         h->zf = zx_dry_plugin();

@@ -15,6 +15,7 @@
 #include "exact_case.h"
 #include "exact_result.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf_loader.h"
 
@@ -27,6 +28,7 @@ typedef struct zx_host {
     const zf_plugin_t *zf;
     const zf_cpu_ext_t *cpu;         /* or NULL */
     const zf_inspect_ext_t *inspect; /* or NULL */
+    const zf_digest_ext_t *digest;   /* or NULL */
     int finds_edits;                 /* weights written unannounced: on_overwrite is a key of the plugin */
     zf_host_t table;
     zf_instance_t *instance;

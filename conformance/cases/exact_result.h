@@ -11,9 +11,9 @@ enum { ZX_N_LAWS = 6 };
 
 /* What a case drew of the host's timing. With FETCH: a parameter that was fetched while values of a closed window
  * waited for that, one that was not before the next step, a moment that the host let pass before a fetch; with a queue,
- * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded into
- * another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite = ask:
- * questions, and parameters of which the answer was that the host had written them. */
+ * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded
+ * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
+ * ask: questions, and parameters of which the answer was that the host had written them. */
 enum {
     ZX_FETCHED,
     ZX_MISSED,

@@ -61,6 +61,7 @@ void zx_run_between(zx_run_t *run) {
         zx_run_fetch_some(run);
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
+    zx_run_ask_point(run);
     zx_run_rebind_point(run, 1);
 }
 
@@ -114,7 +115,7 @@ static void step(zx_run_t *run) {
     zf_status_t st;
 
     zx_case_hyper(c, groups);
-    if (run->host.finds_edits && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
+    if (run->host.finds_edits && !c->is_ask && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
         zo_n_elems(run->oracle, edited) > 0) {
         is_wait = zx_run_edit(run, edited, groups);
         flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
@@ -200,6 +201,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->c = c;
     run->result = result;
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
+    run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);
     run->changes = zx_rng(c->seed + 0x6368616e6765, (uint64_t)c->law, c->index);
     for (uint32_t i = 0; i < c->n_params; i++)

@@ -175,7 +175,8 @@ static int load(zx_run_t *run, const zx_change_t *change) {
     return 0;
 }
 
-/* What a trainer that starts again has in its parameters is not what it had, but for those that the checkpoint lacks. */
+/* What a trainer that starts again has in its parameters is not what it had, but for those that the checkpoint lacks.
+ */
 static void spoil_params(zx_run_t *run) {
     zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
 
@@ -195,8 +196,8 @@ static void spoil_params(zx_run_t *run) {
     }
 }
 
-/* The host begins anew, with another configuration and other parameters where it is moving. is_dry: it goes on to a later
- * save, with a plugin that does nothing. */
+/* The host begins anew, with another configuration and other parameters where it is moving. is_dry: it goes on to a
+ * later save, with a plugin that does nothing. */
 static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_compact, int is_dry) {
     const zf_loader_t *loader = run->host.loader;
 
@@ -349,6 +350,7 @@ void zx_run_save_point(zx_run_t *run) {
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
+    zx_run_announce_all(run);
     if (!run->is_dry) {
         zx_host_sync(&run->host);
         if (save(run, is_compact))
