@@ -29,7 +29,7 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
     }
     inst->cancel_state = cancel_state;
     if (zfi_is_poisoned(&inst->engine)) {
-        zfi_engine_settle(&inst->engine);
+        zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
         pthread_mutex_lock(&inst->engine.poison.lock);
         st = zfi_error_copy(err, &inst->engine.poison.error);
         pthread_mutex_unlock(&inst->engine.poison.lock);
@@ -56,6 +56,7 @@ zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *ori
         return ZF_OK;
     if (!zfi_is_poisoned(&inst->engine))
         return zfi_error(err, st, origin, "%s", what);
-    zfi_engine_settle(&inst->engine); /* the host may free its gradients once it has seen the error */
+    /* the host may free its gradients once it has seen the error */
+    zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
     return zfi_error_copy(err, &inst->engine.poison.error);
 }
