@@ -4,6 +4,7 @@
  *
  * What the plugin shows meanwhile comes over the host's values, channel by channel; so the oracle shows the same
  * mixture, and only a parameter that is held stays as the host wrote it. Drawn from run->questions. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,14 +88,26 @@ static void ask_some(zx_run_t *run, uint32_t flags) {
 /* ---- writes -------------------------------------------------------------------------------------------------------
  */
 
+/* What fp16 shows of a master that it cannot hold would be no weight to go on from: such a parameter is edited once more. */
+static void *sound_values(zx_run_t *run, uint32_t i) {
+    zo_dtype_t dtype = run->c->params[i].decl.dtype;
+    uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
+    void *values;
+
+    for (uint64_t e = 0; e < n; e++)
+        if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
+            return zx_run_draw_edit(run, i);
+    values = zx_alloc(nbytes);
+    memcpy(values, zo_visible(run->oracle, i), nbytes);
+    return values;
+}
+
 static void announce(zx_run_t *run, uint32_t i) {
-    uint64_t nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(run->c->params[i].decl.dtype);
     void *values;
 
     if (run->c->mode % 2 && !zx_host_can_look_unfetched(&run->host))
         zx_run_fetch(run, &i, 1);
-    values = zx_alloc(nbytes);
-    memcpy(values, zo_visible(run->oracle, i), nbytes);
+    values = sound_values(run, i);
     zx_host_overwrite(&run->host, i, values, 0);
     zo_params_changed(run->oracle, i, values, 0);
     free(values);
