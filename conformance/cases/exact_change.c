@@ -58,7 +58,7 @@ static void hold(zx_run_t *run, zx_param_t *p, void *values, int is_elsewhere) {
     p->initial = values;
     p->decl.visible = values;
     if (run->is_dry) /* nobody has written what it shows */
-        zx_array_write(p->array, values);
+        zx_host_write(&run->host, p->array, values);
     if (!is_elsewhere)
         return;
     run->left[run->n_left++] = p->array;
