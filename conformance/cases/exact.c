@@ -118,6 +118,8 @@ static void print_changes(int law, const uint64_t *n) {
         printf("law %d drew: loads into another cut %" PRIu64 ", configuration %" PRIu64 ", order or set %" PRIu64
                "; %" PRIu64 " loads that had to fail\n",
                law, n[ZX_OTHER_CUT], n[ZX_OTHER_CONFIG], n[ZX_OTHER_ORDER], n[ZX_FAILED_LOAD]);
+    if (n[ZX_FLUSHING])
+        printf("law %d drew: %" PRIu64 " instances of a host whose threads flush denormals\n", law, n[ZX_FLUSHING]);
     if (n[ZX_ASKED])
         printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found\n", law,
                n[ZX_ASKED], n[ZX_WRITTEN]);

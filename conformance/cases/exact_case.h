@@ -59,6 +59,7 @@ typedef struct zx_case {
         is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
     int is_follow;     /* on_overwrite */
     int is_ask;        /* ... which comes before is_follow */
+    int is_flushing;   /* the host's threads flush denormals when the instance is made */
     int is_rebound;    /* bind_params comes again in mid-run */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
