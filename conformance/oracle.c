@@ -13,7 +13,7 @@
 static void show(zo_t *o, const zo_matrix_t *x, uint64_t c, const float *src) {
     zo_param_t *p = &o->params[x->param];
 
-    for (uint64_t i = 0; i < zo_depth(x); i++) {
+    for (uint64_t i = 0; i < zo_depth(x) && !p->is_held; i++) {
         uint64_t e = x->first + zo_at(x, c, i);
 
         zo_narrow(p->visible, p->decl.dtype, e, src[e]);
@@ -136,7 +136,7 @@ static void run_ahead(zo_t *o, zo_matrix_t *x, const zo_hyper_t *groups, const z
     for (uint64_t c = 0; c < x->channels; c++) {
         zo_scalars_t k;
 
-        if (!x->is_selected[c])
+        if (!x->is_selected[c] || p->is_held)
             continue;
         k = zo_scalars_of(&o->config, &groups[p->decl.group], r->s, ++x->device_n[c]);
         for (uint64_t i = 0; i < zo_depth(x); i++) {
@@ -213,6 +213,8 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     zo_report_t *r = out;
 
     o->t++;
+    for (uint32_t id = 0; id < o->n_params; id++)
+        o->params[id].is_behind |= o->params[id].is_held;
     if (args->is_epoch_end)
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
@@ -284,8 +286,8 @@ void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) 
     for (uint32_t i = 0; i < o->n_matrices; i++)
         if (o->matrices[i].param != id)
             fetch(o, &o->matrices[i]);
-    if (p->n_elems)
-        memcpy(p->visible, visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
+    zo_overwrite(o, id, visible);
+    p->is_written = p->is_held = p->is_behind = 0;
     if (!p->is_trainable)
         return;
     for (uint64_t i = 0; i < p->n_elems; i++)
@@ -308,6 +310,23 @@ void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset) 
                 copy_to_device(o, x, c);
     }
 }
+
+void zo_write_back(zo_t *o, uint32_t id, const void *visible) {
+    zo_overwrite(o, id, visible);
+    o->params[id].is_written = 0;
+}
+
+void zo_overwrite(zo_t *o, uint32_t id, const void *visible) {
+    zo_param_t *p = &o->params[id];
+
+    if (p->n_elems)
+        memcpy(p->visible, visible, p->n_elems * zo_dtype_nbytes(p->decl.dtype));
+    p->is_written = 1;
+}
+
+void zo_hold(zo_t *o, uint32_t id, int is_held) { o->params[id].is_held = is_held; }
+
+void zo_accept(zo_t *o, uint32_t id) { o->params[id].is_written = o->params[id].is_held = 0; }
 
 void zo_flush(zo_t *o) {
     for (uint32_t i = 0; i < o->n_matrices; i++) {

@@ -115,12 +115,27 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out);
 void zo_discard(zo_t *o, int is_epoch_end);
 /* The host wrote visible ([elements] of dtype) itself. */
 void zo_params_changed(zo_t *o, uint32_t id, const void *visible, int is_reset);
+/* on_overwrite = ask. The host wrote visible itself and says nothing: masters stay, and what this page shows comes over
+ * it. zo_is_written: since bind_params, params_changed or zo_accept it has, and has not written the bits back right
+ * away. zo_hold: nothing of the parameter becomes visible, and its selected channels are not updated. */
+void zo_overwrite(zo_t *o, uint32_t id, const void *visible);
+void zo_write_back(zo_t *o, uint32_t id, const void *visible);
+int zo_is_written(const zo_t *o, uint32_t id);
+void zo_hold(zo_t *o, uint32_t id, int is_held);
+int zo_is_held(const zo_t *o, uint32_t id);
+int zo_is_behind(const zo_t *o, uint32_t id); /* held over a step: to be announced */
+void zo_accept(zo_t *o, uint32_t id);
 /* The host fetches a parameter; the instance comes to rest (both: "Publishing at fetch"). */
 void zo_fetch(zo_t *o, uint32_t id);
 void zo_rest(zo_t *o);
 void zo_flush(zo_t *o);
 /* A compact checkpoint, loaded: as after zo_flush(), then the schedule begins anew. Step counts go on. */
 void zo_restart(zo_t *o);
+/* What a checkpoint that does not fit, or bind_params with another set, makes of `from`, which is destroyed: the same
+ * update rule, perhaps another configuration and other parameters. Parameter i goes on from number origins[i] of
+ * `from`, trainable there and of the same shape; ZO_NO_ID: it begins with decls[i].visible. Step counts go on. */
+zo_t *zo_carry(zo_t *from, const zo_config_t *config, const zo_decl_t *decls, uint32_t n_decls,
+               const uint32_t *origins);
 /* dst [elements]: the w that zo_flush() would leave. */
 void zo_export(const zo_t *o, uint32_t id, float *dst);
 

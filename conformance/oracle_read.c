@@ -10,6 +10,12 @@ uint64_t zo_n_steps(const zo_t *o) { return o->t + o->steps_before; }
 
 int zo_is_trainable(const zo_t *o, uint32_t id) { return o->params[id].is_trainable; }
 
+int zo_is_written(const zo_t *o, uint32_t id) { return o->params[id].is_written; }
+
+int zo_is_held(const zo_t *o, uint32_t id) { return o->params[id].is_held; }
+
+int zo_is_behind(const zo_t *o, uint32_t id) { return o->params[id].is_behind; }
+
 const void *zo_visible(const zo_t *o, uint32_t id) { return o->params[id].visible; }
 
 const float *zo_step_grad(const zo_t *o, uint32_t id) { return o->params[id].was_present ? o->params[id].grad : NULL; }

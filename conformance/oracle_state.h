@@ -33,6 +33,7 @@ typedef struct zo_param {
     zo_decl_t decl;
     uint64_t n_elems;
     int is_trainable, is_delivered, was_present;
+    int is_written, is_held, is_behind; /* on_overwrite = ask */
     float *w, *m, *v, *published;
     float *device_w, *device_m, *device_v;
     float *grad; /* sum of the deliveries */

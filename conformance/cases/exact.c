@@ -109,6 +109,22 @@ static void print_table(const zx_options_t *o, const zx_totals_t *t) {
                    t->n_mismatches[i]);
 }
 
+static void print_changes(int law, const uint64_t *n) {
+    if (n[ZX_MOVED] + n[ZX_OTHER_SET])
+        printf("law %d drew: bind_params again %" PRIu64 " times with the same set in other memory, %" PRIu64
+               " with another\n",
+               law, n[ZX_MOVED], n[ZX_OTHER_SET]);
+    if (n[ZX_OTHER_CUT] + n[ZX_OTHER_CONFIG] + n[ZX_OTHER_ORDER] + n[ZX_FAILED_LOAD])
+        printf("law %d drew: loads into another cut %" PRIu64 ", configuration %" PRIu64 ", order or set %" PRIu64
+               "; %" PRIu64 " loads that had to fail\n",
+               law, n[ZX_OTHER_CUT], n[ZX_OTHER_CONFIG], n[ZX_OTHER_ORDER], n[ZX_FAILED_LOAD]);
+    if (n[ZX_FLUSHING])
+        printf("law %d drew: %" PRIu64 " instances of a host whose threads flush denormals\n", law, n[ZX_FLUSHING]);
+    if (n[ZX_ASKED])
+        printf("law %d drew: %" PRIu64 " questions what the host had written, %" PRIu64 " parameters found\n", law,
+               n[ZX_ASKED], n[ZX_WRITTEN]);
+}
+
 static void print_drawn(const zx_totals_t *t) {
     for (int i = 1; i <= ZX_N_LAWS; i++) {
         const uint64_t *n = t->n_drawn[i];
@@ -117,6 +133,7 @@ static void print_drawn(const zx_totals_t *t) {
             printf("law %d drew: %" PRIu64 " fetches of a parameter, %" PRIu64 " after a pause, %" PRIu64
                    " that did not come before the next step; %" PRIu64 " late gradients\n",
                    i, n[ZX_FETCHED], n[ZX_PAUSED], n[ZX_MISSED], n[ZX_LATE]);
+        print_changes(i, n);
     }
 }
 

@@ -164,6 +164,16 @@ static void draw_fit(zx_case_t *c) {
     c->is_fit_lag = c->is_fit && zx_chance(&r, 65);
 }
 
+/* Apart too. */
+static void draw_changes(zx_case_t *c) {
+    enum { STREAM = 2000 };
+    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
+
+    c->is_rebound = zx_chance(&r, 30);
+    c->is_ask = zx_chance(&r, 20);
+    c->is_flushing = zx_chance(&r, 30);
+}
+
 static void write_config(zx_case_t *c) {
     static const char *const strategies[] = {"step", "epoch", "auto"};
     const zo_config_t *g = &c->config;
@@ -173,6 +183,7 @@ static void write_config(zx_case_t *c) {
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
     char predict[32] = "predict = auto\n", threads[32] = "";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
+    const char *on_overwrite = c->is_ask ? "ask" : c->is_follow ? "follow" : "error";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (c->threads)
@@ -215,8 +226,8 @@ static void write_config(zx_case_t *c) {
              "[host]\nmoments_dtype = %s\n%saffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", c->is_follow ? "follow" : "error",
-             deferred, predict, moments[g->moments], threads, affinity, c->max_steps_ahead);
+             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", on_overwrite, deferred, predict,
+             moments[g->moments], threads, affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -306,11 +317,12 @@ static void tie(zx_case_t *c, zx_param_t *p) {
 
 static void draw_param(zx_case_t *c, zx_size_t size) {
     zx_rng_t *r = &c->rng;
-    uint32_t number = c->n_params;
-    zx_param_t *p = &c->params[number];
+    uint32_t number = c->n_named++;
+    zx_param_t *p = &c->params[c->n_params];
+
+    memset(p, 0, sizeof *p);
 
     snprintf(p->name, sizeof p->name, "layer%u.%s", number, number % 3 ? "weight" : "bias");
-    p->tied_to = 0;
     if (number > 0 && size != ZX_BIG && zx_chance(r, 6))
         tie(c, p);
     if (!p->array) {
@@ -418,12 +430,119 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
     else if (index % 7 == 3) /* 7: each law has its turn; not drawn, so that the cases of a seed stay what they were */
         c->threads = 0;
     draw_fit(c);
+    draw_changes(c);
     write_config(c);
     draw_groups(c);
     c->config.block_elems = draw_block_elems(c, is_big);
     draw_params(c, is_big);
     steps = c->config.warm_up + 3 + zx_below(&c->rng, 3 * c->config.update_interval + 8);
     c->n_steps = is_big && steps > 12 ? 12 : steps;
+}
+
+void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
+
+/* ---- another configuration --------------------------------------------------------------------------------------- */
+
+/* In a key that has an effect in one of the two. Keys that follow from these are left out. is_fit: in one of the two a
+ * window's length may come from the checkpoint. */
+static int differs(const zo_config_t *a, const zo_config_t *b, int is_fit) {
+    if (a->is_none != b->is_none || a->moments != b->moments)
+        return 1;
+    return !a->is_none && (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
+                           a->is_staggered != b->is_staggered || a->is_topk_auto != b->is_topk_auto ||
+                           a->strategy != b->strategy || (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) ||
+                           a->max_swap_ratio != b->max_swap_ratio || a->select_interval != b->select_interval ||
+                           (!is_fit && (a->update_interval != b->update_interval || a->publish_lag != b->publish_lag)));
+}
+
+static void change_one_key(zx_case_t *c) {
+    enum { N_KEYS = 10 };
+    zo_config_t *g = &c->config;
+    uint32_t key = zx_below(&c->rng, N_KEYS);
+
+    if (g->is_none && key != 9)
+        key = 0;
+    if (c->is_fit && key > 7) /* the file says fit, whatever it chooses */
+        key = 1;
+    switch (key) {
+    case 0:
+        g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
+        break;
+    case 1:
+        g->warm_up += zx_between(&c->rng, 1, 2);
+        break;
+    case 2:
+        g->is_staggered = !g->is_staggered;
+        break;
+    case 3:
+        g->select_interval = g->select_interval % 11 + 1;
+        break;
+    case 4:
+        g->strategy = (zo_strategy_t)((g->strategy + 1) % 3);
+        break;
+    case 5:
+        g->max_swap_ratio = zx_uniform(&c->rng, 0.01, 0.9);
+        break;
+    case 6:
+        g->is_topk_auto = !g->is_topk_auto;
+        break;
+    case 7:
+        g->topk_ratio = draw_topk_ratio(&c->rng);
+        break;
+    case 8:
+        g->publish_lag = !g->publish_lag;
+        break;
+    default:
+        g->update_interval = zx_between(&c->rng, g->min_interval, g->min_interval + 7);
+        break;
+    }
+}
+
+static void change_all_keys(zx_case_t *c) {
+    zo_config_t was = c->config;
+    uint32_t threads = c->threads, most = c->max_steps_ahead, n_moments = c->rule.callback.n_moments;
+    uint32_t n_bad_calls = c->rule.n_bad_calls;
+
+    draw_config(c);
+    if (zx_chance(&c->rng, 20))
+        c->config.is_none = !c->config.is_none;
+    if (c->config.is_none)
+        c->config.is_mean = c->config.is_moments = 0;
+    c->threads = threads;
+    c->max_steps_ahead = most;
+    c->config.rule = was.rule;
+    c->config.can_fetch = was.can_fetch;
+    c->config.block_elems = was.block_elems;
+    zx_rule_init(&c->rule, n_moments, ZX_MAX_GROUPS);
+    c->rule.n_bad_calls = n_bad_calls;
+}
+
+void zx_case_reconfigure(zx_case_t *c) {
+    zo_config_t was = c->config;
+    int was_fit = c->is_fit, is_same;
+
+    if (zx_chance(&c->rng, 50))
+        change_one_key(c);
+    else
+        change_all_keys(c);
+    obey_law(c);
+    if (c->is_predict_auto)
+        c->config.predict = auto_predict(c);
+    draw_fit(c);
+    is_same = !differs(&was, &c->config, was_fit || c->is_fit);
+    if (is_same && c->config.is_none)
+        c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
+    else if (is_same)
+        c->config.warm_up++;
+    write_config(c);
+}
+
+void zx_case_recut(zx_case_t *c) {
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < c->n_params; i++)
+        n += zx_n_elems(&c->params[i]);
+    c->config.block_elems = draw_block_elems(c, n > 100000);
 }
 
 void zx_case_free(zx_case_t *c) {

@@ -58,8 +58,12 @@ typedef struct zx_case {
     int is_fit,
         is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
     int is_follow;     /* on_overwrite */
+    int is_ask;        /* ... which comes before is_follow */
+    int is_flushing;   /* the host's threads flush denormals when the instance is made */
+    int is_rebound;    /* bind_params comes again in mid-run */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */
     uint32_t n_params, n_groups, n_steps;
+    uint32_t n_named; /* parameters that ever were: names are given once */
     zx_param_t params[ZX_MAX_PARAMS];
     zo_hyper_t base[ZX_MAX_GROUPS];
     int is_beta_changing;
@@ -74,6 +78,14 @@ typedef struct zx_case {
 /* threads 0 = random. has_queue 0: only host-thread modes. */
 void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t threads, int has_queue);
 void zx_case_free(zx_case_t *c);
+
+/* One more parameter, behind the others. */
+void zx_case_add_param(zx_case_t *c);
+/* Another configuration with the same update rule: one key of it, or all. What the host does and how many workers there
+ * are stays. The two differ in a key that has an effect. */
+void zx_case_reconfigure(zx_case_t *c);
+/* Blocks of another size; nothing else. */
+void zx_case_recut(zx_case_t *c);
 
 int zx_is_trainable(const zx_param_t *p);
 uint64_t zx_n_elems(const zx_param_t *p);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exact.h"
+#include "exact_damage.h"
 #include "exact_device.h"
 #include "exact_run.h"
 #include "exact_store.h"
@@ -97,8 +98,10 @@ static int run_case(const zx_options_t *options, const zf_loader_t *loader, int 
     zx_result_init(result);
     zx_run_case(c, result, loader, &resume);
     is_bad = zx_is_bad(result);
-    if (!options->state)
+    if (!options->state) {
         zx_store_remove(state_path);
+        zx_damage_remove(state_path);
+    }
     if (is_bad && !result->is_told)
         print_failure(options, c, result);
     printf("done %d %" PRIu64 " %d", law, index, is_bad ? result->law : 0);

@@ -76,9 +76,12 @@ static void free_list(zx_buffer_t *b) {
 }
 
 void zx_buffers_free(zx_host_t *h) {
-    for (uint32_t i = 0; i < ZX_MAX_PARAMS; i++)
+    for (uint32_t i = 0; i < ZX_MAX_PARAMS; i++) {
         free_list(h->free_buffers[i]);
+        h->free_buffers[i] = NULL;
+    }
     free_list(h->late_buffers);
+    h->late_buffers = NULL;
 }
 
 /* ---- work in stream order ---------------------------------------------------------------------------------------- */

@@ -10,9 +10,8 @@
 
 #include "exact_run.h"
 
-/* What a parameter shows, with one element changed, or a few, or all; a weight that fp16 could not hold too, which
- * would be no weight to go on from. */
-static void *draw_edit(zx_run_t *run, uint32_t i) {
+/* A weight that fp16 could not hold is changed too: it would be no weight to go on from. */
+void *zx_run_draw_edit(zx_run_t *run, uint32_t i) {
     zx_case_t *c = run->c;
     const zx_param_t *p = &c->params[i];
     uint64_t n = zo_n_elems(run->oracle, i), nbytes = zo_dtype_nbytes(p->decl.dtype);
@@ -85,7 +84,7 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
 
     if (c->mode % 2 && (!zx_host_can_look_unfetched(h) || zx_chance(&c->rng, 50)))
         zx_run_fetch(run, &i, 1);
-    values = draw_edit(run, i);
+    values = zx_run_draw_edit(run, i);
     zx_host_sync(h);
     zx_host_write(h, c->params[i].array, values);
     run->edited = way == 2 && (c->mode != ZX_THREAD) ? values : NULL;

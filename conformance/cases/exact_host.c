@@ -112,9 +112,40 @@ static int has_key(const zf_plugin_t *zf, const char *name) {
     return 0;
 }
 
-static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
-    zf_error_t err = {.struct_size = sizeof err};
+#if defined(__x86_64__)
+enum { FLUSH = 0x8040 }; /* FTZ, DAZ */
 
+static unsigned flush_denormals(int is_on) {
+    unsigned was = __builtin_ia32_stmxcsr();
+
+    if (is_on)
+        __builtin_ia32_ldmxcsr(was | FLUSH);
+    return was;
+}
+
+static void set_mode(unsigned mode) { __builtin_ia32_ldmxcsr(mode); }
+#else
+static unsigned flush_denormals(int is_on) { return (unsigned)is_on & 0; }
+static void set_mode(unsigned mode) { (void)mode; }
+#endif
+
+/* The threads of a host that flushes denormals begin with that mode, and so do those that a plugin starts here. */
+static int make_threads(zx_host_t *h) {
+    zf_error_t err = {.struct_size = sizeof err};
+    unsigned was = flush_denormals(h->c->is_flushing);
+    int st = 0;
+
+    zx_count_drawn(h->result, ZX_FLUSHING, (uint64_t)h->c->is_flushing);
+    if (h->is_async && !h->is_on_gpu) {
+        h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
+        st = zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err);
+    }
+    st = st || create(h) || bind(h);
+    set_mode(was);
+    return st ? -1 : 0;
+}
+
+static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader, int is_dry) {
     memset(h, 0, sizeof *h);
     h->c = c;
     h->result = result;
@@ -123,6 +154,7 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     h->zf = zf_loader_plugin(loader);
     h->cpu = h->zf->get_extension(ZF_EXT_CPU);
     h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
+    h->digest = h->zf->get_extension(ZF_EXT_DIGEST);
     h->finds_edits = has_key(h->zf, "on_overwrite");
     if (is_dry) {
         h->zf = zx_dry_plugin();
@@ -134,15 +166,10 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     zf_stream_host_thread(&h->stream);
     h->is_async = c->mode >= ZX_QUEUE;
     h->is_on_gpu = zx_device_is_gpu();
-    if (h->is_on_gpu) {
+    if (h->is_on_gpu)
         zx_device_stream(&h->stream);
-    } else if (h->is_async) {
-        h->stream = (zf_stream_t){.struct_size = sizeof h->stream};
-        if (zx_is_call_bad(h, "queue_create", h->cpu->queue_create(&h->queue, &h->stream, &err), &err))
-            return -1;
-    }
     h->is_quiet = 1;
-    return create(h) || bind(h) ? -1 : 0;
+    return make_threads(h);
 }
 
 int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
@@ -151,6 +178,17 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
 
 int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader) {
     return open_with(h, c, result, loader, 1);
+}
+
+void zx_host_bind_again(zx_host_t *h, int is_other) {
+    if (bind(h))
+        return;
+    h->is_quiet = 1;
+    if (!is_other)
+        return;
+    zx_host_settle(h, 1); /* it came to rest */
+    zx_host_sync(h);
+    zx_buffers_free(h);
 }
 
 void zx_host_close(zx_host_t *h) {
@@ -308,7 +346,7 @@ void zx_host_sync(zx_host_t *h) {
 
 void zx_host_write(zx_host_t *h, zx_array_t *array, const void *values) {
     zx_array_write(array, values);
-    if (!h->is_on_gpu)
+    if (!h->is_on_gpu || array->device_mem == 0) /* not there yet: it goes up with its contents */
         return;
     zx_device_push(array);
     zx_device_sync();

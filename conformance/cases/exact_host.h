@@ -15,6 +15,7 @@
 #include "exact_case.h"
 #include "exact_result.h"
 #include "zf/ext/cpu.h"
+#include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf_loader.h"
 
@@ -27,6 +28,7 @@ typedef struct zx_host {
     const zf_plugin_t *zf;
     const zf_cpu_ext_t *cpu;         /* or NULL */
     const zf_inspect_ext_t *inspect; /* or NULL */
+    const zf_digest_ext_t *digest;   /* or NULL */
     int finds_edits;                 /* weights written unannounced: on_overwrite is a key of the plugin */
     zf_host_t table;
     zf_instance_t *instance;
@@ -53,6 +55,8 @@ int zx_host_open(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loade
 /* The same with a plugin that does nothing (exact_state.h). */
 int zx_host_open_dry(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_loader_t *loader);
 void zx_host_close(zx_host_t *h);
+/* bind_params with what the case declares by now; is_other: another set, so no gradient is on its way any more. */
+void zx_host_bind_again(zx_host_t *h, int is_other);
 
 /* One call of grads_ready with n deliveries, in order; stacked ones at times by ranges of their matrices. */
 void zx_host_deliver(zx_host_t *h, const zx_delivery_t *items, uint32_t n);

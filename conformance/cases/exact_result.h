@@ -11,8 +11,26 @@ enum { ZX_N_LAWS = 6 };
 
 /* What a case drew of the host's timing. With FETCH: a parameter that was fetched while values of a closed window
  * waited for that, one that was not before the next step, a moment that the host let pass before a fetch; with a queue,
- * a gradient that came late on it. */
-enum { ZX_FETCHED, ZX_MISSED, ZX_PAUSED, ZX_LATE, ZX_N_DRAWN };
+ * a gradient that came late on it. bind_params again: the same set in other memory, another set. A checkpoint loaded
+ * into another cut, another configuration, another order or set of parameters; a load that had to fail. on_overwrite =
+ * ask: questions, and parameters of which the answer was that the host had written them. Instances of a host that
+ * flushes denormals. */
+enum {
+    ZX_FETCHED,
+    ZX_MISSED,
+    ZX_PAUSED,
+    ZX_LATE,
+    ZX_MOVED,
+    ZX_OTHER_SET,
+    ZX_OTHER_CUT,
+    ZX_OTHER_CONFIG,
+    ZX_OTHER_ORDER,
+    ZX_FAILED_LOAD,
+    ZX_ASKED,
+    ZX_WRITTEN,
+    ZX_FLUSHING,
+    ZX_N_DRAWN
+};
 
 typedef struct zx_result {
     pthread_mutex_t lock;

@@ -2,8 +2,9 @@
 /* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
  */
 #include "exact_run.h"
+#include "exact_change.h"
+#include "exact_damage.h"
 #include "exact_device.h"
-
 #include "exact_state.h"
 #include "shard.h"
 
@@ -60,6 +61,8 @@ void zx_run_between(zx_run_t *run) {
         zx_run_fetch_some(run);
     if (c->law == 5 && zx_chance(&c->rng, 40))
         zx_run_look(run, 0);
+    zx_run_ask_point(run);
+    zx_run_rebind_point(run, 1);
 }
 
 static double draw_host_norm(zx_case_t *c) {
@@ -116,7 +119,7 @@ static void step(zx_run_t *run) {
     zf_status_t st;
 
     zx_case_hyper(c, groups);
-    if (run->host.finds_edits && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
+    if (run->host.finds_edits && !c->is_ask && zx_chance(&c->rng, c->p_edit) && zx_is_trainable(&c->params[edited]) &&
         zo_n_elems(run->oracle, edited) > 0) {
         is_wait = zx_run_edit(run, edited, groups);
         flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
@@ -142,6 +145,8 @@ static void run_steps(zx_run_t *run) {
         if (zx_chance(&c->rng, c->p_look))
             zx_run_look(run, zx_chance(&c->rng, 75));
         zx_run_between(run);
+        zx_run_damage_point(run);
+        zx_run_rebind_point(run, 0);
         zx_run_save_point(run);
         zx_run_move_point(run);
         if (run->is_over)
@@ -200,6 +205,9 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->c = c;
     run->result = result;
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
+    run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
+    run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);
+    run->changes = zx_rng(c->seed + 0x6368616e6765, (uint64_t)c->law, c->index);
     for (uint32_t i = 0; i < c->n_params; i++)
         decls[i] = c->params[i].decl;
     run->oracle = zo_create(&c->config, decls, c->n_params);

@@ -21,6 +21,18 @@ typedef struct zx_run {
     uint32_t n_saves, resume;        /* resume: dry up to this save, which is loaded */
     uint32_t forced_threads;
     int is_dry, is_over; /* is_over: another process has run the rest */
+    /* exact_change.c */
+    zx_rng_t changes;
+    uint32_t n_rebinds;
+    zx_param_t before[ZX_MAX_PARAMS]; /* what was declared before the change that is being made */
+    uint32_t n_before, origins[ZX_MAX_PARAMS];
+    zx_array_t *left[2 * ZX_MAX_PARAMS]; /* memory that the plugin was told of, and is no more */
+    uint32_t n_left;
+    /* exact_damage.c */
+    zx_rng_t damages;
+    int has_damaged;
+    uint32_t damage;
+    zx_rng_t questions; /* exact_ask.c */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;
@@ -51,6 +63,12 @@ void zx_run_poll(zx_run_t *run); /* late errors, and the newest finished report 
  * must wait; after one that does not, zx_run_edited() has to come first. */
 int zx_run_edit(zx_run_t *run, uint32_t param, const zo_hyper_t *groups);
 void zx_run_edited(zx_run_t *run);
+/* [elements] What parameter i shows, with one element changed, or a few, or all; to be freed. */
+void *zx_run_draw_edit(zx_run_t *run, uint32_t i);
+/* exact_ask.c: on_overwrite = ask. Perhaps the host writes a parameter, or asks what it wrote. */
+void zx_run_ask_point(zx_run_t *run);
+/* params_changed of all that it wrote, or held over a step: a checkpoint does not say what was held. */
+void zx_run_announce_all(zx_run_t *run);
 /* exact_run.c: DRAIN, FLUSH, params_changed, looks, exports; each with its chance. */
 void zx_run_between(zx_run_t *run);
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "exact_change.h"
 #include "exact_store.h"
 #include "shard.h"
 #include "zf/ext/state.h"
@@ -132,7 +133,23 @@ static int save(zx_run_t *run, int is_compact) {
     return zx_is_call_bad(&run->host, "save", st, &err) ? -1 : 0;
 }
 
-static int load(zx_run_t *run, int is_compact) {
+/* What does not fit is refused where it was to go on to the bit; so are parameters that come and go, without PARTIAL.
+ * Nothing has changed then. */
+static int load_in_vain(zx_run_t *run, zx_store_t *store, const zx_change_t *change) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zx_where_t where = {.law = run->c->law, .what = "load in vain", .step = run->host.step, .element = UINT64_MAX};
+    int is_other_model = change->n_missing + change->n_extra > 0;
+    zf_status_t st =
+        zx_store_load(store, extension(run), run->host.instance, is_other_model ? 0 : ZF_STATE_EXACT, NULL, &err);
+
+    zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
+    if (st == ZF_ERR_CHECKPOINT)
+        return 0;
+    zx_fails(run->result, &where, "status %d of what does not fit", st);
+    return -1;
+}
+
+static int load(zx_run_t *run, const zx_change_t *change) {
     zf_error_t err = {.struct_size = sizeof err};
     zx_store_t store;
     zf_status_t st;
@@ -140,18 +157,26 @@ static int load(zx_run_t *run, int is_compact) {
     zx_where_t where = {.law = run->c->law, .what = "load", .step = run->host.step, .element = UINT64_MAX};
 
     draw_store(run, &store);
-    st = zx_store_load(&store, extension(run), run->host.instance, &report, &err);
+    if (!change->is_exact && (run->c->index + run->n_saves) % 3 == 0 && load_in_vain(run, &store, change))
+        return -1;
+    st = zx_store_load(&store, extension(run), run->host.instance, change->is_partial ? ZF_STATE_PARTIAL : 0, &report,
+                       &err);
     if (zx_is_call_bad(&run->host, "load", st, &err))
         return -1;
-    if (report.is_exact != !is_compact || report.step != zo_n_steps(run->oracle)) {
-        zx_fails(run->result, &where, "is_exact %d, step %" PRIu64 " after a %s save at step %" PRIu64, report.is_exact,
-                 report.step, is_compact ? "compact" : "exact", zo_n_steps(run->oracle));
+    if (report.is_exact != change->is_exact || report.step != zo_n_steps(run->oracle) ||
+        report.n_missing != change->n_missing || report.n_extra != change->n_extra) {
+        zx_fails(run->result, &where,
+                 "is_exact %d, expected %d; step %" PRIu64 ", expected %" PRIu64 "; missing %u, expected %u; extra %u, "
+                 "expected %u",
+                 report.is_exact, change->is_exact, report.step, zo_n_steps(run->oracle), report.n_missing,
+                 change->n_missing, report.n_extra, change->n_extra);
         return -1;
     }
     return 0;
 }
 
-/* What a trainer that starts again has in its parameters is not what it had. */
+/* What a trainer that starts again has in its parameters is not what it had, but for those that the checkpoint lacks.
+ */
 static void spoil_params(zx_run_t *run) {
     zx_rng_t rng = zx_rng(run->c->seed, 98, run->c->index + run->n_saves);
 
@@ -160,7 +185,7 @@ static void spoil_params(zx_run_t *run) {
         zx_rng_t kept = run->c->rng;
         void *values;
 
-        if (!zx_is_trainable(p))
+        if (!zx_is_trainable(p) || (run->n_before > 0 && run->origins[i] == ZO_NO_ID))
             continue;
         run->c->rng = rng;
         values = zx_case_values(run->c, p);
@@ -171,14 +196,25 @@ static void spoil_params(zx_run_t *run) {
     }
 }
 
-static int reopen(zx_run_t *run, int is_compact) {
+/* The host begins anew, with another configuration and other parameters where it is moving. is_dry: it goes on to a
+ * later save, with a plugin that does nothing. */
+static int reopen(zx_run_t *run, zx_change_t *change, int is_moving, int is_compact, int is_dry) {
+    const zf_loader_t *loader = run->host.loader;
+
     zx_host_sync(&run->host);
     zx_host_close(&run->host);
-    spoil_params(run);
-    if (zx_host_open(&run->host, run->c, run->result, run->host.loader))
+    run->result->is_muted = is_dry;
+    if (is_moving)
+        zx_run_move(run, is_compact, change);
+    zx_run_forget(run);
+    if (!is_dry)
+        spoil_params(run);
+    run->n_before = 0;
+    run->is_dry = is_dry;
+    if ((is_dry ? zx_host_open_dry : zx_host_open)(&run->host, run->c, run->result, loader))
         return -1;
     run->host.step = zo_n_steps(run->oracle);
-    return load(run, is_compact);
+    return 0;
 }
 
 /* ---- a new process -------------------------------------------------------------------------------------------------
@@ -219,25 +255,35 @@ static void exec_self(const zx_run_t *run) {
     _exit(2);
 }
 
+/* The numbers of a line `done`, from the place of the first. 0, or -1 where one is missing. */
+static int take_numbers(zx_run_t *run, const char *line) {
+    uint64_t n[ZX_N_LAWS + ZX_N_DRAWN];
+    int used;
+
+    for (int i = 0; i < ZX_N_LAWS + ZX_N_DRAWN; i++, line += used)
+        if (sscanf(line, " %" SCNu64 "%n", &n[i], &used) != 1)
+            return -1;
+    for (int i = 0; i < ZX_N_LAWS; i++)
+        zx_count(run->result, i + 1, n[i]);
+    for (int i = 0; i < ZX_N_DRAWN; i++)
+        zx_count_drawn(run->result, i, n[ZX_N_LAWS + i]);
+    return 0;
+}
+
 /* Takes over what the child found; 0 where it said so. */
 static int take_lines(zx_run_t *run, FILE *from) {
     char line[1400];
-    int law, broken, is_done = 0;
-    uint64_t index, n[ZX_N_LAWS];
+    int broken, used, is_done = 0;
 
     while (fgets(line, sizeof line, from)) {
         if (line[0] == '|') {
             fputs(line, stdout);
             run->result->is_told = 1;
-        } else if (sscanf(line,
-                          "done %d %" SCNu64 " %d %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
-                          &law, &index, &broken, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]) == 9) {
+        } else if (sscanf(line, "done %*d %*u %d%n", &broken, &used) == 1 && take_numbers(run, line + used) == 0) {
             zx_where_t where = {
                 .law = broken ? broken : run->c->law, .what = "in a new process", .element = UINT64_MAX};
 
             is_done = 1;
-            for (int i = 0; i < ZX_N_LAWS; i++)
-                zx_count(run->result, i + 1, n[i]);
             if (broken)
                 zx_fails(run->result, &where, "see above");
         }
@@ -275,34 +321,36 @@ static void go_on_in_a_new_process(zx_run_t *run) {
 /* ---- the save point ------------------------------------------------------------------------------------------------
  */
 
-/* This process began dry, and here is the save it was started for. 0: there is an instance again. */
-static int reopen_alive(zx_run_t *run) {
-    const zf_loader_t *loader = run->host.loader;
+/* The run goes on from its save in another place, or in this one. */
+static void go_on(zx_run_t *run, zx_place_t place, int is_moving, int is_compact) {
+    zx_change_t change = {.is_exact = !is_compact};
 
-    zx_host_sync(&run->host);
-    zx_host_close(&run->host);
-    spoil_params(run);
-    run->is_dry = 0;
-    run->result->is_muted = 0;
-    if (zx_host_open(&run->host, run->c, run->result, loader))
-        return -1;
-    run->host.step = zo_n_steps(run->oracle);
-    return 0;
-}
-
-static void come_alive(zx_run_t *run, int is_compact) {
-    if (reopen_alive(run) == 0)
-        load(run, is_compact);
+    if (!run->is_dry && (place == NEW_PROCESS || run->c->law == 4)) {
+        go_on_in_a_new_process(run);
+        return;
+    }
+    if (is_compact && !is_moving)
+        zo_restart(run->oracle);
+    if (run->is_dry && run->n_saves != run->resume) { /* somebody else has done so */
+        if (is_moving)
+            reopen(run, &change, is_moving, is_compact, 1);
+    } else if (run->is_dry || is_moving || place == NEW_INSTANCE) {
+        if (reopen(run, &change, is_moving, is_compact, 0) == 0)
+            load(run, &change);
+    } else {
+        load(run, &change);
+    }
 }
 
 void zx_run_save_point(zx_run_t *run) {
     zx_case_t *c = run->c;
-    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20);
+    int is_due = zx_chance(&c->rng, 25), is_compact = zx_chance(&c->rng, 20), is_moving;
     zx_place_t place = (zx_place_t)zx_below(&c->rng, 3);
 
     if (!zx_law_saves(c->law) || !is_due || run->n_saves == MOST_SAVES)
         return;
     run->n_saves++;
+    zx_run_announce_all(run);
     if (!run->is_dry) {
         zx_host_sync(&run->host);
         if (save(run, is_compact))
@@ -311,19 +359,8 @@ void zx_run_save_point(zx_run_t *run) {
     zx_host_settle(&run->host, 1); /* a save drains: what was borrowed until a report is the host's again */
     run->host.is_quiet = 1;
     zo_rest(run->oracle);
-    if (is_compact)
-        zo_restart(run->oracle);
-    if (run->is_dry) {
-        if (run->n_saves == run->resume)
-            come_alive(run, is_compact);
-        return;
-    }
-    if (place == NEW_PROCESS || c->law == 4)
-        go_on_in_a_new_process(run);
-    else if (place == NEW_INSTANCE)
-        reopen(run, is_compact);
-    else
-        load(run, is_compact);
+    is_moving = zx_run_is_moving(run);
+    go_on(run, place, is_moving, is_compact);
 }
 
 /* ---- several ranks -------------------------------------------------------------------------------------------------
@@ -371,6 +408,6 @@ void zx_run_move_point(zx_run_t *run) {
     if (ranks->is_compact)
         zo_restart(run->oracle);
     ranks->expected_nbytes = 0; /* of steps that no plugin has made */
-    if (reopen_alive(run) == 0)
+    if (reopen(run, NULL, 0, 0, 0) == 0)
         load_move(run);
 }

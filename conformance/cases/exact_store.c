@@ -212,9 +212,9 @@ zf_status_t zx_store_save(zx_store_t *store, const zf_state_ext_t *state, zf_ins
     return st;
 }
 
-zf_status_t zx_store_load(zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance,
+zf_status_t zx_store_load(zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
                           zf_state_report_t *report, zf_error_t *err) {
-    zf_state_args_t args = {.struct_size = sizeof args};
+    zf_state_args_t args = {.struct_size = sizeof args, .flags = flags};
     int here = go_beside(store, &args.path);
     zf_status_t st;
 

@@ -241,10 +241,18 @@ static void poison_timeout(zfi_engine_t *engine, const char *what, uint64_t valu
     zfi_poison(engine, &error);
 }
 
-void zfi_engine_settle(zfi_engine_t *engine) {
-    zfi_stream_t *streams[] = {engine->stream, engine->down_stream};
-    for (size_t i = 0; i < sizeof streams / sizeof *streams; i++)
-        (void)engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), engine->timeout_ns, NULL);
+static void settle_stream(zfi_engine_t *engine, zfi_stream_t *stream, uint64_t *left_ns) {
+    uint64_t waited = 0;
+    (void)engine->ops->synchronise(stream, engine->ops->mark(stream), *left_ns, &waited);
+    *left_ns -= waited < *left_ns ? waited : *left_ns;
+}
+
+void zfi_engine_settle(zfi_engine_t *engine, zfi_stream_t *const *host_streams, uint32_t n) {
+    uint64_t left_ns = engine->timeout_ns;
+    settle_stream(engine, engine->own_stream, &left_ns);
+    settle_stream(engine, engine->down_stream, &left_ns);
+    for (uint32_t i = 0; i < n; i++) /* those before the present one too: poison ends what orders them */
+        settle_stream(engine, host_streams[i], &left_ns);
 }
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */

@@ -167,8 +167,9 @@ zf_status_t zfi_synchronise(zfi_engine_t *engine, int has_deadline);
 /* [hook] The device stream is this one from now on. */
 void zfi_use_stream(zfi_engine_t *engine, zfi_stream_t *stream);
 
-/* [hook] After poison: waits until no stream reads the host's memory any more, as long as a deadline allows. */
-void zfi_engine_settle(zfi_engine_t *engine);
+/* [hook] After poison: waits until neither these n streams of the host's nor our own read the host's memory any more,
+ * as long as one deadline allows. What stands still behind the host's own work reads nothing once it runs. */
+void zfi_engine_settle(zfi_engine_t *engine, zfi_stream_t *const *host_streams, uint32_t n);
 
 /* [control] The device, its streams and the control thread. stop runs what was enqueued and ends them; then the memory
  * of a run can be freed, and last the device closed. Both are legal after an open that failed. */

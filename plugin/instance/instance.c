@@ -31,7 +31,7 @@ zf_status_t zfi_hook_begin(zf_instance_t *inst, unsigned states, const char *ori
     inst->hook = origin;
     inst->hook_began_ns = zfi_trace_begin(inst->engine.trace);
     if (zfi_is_poisoned(&inst->engine)) {
-        zfi_engine_settle(&inst->engine);
+        zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
         pthread_mutex_lock(&inst->engine.poison.lock);
         st = zfi_error_copy(err, &inst->engine.poison.error);
         pthread_mutex_unlock(&inst->engine.poison.lock);
@@ -65,6 +65,7 @@ zf_status_t zfi_hook_failed(zf_instance_t *inst, zf_status_t st, const char *ori
         return ZF_OK;
     if (!zfi_is_poisoned(&inst->engine))
         return zfi_error(err, st, origin, "%s", what);
-    zfi_engine_settle(&inst->engine); /* the host may free its gradients once it has seen the error */
+    /* the host may free its gradients once it has seen the error */
+    zfi_engine_settle(&inst->engine, inst->host_streams, inst->n_host_streams);
     return zfi_error_copy(err, &inst->engine.poison.error);
 }

@@ -21,7 +21,7 @@ struct zf_instance {
     int state;
     zfi_engine_t engine;
     zfi_run_t *run; /* NULL until parameters are bound; a load or a second bind_params exchanges it */
-    zfi_stream_t *host_streams[ZFI_MOST_STREAMS]; /* of the host, that have held work of ours: destroy waits for them */
+    zfi_stream_t *host_streams[ZFI_MOST_STREAMS]; /* that have held work of ours: errors and destroy wait for them */
     uint32_t n_host_streams;
     uint64_t n_calls; /* of grads_ready */
 };

@@ -69,6 +69,8 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     }
 }
 
+/* A choice ranks channels in the memory for exchanges at rest, when no choice is made: a matrix has as many elements as
+ * channels at least, and an element has 8 bytes there, a channel needs 5. */
 static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_selection_t *sel = &run->sel;
@@ -81,8 +83,8 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     sel->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *sel->enter_channel);
     sel->enter_n = zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *sel->enter_n);
     sel->n_enter = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->n_enter);
-    sel->order = zfi_arena_take(arena, selects ? max_channels(plan) : 0, sizeof *sel->order);
-    sel->moves = zfi_arena_take(arena, selects ? max_channels(plan) : 0, sizeof *sel->moves);
+    sel->order = run->dev.exchange ? (uint32_t *)(void *)run->dev.exchange : NULL;
+    sel->moves = sel->order ? (uint8_t *)(sel->order + max_channels(plan)) : NULL;
     if (run->engine->config.is_interval_auto) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);

@@ -138,7 +138,7 @@ typedef struct zfi_selection {
     uint8_t *mask;                                 /* [n_channels] */
     uint32_t *enter_pos, *enter_channel, *enter_n; /* [n_index] per matrix its first n_enter[] */
     uint32_t *n_enter;                             /* [n_matrices] */
-    uint32_t *order;                               /* [max channels] scratch of the choice: channels by rank ... */
+    uint32_t *order;                               /* [max channels] in dev.exchange: channels by rank ... */
     uint8_t *moves;                                /* [max channels] ... and what becomes of each */
     uint64_t enter_block;                          /* blocks produced so far */
     uint64_t last_choice;                          /* step of the newest choice of any cohort */
@@ -168,7 +168,7 @@ typedef struct zfi_device_state {
     uint32_t *enter_position, *enter_channel, *enter_count; /* [n_index] */
     void *scratch;                                          /* exchange_elems of four bytes, or a piece that travels */
     uint64_t scratch_nbytes;
-    float *exchange;         /* host: [2][exchange_elems] */
+    float *exchange;         /* host: [2][exchange_elems] of hooks while everything rests, else of control's choices */
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
 

@@ -41,6 +41,9 @@ struct zf_instance {
     uint32_t n_params;
     view_t views[MAX_PARAMS];
     uint32_t owners[MAX_PARAMS]; /* of tied ones */
+    zo_decl_t decls[MAX_PARAMS]; /* but for the visible values */
+    uint32_t flags[MAX_PARAMS];
+    char names[MAX_PARAMS][64];
     uint8_t is_delivered[MAX_PARAMS];
     view_t late[MAX_PARAMS]; /* reads_late */
     zf_stream_t stream;      /* of the last hook */
@@ -220,36 +223,86 @@ static zo_dtype_t dtype_of(zf_dtype_t d) {
     return d.bits == 16 ? ZO_F16 : ZO_F32;
 }
 
+static zo_decl_t decl_of(const zf_param_decl_t *p) {
+    view_t view = view_of(p->tensor);
+    zo_decl_t d = {.ndim = view.ndim,
+                   .n_batch_axes = (uint32_t)p->n_batch_axes,
+                   .channels_are_rows = p->channels == ZF_CHANNELS_ROWS,
+                   .is_stateless = (p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) != 0,
+                   .is_always_selected = (p->flags & ZF_PARAM_ALWAYS_SELECTED) != 0,
+                   .is_never_selected = (p->flags & ZF_PARAM_NEVER_SELECTED) != 0,
+                   .is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0,
+                   .dtype = dtype_of(p->tensor->dl.dtype),
+                   .grad_dtype = dtype_of(p->grad_dtype.bits ? p->grad_dtype : p->tensor->dl.dtype),
+                   .group = p->group};
+
+    memcpy(d.shape, view.shape, sizeof d.shape);
+    return d;
+}
+
+static int is_same_decl(const zf_instance_t *x, uint32_t i, const zf_param_decl_t *p, const zo_decl_t *d) {
+    const zo_decl_t *was = &x->decls[i];
+
+    return strcmp(x->names[i], p->name) == 0 && x->flags[i] == p->flags && was->ndim == d->ndim &&
+           memcmp(was->shape, d->shape, d->ndim * sizeof *d->shape) == 0 && was->n_batch_axes == d->n_batch_axes &&
+           was->channels_are_rows == d->channels_are_rows && was->dtype == d->dtype &&
+           was->grad_dtype == d->grad_dtype && was->group == d->group &&
+           x->owners[i] == (p->flags & ZF_PARAM_TIED ? p->tied_to : i);
+}
+
+/* The present parameter of this name and shape, if both are trained. */
+static uint32_t origin_of(const zf_instance_t *x, const char *name, const zo_decl_t *d) {
+    for (uint32_t i = 0; i < x->n_params; i++)
+        if (strcmp(x->names[i], name) == 0 && zo_is_trainable(x->oracle, i) && !d->is_stateless &&
+            x->decls[i].ndim == d->ndim && memcmp(x->decls[i].shape, d->shape, d->ndim * sizeof *d->shape) == 0)
+            return i;
+    return ZO_NO_ID;
+}
+
+static void rest(zf_instance_t *x);
+static void show(zf_instance_t *x, const zf_stream_t *stream);
+
+static void keep_decls(zf_instance_t *x, const zf_param_decl_t *decls, const zo_decl_t *d, uint32_t n) {
+    x->n_params = n;
+    for (uint32_t i = 0; i < n; i++) {
+        x->views[i] = view_of(decls[i].tensor);
+        x->owners[i] = decls[i].flags & ZF_PARAM_TIED ? decls[i].tied_to : i;
+        x->decls[i] = d[i];
+        x->decls[i].visible = NULL;
+        x->flags[i] = decls[i].flags;
+        snprintf(x->names[i], sizeof x->names[i], "%s", decls[i].name);
+    }
+}
+
 static zf_status_t bind_params(zf_instance_t *x, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
     zo_decl_t d[MAX_PARAMS] = {0};
     void *visible[MAX_PARAMS];
+    uint32_t origins[MAX_PARAMS];
+    int is_same = x->oracle && n == x->n_params;
 
     (void)out_layout;
     (void)err;
     if (n > MAX_PARAMS || elem_size != sizeof *decls)
         return ZF_ERR_ARGUMENT;
+    if (x->oracle)
+        rest(x);
     for (uint32_t i = 0; i < n; i++) {
-        const zf_param_decl_t *p = &decls[i];
+        view_t view = view_of(decls[i].tensor);
 
-        x->views[i] = view_of(p->tensor);
-        d[i] = (zo_decl_t){.ndim = x->views[i].ndim,
-                           .n_batch_axes = (uint32_t)p->n_batch_axes,
-                           .channels_are_rows = p->channels == ZF_CHANNELS_ROWS,
-                           .is_stateless = (p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) != 0,
-                           .is_always_selected = (p->flags & ZF_PARAM_ALWAYS_SELECTED) != 0,
-                           .is_never_selected = (p->flags & ZF_PARAM_NEVER_SELECTED) != 0,
-                           .is_not_in_norm = (p->flags & ZF_PARAM_NOT_IN_NORM) != 0,
-                           .dtype = dtype_of(p->tensor->dl.dtype),
-                           .grad_dtype = dtype_of(p->grad_dtype.bits ? p->grad_dtype : p->tensor->dl.dtype),
-                           .group = p->group};
-        memcpy(d[i].shape, x->views[i].shape, sizeof d[i].shape);
-        d[i].visible = visible[i] = gather(&x->views[i]);
-        x->owners[i] = p->flags & ZF_PARAM_TIED ? p->tied_to : i;
+        d[i] = decl_of(&decls[i]);
+        d[i].visible = visible[i] = gather(&view);
+        origins[i] = x->oracle ? origin_of(x, decls[i].name, &d[i]) : ZO_NO_ID;
+        is_same = is_same && is_same_decl(x, i, &decls[i], &d[i]);
         out_ids[i] = i;
     }
-    x->n_params = n;
-    x->oracle = zo_create(&x->config, d, n);
+    if (!x->oracle)
+        x->oracle = zo_create(&x->config, d, n);
+    else if (!is_same)
+        x->oracle = zo_carry(x->oracle, &x->config, d, n, origins);
+    keep_decls(x, decls, d, n);
+    show(x, &x->stream);
+    mock_sync(&x->stream);
     for (uint32_t i = 0; i < n; i++)
         free(visible[i]);
     return ZF_OK;

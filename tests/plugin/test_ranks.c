@@ -92,15 +92,17 @@ static void *run_job(void *raw) {
     return NULL;
 }
 
-static void run_jobs(job_t *jobs, uint32_t n) {
+static void run_jobs_with(void *(*run)(void *), job_t *jobs, uint32_t n) {
     pthread_t threads[MOST];
     for (uint32_t r = 0; r < n; r++) {
         jobs[r].rank = &ranks.ranks[r];
-        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run, &jobs[r]), 0);
     }
     for (uint32_t r = 0; r < n; r++)
         pthread_join(threads[r], NULL);
 }
+
+static void run_jobs(job_t *jobs, uint32_t n) { run_jobs_with(run_job, jobs, n); }
 
 static void end_jobs(job_t *jobs, uint32_t n) {
     for (uint32_t r = 0; r < n; r++)
@@ -127,6 +129,58 @@ static void train(uint32_t n, int uses_queue) {
     }
     end_jobs(jobs, n);
 }
+
+/* ---- a host that flushes denormals ---------------------------------------------------------------------------------
+ */
+
+enum { FLUSHED_STEPS = 3 };
+static const double unscale_of_denormals = 0x1p120; /* so that a lost gradient is a lost update */
+
+#if defined(__x86_64__)
+static void flush_denormals(void) { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040u); }
+#else
+static void flush_denormals(void) {} /* the mode of other processors is not set here */
+#endif
+
+static void denormal_gradient(uint64_t step, float *out, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 1 + (uint32_t)(zt_hash(step * 10000 + i) % 0x700000) + (i % 2 ? 0x80000000u : 0);
+        memcpy(out + i, &bits, sizeof bits);
+    }
+}
+
+static void *run_flushing_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    flush_denormals(); /* every thread that the plugin starts begins with it */
+    open_job(job);
+    rig->unscale = unscale_of_denormals;
+    for (uint64_t t = 1; t <= FLUSHED_STEPS && job->st >= 0; t++) {
+        denormal_gradient(t, (float *)(void *)rig->params[0].grad, rig->params[0].n_elems);
+        job->st = zt_rig_deliver(rig, 0, 0, NULL);
+        if (job->st >= 0)
+            job->st = zt_rig_submit(rig, ZF_STEP_WAIT, NULL);
+    }
+    return NULL;
+}
+
+START_TEST(denormals_are_summed_for_a_host_that_flushes_them) {
+    static float values[24 * 40];
+    job_t jobs[2] = {{.config = config}, {.config = config}};
+    zt_ranks_init(&ranks, 2);
+    run_jobs_with(run_flushing_job, jobs, 2);
+    for (int r = 0; r < 2; r++) {
+        zt_rig_t *rig = &jobs[r].rig;
+        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, rig->err.message);
+        for (uint64_t t = 1; t <= FLUSHED_STEPS; t++) {
+            denormal_gradient(t, values, rig->params[0].n_elems);
+            zt_serial_update(&rig->params[0].serial, &rig->groups[0], values, (float)unscale_of_denormals);
+        }
+        zt_rig_check_export(rig);
+    }
+    end_jobs(jobs, 2);
+}
+END_TEST
 
 START_TEST(two_average_on_the_hosts_thread) { train(2, 0); }
 END_TEST
@@ -373,9 +427,9 @@ START_TEST(modes_that_are_not_in_this_version) {
 }
 END_TEST
 
-ZT_MAIN("ranks", two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
-        four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
-        four_shard_on_a_queue, values_travel_once_a_window, two_are_edited, four_are_edited, edits_that_differ,
-        exports_that_differ, fitted, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, what_differs_is_named, destroyed_in_the_middle_of_a_step,
-        modes_that_are_not_in_this_version)
+ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_on_the_hosts_thread,
+        four_average_on_the_hosts_thread, two_average_on_a_queue, four_average_on_a_queue,
+        two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
+        values_travel_once_a_window, two_are_edited, four_are_edited, edits_that_differ, exports_that_differ, fitted,
+        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
+        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

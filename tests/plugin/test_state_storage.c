@@ -579,7 +579,7 @@ START_TEST(killed_at_any_moment) {
             save_until_killed(ends[1]);
         close(ends[1]);
         if (round > 0 && round % 5 == 0) /* while it loads, too */
-            usleep((useconds_t)(zt_hash((uint64_t)round) % save_us));
+            usleep((useconds_t)(zt_hash((uint64_t)round) % (save_us + 1)));
         else {
             ck_assert_int_eq(read(ends[0], &byte, 1), 1);
             save_us = wait_for_saves(ends[0], round == 0 ? 2 : round % 3, round, save_us);

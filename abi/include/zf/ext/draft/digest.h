@@ -13,8 +13,10 @@ extern "C" {
 
 #define ZF_EXT_DIGEST "zf.digest/0"
 
-#define ZF_WRITTEN_LOOK 0u   /* nothing changes */
-#define ZF_WRITTEN_HOLD 1u   /* nothing is written over those that are found, until they are asked for again */
+#define ZF_WRITTEN_LOOK 0u /* nothing changes */
+/* Nothing is written over those that are found, until they are asked for again before the next step, or params_changed.
+ * Its selected channels miss the updates of every step over which a parameter is held: announce it then. */
+#define ZF_WRITTEN_HOLD 1u
 #define ZF_WRITTEN_ACCEPT 2u /* what all of them show counts as the plugin's from now on; their masters stay */
 
 typedef struct zf_digest_ext {

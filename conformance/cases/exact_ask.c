@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_ask.c - on_overwrite = ask: the host writes weights at any moment and says nothing. It asks `written` of
+ * zf.digest/0 when it likes, writes back what was there, holds a parameter, accepts what came of it, or announces it.
+ *
+ * What the plugin shows meanwhile comes over the host's values, channel by channel; so the oracle shows the same
+ * mixture, and only a parameter that is held stays as the host wrote it. Drawn from run->questions. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exact_run.h"
+
+static zx_rng_t borrow(zx_run_t *run) {
+    zx_rng_t kept = run->c->rng;
+
+    run->c->rng = run->questions;
+    return kept;
+}
+
+static void give_back(zx_run_t *run, zx_rng_t kept) {
+    run->questions = run->c->rng;
+    run->c->rng = kept;
+}
+
+/* ---- questions ----------------------------------------------------------------------------------------------------
+ */
+
+static void check_answers(zx_run_t *run, const uint32_t *params, uint32_t n, const uint8_t *answers) {
+    zx_count_drawn(run->result, ZX_ASKED, 1);
+    for (uint32_t i = 0; i < n; i++) {
+        zx_where_t where = {.law = 2,
+                            .what = "written",
+                            .param = run->c->params[params[i]].name,
+                            .step = run->host.step,
+                            .element = UINT64_MAX};
+
+        if (answers[i] != zo_is_written(run->oracle, params[i]))
+            zx_differs(run->result, &where, (uint64_t)zo_is_written(run->oracle, params[i]), answers[i], 1);
+        zx_count_drawn(run->result, ZX_WRITTEN, answers[i]);
+    }
+}
+
+/* n = 0: about all, by id. */
+static void ask(zx_run_t *run, uint32_t flags, const uint32_t *params, uint32_t n) {
+    zx_host_t *h = &run->host;
+    zf_error_t err = {.struct_size = sizeof err};
+    uint32_t ids[ZX_MAX_PARAMS], all[ZX_MAX_PARAMS];
+    uint8_t answers[ZX_MAX_PARAMS] = {0};
+    const uint32_t *about = n ? params : all;
+    uint32_t n_about = n ? n : h->c->n_params;
+
+    for (uint32_t i = 0; i < n_about; i++) {
+        if (!n)
+            all[i] = i;
+        ids[i] = h->c->params[about[i]].id;
+        if (h->c->params[about[i]].flags & ZF_PARAM_TIED) /* as its owner */
+            all[i] = h->c->params[i].tied_to;
+    }
+    if (!run->is_dry &&
+        !zx_is_call_bad(h, "written", h->digest->written(h->instance, flags, n ? ids : NULL, n, answers, &err), &err))
+        check_answers(run, about, n_about, answers);
+    for (uint32_t i = 0; i < n_about; i++)
+        if (flags == ZF_WRITTEN_ACCEPT)
+            zo_accept(run->oracle, about[i]);
+        else
+            zo_hold(run->oracle, about[i], flags == ZF_WRITTEN_HOLD && zo_is_written(run->oracle, about[i]));
+}
+
+/* What was held over a step is announced before it is asked about. */
+static int is_open_to_questions(const zx_run_t *run, uint32_t i) {
+    return !(run->c->params[i].flags & ZF_PARAM_TIED) && !zo_is_behind(run->oracle, i);
+}
+
+static void ask_some(zx_run_t *run, uint32_t flags) {
+    zx_rng_t *r = &run->c->rng;
+    uint32_t params[ZX_MAX_PARAMS], n = 0;
+    int is_about_all = zx_chance(r, 30);
+
+    for (uint32_t i = 0; i < run->c->n_params; i++) {
+        is_about_all = is_about_all && !zo_is_behind(run->oracle, i);
+        if (is_open_to_questions(run, i) && zx_chance(r, 60))
+            params[n++] = i;
+    }
+    if (n > 0 || is_about_all)
+        ask(run, flags, params, is_about_all ? 0 : n);
+}
+
+/* ---- writes -------------------------------------------------------------------------------------------------------
+ */
+
+/* What fp16 shows of a master that it cannot hold would be no weight to go on from: such a parameter is edited once
+ * more. */
+static void *sound_values(zx_run_t *run, uint32_t i) {
+    zo_dtype_t dtype = run->c->params[i].decl.dtype;
+    uint64_t n = zo_n_elems(run->oracle, i), nbytes = n * zo_dtype_nbytes(dtype);
+    void *values;
+
+    for (uint64_t e = 0; e < n; e++)
+        if (!isfinite(zo_widen(zo_visible(run->oracle, i), dtype, e)))
+            return zx_run_draw_edit(run, i);
+    values = zx_alloc(nbytes);
+    memcpy(values, zo_visible(run->oracle, i), nbytes);
+    return values;
+}
+
+static void announce(zx_run_t *run, uint32_t i) {
+    void *values;
+
+    if (run->c->mode % 2 && !zx_host_can_look_unfetched(&run->host))
+        zx_run_fetch(run, &i, 1);
+    values = sound_values(run, i);
+    zx_host_overwrite(&run->host, i, values, 0);
+    zo_params_changed(run->oracle, i, values, 0);
+    free(values);
+}
+
+void zx_run_announce_all(zx_run_t *run) {
+    zx_rng_t kept = borrow(run);
+
+    for (uint32_t i = 0; i < run->c->n_params; i++)
+        if (zo_is_written(run->oracle, i) || zo_is_behind(run->oracle, i))
+            announce(run, i);
+    give_back(run, kept);
+}
+
+/* Swapped out and in again before anything else happens: nothing was written. */
+static void write_back(zx_run_t *run, uint32_t i, const void *values) {
+    ask(run, zx_chance(&run->c->rng, 50) ? ZF_WRITTEN_HOLD : ZF_WRITTEN_LOOK, &i, 1);
+    zx_host_sync(&run->host);
+    zx_host_write(&run->host, run->c->params[i].array, values);
+    zo_write_back(run->oracle, i, values);
+    ask(run, ZF_WRITTEN_LOOK, &i, 1);
+}
+
+static void write_one(zx_run_t *run) {
+    zx_case_t *c = run->c;
+    uint32_t i = zx_below(&c->rng, c->n_params);
+    uint64_t nbytes;
+    void *was, *values;
+
+    if (!zx_is_trainable(&c->params[i]) || zo_is_written(run->oracle, i))
+        return;
+    if (c->mode % 2 && (!zx_host_can_look_unfetched(&run->host) || zx_chance(&c->rng, 50)))
+        zx_run_fetch(run, &i, 1);
+    nbytes = zo_n_elems(run->oracle, i) * zo_dtype_nbytes(c->params[i].decl.dtype);
+    was = zx_alloc(nbytes);
+    memcpy(was, zo_visible(run->oracle, i), nbytes);
+    values = zx_run_draw_edit(run, i);
+    zx_host_sync(&run->host);
+    zx_host_write(&run->host, c->params[i].array, values);
+    zo_overwrite(run->oracle, i, values);
+    switch (zx_below(&c->rng, 4)) {
+    case 0:
+        write_back(run, i, was);
+        break;
+    case 1:
+        ask(run, ZF_WRITTEN_HOLD, &i, 1);
+        break;
+    case 2:
+        ask(run, ZF_WRITTEN_ACCEPT, &i, 1);
+        break;
+    default:
+        break; /* nobody asks, for now */
+    }
+    free(values);
+    free(was);
+}
+
+void zx_run_ask_point(zx_run_t *run) {
+    static const uint32_t flags[] = {ZF_WRITTEN_LOOK, ZF_WRITTEN_LOOK, ZF_WRITTEN_HOLD, ZF_WRITTEN_ACCEPT};
+    zx_case_t *c = run->c;
+    zx_rng_t kept;
+
+    if (!c->is_ask || c->ranks || !run->host.finds_edits || !run->host.digest)
+        return;
+    kept = borrow(run);
+    if (c->law != 1 && c->law != 6 && zx_chance(&c->rng, 25))
+        write_one(run);
+    if (zx_chance(&c->rng, 30))
+        ask_some(run, flags[zx_below(&c->rng, 4)]);
+    for (uint32_t i = 0; i < c->n_params; i++)
+        if (zo_is_written(run->oracle, i) && zx_chance(&c->rng, 20))
+            announce(run, i);
+    give_back(run, kept);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exact_damage.c - see exact_damage.h. */
+#include "exact_damage.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exact_state.h"
+#include "exact_store.h"
+#include "zf/ext/state.h"
+
+typedef enum zx_damage {
+    BYTE_CHANGED,
+    CUT_SHORT,
+    GONE,
+    TENSOR_MISSING,
+    PARAM_MISSING,
+    OTHER_SHAPE,
+    OTHER_MODEL,
+    N_DAMAGES
+} zx_damage_t;
+
+static const char *const names[N_DAMAGES] = {
+    "load of a damaged file",          "load of a file cut short", "load without a file",  "load without a tensor",
+    "load of other parameters' names", "load of another shape",    "load of another model"};
+
+typedef struct zx_blob {
+    char path[4400];
+    unsigned char *bytes;
+    size_t nbytes;
+} zx_blob_t;
+
+static void damaged_path(const char *state_path, char *out, size_t nbytes) {
+    snprintf(out, nbytes, "%s.damaged", state_path);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static int read_blob(zx_blob_t *blob) {
+    FILE *file = fopen(blob->path, "rb");
+
+    if (!file)
+        return -1;
+    fseek(file, 0, SEEK_END);
+    blob->nbytes = (size_t)ftell(file);
+    rewind(file);
+    blob->bytes = zx_alloc(blob->nbytes + 1);
+    if (fread(blob->bytes, 1, blob->nbytes, file) != blob->nbytes)
+        blob->nbytes = 0;
+    fclose(file);
+    return blob->nbytes ? 0 : -1;
+}
+
+static int write_blob(const zx_blob_t *blob, size_t nbytes) {
+    FILE *file = fopen(blob->path, "wb");
+    int is_written = file && fwrite(blob->bytes, 1, nbytes, file) == nbytes;
+
+    return file && fclose(file) == 0 && is_written ? 0 : -1;
+}
+
+/* One of the directory's files by its number, in the order of their names. */
+static int choose_file(const char *dir_path, uint32_t number, zx_blob_t *out) {
+    struct dirent **entries;
+    int n = scandir(dir_path, &entries, NULL, alphasort), n_files = 0;
+    const char *chosen = NULL;
+
+    for (int i = 0; i < n; i++)
+        n_files += entries[i]->d_name[0] != '.';
+    for (int i = 0, at = 0; i < n; i++)
+        if (entries[i]->d_name[0] != '.' && (uint32_t)at++ == number % (uint32_t)n_files)
+            chosen = entries[i]->d_name;
+    if (chosen)
+        snprintf(out->path, sizeof out->path, "%s/%s", dir_path, chosen);
+    for (int i = 0; i < n; i++)
+        free(entries[i]);
+    if (n >= 0)
+        free(entries);
+    return chosen ? read_blob(out) : -1;
+}
+
+/* ---- the index ----------------------------------------------------------------------------------------------------
+ */
+
+static uint32_t crc32_of(const unsigned char *bytes, size_t n) { /* zlib's */
+    uint32_t crc = UINT32_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+    }
+    return ~crc;
+}
+
+/* The byte behind `text` becomes another that JSON allows there; -1 where the index has no such text. */
+static int edit_after(zx_blob_t *index, const char *text) {
+    char *at = strstr((char *)index->bytes, text);
+
+    if (!at || !at[strlen(text)])
+        return -1;
+    at += strlen(text);
+    *at = (char)(*at >= '1' && *at <= '9' ? (*at == '9' ? '8' : *at + 1) : 'q');
+    return 0;
+}
+
+static int edit_index(const char *dir_path, const char *text) {
+    static const char head[] = "\"crc32\":\"";
+    zx_blob_t index = {.bytes = NULL};
+    char *crc, digits[9];
+    int st;
+
+    snprintf(index.path, sizeof index.path, "%s/%s", dir_path, ZF_STATE_INDEX);
+    st = read_blob(&index);
+    if (!st)
+        st = edit_after(&index, text);
+    crc = st ? NULL : strstr((char *)index.bytes, head);
+    if (crc) {
+        size_t start = (size_t)(crc - (char *)index.bytes) + strlen(head) + 11; /* behind the line's end */
+
+        snprintf(digits, sizeof digits, "%08x", crc32_of(index.bytes + start, index.nbytes - start - 1));
+        memcpy(crc + strlen(head), digits, 8);
+        st = write_blob(&index, index.nbytes);
+    }
+    free(index.bytes);
+    return st;
+}
+
+static const zf_state_ext_t *extension(const zx_run_t *run) {
+    return zf_loader_plugin(run->host.loader)->get_extension(ZF_EXT_STATE);
+}
+
+/* ---- another model ------------------------------------------------------------------------------------------------
+ */
+
+/* Saves an instance whose only parameter has the name of one of the run's and one element more. */
+static zf_status_t save_another(const zx_run_t *run, const zf_state_args_t *args, zf_error_t *err) {
+    const zx_host_t *h = &run->host;
+    const zx_param_t *p = run->c->params;
+    int64_t shape[1];
+    zf_tensor_t tensor;
+    zf_param_decl_t decl = {.struct_size = sizeof decl, .tensor = &tensor};
+    zf_create_args_t create = {.struct_size = sizeof create,
+                               .host = &h->table,
+                               .device_type = ZF_DEVICE_CPU,
+                               .rule = (uint32_t)run->c->config.rule,
+                               .rule_callback = run->c->config.rule == ZO_CALLBACK ? &run->c->rule.callback : NULL};
+    zf_instance_t *other = NULL;
+    float *values;
+    uint32_t id;
+    zf_status_t st = h->zf->create(&create, &other, err);
+
+    while (!zx_is_trainable(p))
+        p++;
+    shape[0] = (int64_t)zx_n_elems(p) + 1;
+    values = zx_alloc((uint64_t)shape[0] * sizeof *values);
+    zf_tensor_contiguous(values, zf_dtype_float32(), 1, shape, &tensor);
+    decl.name = p->name;
+    if (st >= 0)
+        st = h->zf->bind_params(other, &decl, 1, sizeof decl, &id, NULL, err);
+    if (st >= 0)
+        st = extension(run)->save(other, args, NULL, err);
+    h->zf->destroy(other);
+    free(values);
+    return st;
+}
+
+/* ---- damage -------------------------------------------------------------------------------------------------------
+ */
+
+static int damage_file(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
+    zx_blob_t blob = {.bytes = NULL};
+    int st = choose_file(dir_path, (uint32_t)(zx_rng_bits(r) >> 40), &blob);
+
+    if (!st && how == GONE)
+        st = unlink(blob.path);
+    if (!st && how == CUT_SHORT)
+        st = write_blob(&blob, blob.nbytes - 1 - zx_below(r, (uint32_t)blob.nbytes));
+    if (!st && how == BYTE_CHANGED) {
+        blob.bytes[zx_rng_bits(r) % blob.nbytes] ^= (unsigned char)(1u << zx_below(r, 8));
+        st = write_blob(&blob, blob.nbytes);
+    }
+    free(blob.bytes);
+    return st;
+}
+
+static int damage(const char *dir_path, zx_damage_t how, zx_rng_t *r) {
+    switch (how) {
+    case TENSOR_MISSING:
+        return edit_index(dir_path, "\"tensors\":{\"");
+    case PARAM_MISSING:
+        return edit_index(dir_path, "\"name\":\"lay");
+    case OTHER_SHAPE:
+        return edit_index(dir_path, "\"shape\":[");
+    default:
+        return damage_file(dir_path, how, r);
+    }
+}
+
+static void save_and_damage(zx_run_t *run, const zf_state_args_t *args, zx_rng_t *r) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zx_where_t where = {.law = run->c->law, .what = "a checkpoint", .step = run->host.step, .element = UINT64_MAX};
+    zf_status_t st = extension(run)->save(run->host.instance, args, NULL, &err);
+
+    if (st >= 0 && run->damage == OTHER_MODEL)
+        st = save_another(run, args, &err);
+    if (!zx_is_call_bad(&run->host, "save", st, &err) && run->damage != OTHER_MODEL &&
+        damage(args->path, (zx_damage_t)run->damage, r))
+        zx_fails(run->result, &where, "could not be damaged for \"%s\"", names[run->damage]);
+}
+
+static void expect_refusal(zx_run_t *run, const zf_state_args_t *args) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zx_where_t where = {.law = run->c->law, .what = names[run->damage], .step = run->host.step, .element = UINT64_MAX};
+    zf_status_t st = extension(run)->load(run->host.instance, args, NULL, &err);
+
+    zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
+    if (st != ZF_ERR_CHECKPOINT && st != ZF_ERR_STORAGE)
+        zx_fails(run->result, &where, "status %d", st);
+}
+
+void zx_run_damage_point(zx_run_t *run) {
+    zx_rng_t *r = &run->damages;
+    int is_due = zx_law_saves(run->c->law) && !run->c->ranks && zx_chance(r, 20), has_damaged = run->has_damaged;
+    zx_rng_t how = zx_rng(zx_rng_bits(r), 0, 0);
+    char path[4200];
+    zf_state_args_t args = {.struct_size = sizeof args, .flags = has_damaged ? 0 : ZF_STATE_NO_SYNC, .path = path};
+
+    if (!is_due)
+        return;
+    if (!has_damaged)
+        run->damage = zx_below(&how, run->host.is_on_gpu ? OTHER_MODEL : N_DAMAGES); /* that one is made on the CPU */
+    run->has_damaged = 1;
+    damaged_path(run->state_path, path, sizeof path);
+    if (!run->is_dry && !has_damaged)
+        save_and_damage(run, &args, &how);
+    else if (!run->is_dry)
+        expect_refusal(run, &args);
+    zx_host_settle(&run->host, 1); /* both bring the instance to rest */
+    run->host.is_quiet = 1;
+    zo_rest(run->oracle);
+}
+
+void zx_damage_remove(const char *state_path) {
+    char path[4200];
+
+    damaged_path(state_path, path, sizeof path);
+    zx_store_remove(path);
+}
