@@ -7,8 +7,8 @@
  * step. It is built when parameters are bound and changes only by copies that are enqueued like everything else.
  *
  * Kernels of one stream run one after the other; those that work on the same arrays are enqueued on one stream or
- * ordered by a timeline. No kernel allocates or waits. Kernels that write visible values keep their digests up to date;
- * WRITE_PLACE leaves that to a CHECK that seals. The arithmetic is that of kernels.h: the same bits on every
+ * ordered by a timeline. No kernel allocates or waits. Kernels that write visible values keep their digests up to date,
+ * and leave parameters alone that are foreign. The arithmetic is that of kernels.h: the same bits on every
  * backend, sums in the order that is stated there.
  *
  * A CPU backend calls zfi_launch_cpu[kernel]; another backend has its own table of the same kernels. */

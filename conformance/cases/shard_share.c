@@ -75,6 +75,7 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
 /* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
+    char *follow;
     uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 2) : 0;
 
     ranks->stage = stage <= 2 ? stage : drawn;
@@ -84,6 +85,10 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
         ranks->stage = 0;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
+    follow = strstr(c->config_text, "on_overwrite = follow");
+    if (follow)
+        memcpy(follow, "on_overwrite = error ", 21);
+    c->is_follow = 0;
     c->config.can_fetch = 0; /* values are published in the step */
 }
 

@@ -86,6 +86,14 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
 }
 
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
-    (void)kernels;
-    move(raw, 1);
+    const zfi_place_args_t *args = raw;
+    const zfi_data_t *data = args->data;
+    const zfi_data_matrix_t *matrix = &data->matrices[args->matrix];
+    uint64_t before;
+    if (!args->n || data->is_foreign[matrix->param])
+        return;
+    before = data->digests ? zfi_visible_digest(kernels, matrix, args->first, args->n) : 0;
+    move(args, 1);
+    if (data->digests)
+        data->digests[args->matrix] += zfi_visible_digest(kernels, matrix, args->first, args->n) - before;
 }

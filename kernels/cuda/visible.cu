@@ -92,9 +92,18 @@ KERNEL(zf_write_place, zfi_place_args_t) {
     RETURN_IF_ENDED;
     const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
     const int dtype = matrix->place.dtype;
+    const bool is_counted = args.data->digests != NULL;
+    uint64_t moved = 0;
+    if (args.data->is_foreign[matrix->param])
+        return;
     for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
         uint64_t col, row = divide(args.first + e, matrix->cols, &col);
-        store_bits(matrix->place.visible, dtype, (uint64_t)place_offset(&matrix->place, row, col),
-                   load_bits(args.bits, dtype, e));
+        uint64_t to = (uint64_t)place_offset(&matrix->place, row, col);
+        uint32_t bits = load_bits(args.bits, dtype, e);
+        if (is_counted)
+            moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, args.first + e);
+        store_bits(matrix->place.visible, dtype, to, bits);
     }
+    if (is_counted)
+        add_to_digest(&args.data->digests[args.matrix], moved);
 }

@@ -192,8 +192,7 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
     if (!zfi_guard_is_on(inst->run))
-        return zfi_error(err, ZF_ERR_STATE, "written",
-                         "nothing is kept to compare with: [zenflow] on_overwrite = off, or [shard] stage = 1");
+        return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
 }
 

@@ -197,6 +197,11 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = %u on %u ranks needs [zenflow] deferred = replay in this version",
                          config->stage, zfi_n_ranks(engine));
+    if (config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = %u on %u ranks: [zenflow] on_overwrite = follow is not in this version; call "
+                         "params_changed on every rank, with error or ask",
+                         config->stage, zfi_n_ranks(engine));
     config->can_fetch = 0;
     config->lateness = 0;
     return ZF_OK;

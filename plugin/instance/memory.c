@@ -206,7 +206,7 @@ static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
     head->totals = run->engine->totals;
     head->overwritten = run->overwritten;
     head->is_foreign = zfi_arena_take(arena, run->n_params, sizeof *head->is_foreign);
-    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF || zfi_is_sharded(run->engine)
+    head->digests = run->engine->config.on_overwrite == ZFI_OVERWRITE_OFF
                         ? NULL
                         : zfi_arena_take(arena, plan->n_matrices, sizeof *head->digests);
 }

@@ -16,8 +16,7 @@
 
 #include "instance/run.h"
 
-/* [any-thread] Whether this run keeps digests: not with on_overwrite = off, nor where ranks share the state out; and
- * whether it compares them by itself. */
+/* [any-thread] Whether this run keeps digests: not with on_overwrite = off; and whether it compares them by itself. */
 int zfi_guard_is_on(const zfi_run_t *run);
 int zfi_guard_checks(const zfi_run_t *run);
 

@@ -286,16 +286,7 @@ END_TEST
 
 /* ---- plain reads and writes -------------------------------------------------------------------------------------- */
 
-/* Undoes what the trial began with. */
-static void count_back(world_t *world) {
-    for (uint32_t i = 0; i < world->data.n_matrices; i++)
-        world->digests[i] += world_digest(&world->matrices[i]);
-}
-
 static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
-    if (want->data.digests) /* what is written counts once it is sealed */
-        count_back(want);
-    want->data.digests = NULL;
     for (uint32_t i = 0; i < want->data.n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &want->matrices[i];
         zfi_dtype_t dtype = matrix->place.dtype;
@@ -306,7 +297,7 @@ static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, 
         zfi_place_args_t args = {&got->data, i, first, n, world_array(got, "bits", WORLD_BYTES, n, elem)};
         world_fill(want, bits, dtype, n);
         memcpy(args.bits, bits, n * elem);
-        for (uint64_t e = 0; e < n; e++) {
+        for (uint64_t e = 0; e < n && !(seed % 2 && want->data.is_foreign[matrix->param]); e++) {
             void *at = world_visible(matrix, first + e);
             memcpy(seed % 2 ? at : bits + e * elem, seed % 2 ? bits + e * elem : at, elem);
         }

@@ -29,8 +29,8 @@ typedef struct job {
     zt_rank_t *rank;
     int uses_queue;
     const char *config;
-    uint64_t leaves_before; /* this rank ends before this step; 0: it does not */
-    int is_edited, has_other_values, asks_for_other;
+    uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
+    int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
     float exported[24 * 40];
     zf_status_t st;
 } job_t;
@@ -57,6 +57,18 @@ static void export_one(job_t *job) {
     job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
 }
 
+/* The step says what was written, and nothing of it is lost: it is made once that is announced. */
+static void expect_overwritten(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    const zt_param_t *param = &rig->params[0];
+    unsigned char before[24 * 40 * sizeof(float)];
+    memcpy(before, param->visible, param->n_elems * param->elem_nbytes);
+    ck_assert_int_eq(zt_rig_try_step(rig), ZF_ERR_OVERWRITTEN);
+    ck_assert_msg(strstr(rig->err.message, param->name) != NULL, "%s", rig->err.message);
+    ck_assert_mem_eq(before, param->visible, param->n_elems * param->elem_nbytes);
+    zt_rig_submit(rig, ZF_STEP_DISCARD, NULL);
+}
+
 /* The host writes a parameter, then trains one less of them. */
 static void edit(job_t *job) {
     zt_rig_t *rig = &job->rig;
@@ -64,6 +76,8 @@ static void edit(job_t *job) {
     for (size_t i = 0; i < rig->params[0].n_elems; i++)
         w[i] = (float)(zt_hash(i) % 64) / 64.0f;
     w[0] += (float)job->has_other_values;
+    if (job->is_silent)
+        expect_overwritten(job);
     job->st = rig->zf->params_changed(rig->inst, &rig->params[0].id, 1, ZF_CHANGED_RESET, &rig->err);
     for (int i = 0; i < 2 && job->st >= 0; i++)
         job->st = zt_rig_try_step(rig);
@@ -243,12 +257,13 @@ START_TEST(values_travel_once_a_window) {
 END_TEST
 
 /* n ranks are told what one is told; in the end they show and export the same. */
-static void edited(uint32_t n) {
+static void edited(uint32_t n, int is_silent) {
     static job_t one, jobs[MOST];
     memset(&one, 0, sizeof one);
     memset(jobs, 0, sizeof jobs);
     one.config = sharded;
     one.is_edited = 1;
+    one.is_silent = is_silent;
     zt_ranks_init(&ranks, 1);
     run_jobs(&one, 1);
     zt_ranks_free(&ranks);
@@ -256,6 +271,7 @@ static void edited(uint32_t n) {
     for (uint32_t r = 0; r < n; r++) {
         jobs[r].config = sharded;
         jobs[r].is_edited = 1;
+        jobs[r].is_silent = is_silent;
     }
     run_jobs(jobs, n);
     for (uint32_t r = 0; r < n; r++) {
@@ -270,10 +286,16 @@ static void edited(uint32_t n) {
     zt_rig_end(&one.rig);
 }
 
-START_TEST(two_are_edited) { edited(2); }
+START_TEST(two_are_edited) { edited(2, 0); }
 END_TEST
 
-START_TEST(four_are_edited) { edited(4); }
+START_TEST(four_are_edited) { edited(4, 0); }
+END_TEST
+
+START_TEST(two_are_edited_in_silence) { edited(2, 1); }
+END_TEST
+
+START_TEST(four_are_edited_in_silence) { edited(4, 1); }
 END_TEST
 
 /* Two ranks, the second of which does otherwise. */
@@ -424,12 +446,15 @@ static void refused(const char *text, const char *why) {
 START_TEST(modes_that_are_not_in_this_version) {
     refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n",
             "stage = 1 on 2 ranks needs [zenflow] deferred = replay");
+    refused("[zenflow]\non_overwrite = follow\n[shard]\nstage = 2\n",
+            "stage = 2 on 2 ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed");
 }
 END_TEST
 
 ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_on_the_hosts_thread,
         four_average_on_the_hosts_thread, two_average_on_a_queue, four_average_on_a_queue,
         two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
-        values_travel_once_a_window, two_are_edited, four_are_edited, edits_that_differ, exports_that_differ, fitted,
-        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        values_travel_once_a_window, two_are_edited, four_are_edited, two_are_edited_in_silence,
+        four_are_edited_in_silence, edits_that_differ, exports_that_differ, fitted, a_rank_that_does_not_come_is_named,
+        memory_of_a_stuck_exchange_stays, a_transport_that_fails, what_differs_is_named,
+        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

@@ -145,6 +145,29 @@ def clipped():
     opt.close()
 
 
+def edited():
+    """Weights written through .data on every rank, an element and a whole tensor: the masters follow, at every stage."""
+    for stage in STAGES:
+        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(10):
+            backward(ours, step)
+            opt.step()
+            opt.zero_grad()
+            loss_of(theirs, step).backward()
+            reference.step()
+            reference.zero_grad()
+            for model in (ours, theirs):
+                if step == 4:
+                    model[0].weight.data[1, 1] = 0.5
+                if step == 6:
+                    model[0].bias.data.mul_(0.25)
+        difference, name = worst(ours, theirs)
+        assert difference < 2e-5, (stage, difference, name)
+        assert_same_on_all_ranks(ours)
+        opt.close()
+
+
 def changed_after_backward():
     """Each rank's own gradients, clipped by the host: said. Final ones are on their way in backward: refused."""
     for is_final in (False, True):

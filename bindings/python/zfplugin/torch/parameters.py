@@ -5,8 +5,8 @@ Model: the plugin holds the fp32 masters and writes the parameters' memory itsel
 contents that moves with what it writes, and is asked before a step, and before a fetch, what has others now: that was
 written by somebody else (a checkpoint loaded after the optimizer was made, an average swapped in, a row set through .data);
 what was written and written back is as it was. No step checks by itself ([zenflow] on_overwrite = ask): it would find an
-average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off, or ranks that share the
-state out) the version counter decides, which in-place operations of torch move and writes through .data do not.
+average that is swapped in for an evaluation. Where the plugin keeps no digests (on_overwrite = off) the version counter
+decides, which in-place operations of torch move and writes through .data do not.
 
 The address (.data = ..., .to(), share_memory_()) says that a parameter is in other memory. The table is made anew then: where
 the new memory holds what the old one does, converted to its dtype, only the address has changed; else it was written too.
