@@ -8,22 +8,7 @@ zf=$1
 example=$2
 plugin=$3
 replaced=$4 # a plugin that another save overtakes while it reads
-failed=0
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-
-# expect STATUS TEXT COMMAND...: exit status, and a text in what is printed
-expect() {
-    want=$1
-    text=$2
-    shift 2
-    out=$("$@" 2>&1)
-    status=$?
-    if [ "$status" -ne "$want" ] || ! echo "$out" | grep -q -- "$text"; then
-        echo "FAIL: $*: exit status $status, want $want; no \"$text\" in: $out"
-        failed=1
-    fi
-}
+. "$(dirname "$0")/cli.sh"
 
 expect 0 'update_interval = ' "$zf" --plugin "$plugin" config
 "$zf" --plugin "$plugin" config >"$dir/all.ini"

@@ -6,21 +6,14 @@ set -u
 zf=$1
 run_bytes=$2
 plugin=$3
-failed=0
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/cli.sh"
 
-# expect STATUS TEXT ARGUMENTS...: exit status of zf plan, and a text (a basic regular expression) in what it prints
-expect() {
-    want=$1
-    text=$2
+# says STATUS TEXT ARGUMENTS...: expect of zf plan with these arguments
+says() {
+    want_status=$1
+    want_text=$2
     shift 2
-    out=$(timeout 20 "$zf" --plugin "$plugin" plan "$@" 2>&1 </dev/null)
-    status=$?
-    if [ "$status" -ne "$want" ] || ! echo "$out" | grep -q -- "$text"; then
-        echo "FAIL: zf plan $*: exit status $status, want $want; no \"$text\" in: $out"
-        failed=1
-    fi
+    expect "$want_status" "$want_text" timeout 20 "$zf" --plugin "$plugin" plan "$@"
 }
 
 # ---- bytes: those of a run, in unlike configurations ----
@@ -138,59 +131,59 @@ open(dir + "/zeros.txt", "wb").write(b"w 4x4\n\0\n")
 PY
 for config in "$dir"/config-*.json; do
     n=${config##*config-}
-    expect 0 "\"n_elems\": ${n%.json}," "$config" --json
+    says 0 "\"n_elems\": ${n%.json}," "$config" --json
 done
-expect 0 '2 tensors, 0.004096 M parameters, .*; 1 of other data types left out' "$dir/good.safetensors"
-expect 0 '"n_elems": 4416,' "$dir/model.safetensors.index.json" --json
-expect 0 '"weights_nbytes": 17664,' "$dir/model.safetensors.index.json" --json --dtype f32
+says 0 '2 tensors, 0.004096 M parameters, .*; 1 of other data types left out' "$dir/good.safetensors"
+says 0 '"n_elems": 4416,' "$dir/model.safetensors.index.json" --json
+says 0 '"weights_nbytes": 17664,' "$dir/model.safetensors.index.json" --json --dtype f32
 llama=$dir/config-6738415616.json
 
 # ---- what is refused says what and where ----
-expect 1 'cut short; load it again' "$dir/cut.safetensors"
-expect 1 'cut short, or no safetensors file' "$dir/long.safetensors"
-expect 1 'tensor "w": axis 0 is -4' "$dir/negative.safetensors"
-expect 1 'axis 1 is 1099511627776, which no tensor has' "$dir/huge.safetensors"
-expect 1 'shape and data type make 64 bytes, data_offsets 60' "$dir/other.safetensors"
-expect 1 'no whole number' "$dir/real.safetensors"
-expect 1 'at most 8 axes' "$dir/axes.safetensors"
-expect 1 'no JSON object' "$dir/list.safetensors"
-expect 1 'duplicate' "$dir/twice.safetensors"
-expect 1 'depth' "$dir/deep.safetensors"
-expect 1 'no tensor to train' "$dir/empty.safetensors"
-expect 1 'x1b\[31mw' "$dir/escape.safetensors"
-expect 1 'no safetensors file is so short' "$dir/short.safetensors"
-expect 1 "is no tensor; need" "$dir/deep.json"
-expect 1 'depth' "$dir/deeper.json"
-expect 1 'give one of those' "$dir/neither.json"
-expect 1 'no name of a file beside it' "$dir/path.json"
-expect 1 'none.safetensors: No such file' "$dir/gone.json"
-expect 1 'model_type "mamba" is not known; known: llama' "$dir/family.json"
-expect 1 '"hidden_size" is out of range' "$dir/bad-hidden_size--1.json"
-expect 1 '"hidden_size" is out of range' "$dir/bad-hidden_size-46.json"
-expect 1 '"num_hidden_layers" is out of range' "$dir/bad-num_hidden_layers-0.json"
-expect 1 '"vocab_size" is no whole number' "$dir/bad-vocab_size-ma.json"
-expect 1 'more than 2^41 elements' "$dir/vast.json"
-expect 1 'line 1' "$dir/list-huge.txt"
-expect 1 'more than 1000000 tensors' "$dir/list-many.txt"
-expect 1 'line 1: "hello world" is no tensor; need' "$dir/list-words.txt"
-expect 1 'is no tensor; need' "$dir/list-negative.txt"
-expect 1 'no tensor to train' "$dir/list-empty.txt"
-expect 1 'bytes of value 0' "$dir/zeros.txt"
+says 1 'cut short; load it again' "$dir/cut.safetensors"
+says 1 'cut short, or no safetensors file' "$dir/long.safetensors"
+says 1 'tensor "w": axis 0 is -4' "$dir/negative.safetensors"
+says 1 'axis 1 is 1099511627776, which no tensor has' "$dir/huge.safetensors"
+says 1 'shape and data type make 64 bytes, data_offsets 60' "$dir/other.safetensors"
+says 1 'no whole number' "$dir/real.safetensors"
+says 1 'at most 8 axes' "$dir/axes.safetensors"
+says 1 'no JSON object' "$dir/list.safetensors"
+says 1 'duplicate' "$dir/twice.safetensors"
+says 1 'depth' "$dir/deep.safetensors"
+says 1 'no tensor to train' "$dir/empty.safetensors"
+says 1 'x1b\[31mw' "$dir/escape.safetensors"
+says 1 'no safetensors file is so short' "$dir/short.safetensors"
+says 1 "is no tensor; need" "$dir/deep.json"
+says 1 'depth' "$dir/deeper.json"
+says 1 'give one of those' "$dir/neither.json"
+says 1 'no name of a file beside it' "$dir/path.json"
+says 1 'none.safetensors: No such file' "$dir/gone.json"
+says 1 'model_type "mamba" is not known; known: llama' "$dir/family.json"
+says 1 '"hidden_size" is out of range' "$dir/bad-hidden_size--1.json"
+says 1 '"hidden_size" is out of range' "$dir/bad-hidden_size-46.json"
+says 1 '"num_hidden_layers" is out of range' "$dir/bad-num_hidden_layers-0.json"
+says 1 '"vocab_size" is no whole number' "$dir/bad-vocab_size-ma.json"
+says 1 'more than 2^41 elements' "$dir/vast.json"
+says 1 'line 1' "$dir/list-huge.txt"
+says 1 'more than 1000000 tensors' "$dir/list-many.txt"
+says 1 'line 1: "hello world" is no tensor; need' "$dir/list-words.txt"
+says 1 'is no tensor; need' "$dir/list-negative.txt"
+says 1 'no tensor to train' "$dir/list-empty.txt"
+says 1 'bytes of value 0' "$dir/zeros.txt"
 mkfifo "$dir/fifo.safetensors"
-expect 1 'not a regular file' "$dir/fifo.safetensors"
-expect 1 'not a regular file' "$dir"
-expect 1 'No such file' "$dir/none.json"
-expect 2 '--tokens -1: need a number from 1' "$llama" --tokens -1
-expect 2 '--link nan: need a number' "$llama" --link nan
-expect 2 '--ranks 1e9: need a number from 1 to 65536' "$llama" --ranks 1e9
-expect 2 usage "$llama" --no-such-option
-expect 2 usage
-expect 1 'nearest: update_interval' "$llama" --set zenflow.update_intervall=3
-expect 1 'stage' "$llama" --stage 7
-expect 1 'has no speed of replays: make it with' "$llama" --machine "$dir/neither.json"
+says 1 'not a regular file' "$dir/fifo.safetensors"
+says 1 'not a regular file' "$dir"
+says 1 'No such file' "$dir/none.json"
+says 2 '--tokens -1: need a number from 1' "$llama" --tokens -1
+says 2 '--link nan: need a number' "$llama" --link nan
+says 2 '--ranks 1e9: need a number from 1 to 65536' "$llama" --ranks 1e9
+says 2 usage "$llama" --no-such-option
+says 2 usage
+says 1 'nearest: update_interval' "$llama" --set zenflow.update_intervall=3
+says 1 'stage' "$llama" --stage 7
+says 1 'has no speed of replays: make it with' "$llama" --machine "$dir/neither.json"
 
 # ---- times ----
-expect 0 'OverlappedDistributedOptimizer' --published
+says 0 'OverlappedDistributedOptimizer' --published
 "$zf" plan --published >"$dir/published"
 # the two rows that were not calibrated with: within 2 % of what was published
 [ "$(awk '/prediction/ { e = $3 / $4 - 1; if (e < 0) e = -e; if (e <= 0.02) n++ } END { print n + 0 }' "$dir/published")" -eq 2 ] ||
@@ -198,7 +191,7 @@ expect 0 'OverlappedDistributedOptimizer' --published
 [ "$(awk 'NF == 4 && $4 + 0 > 1000 { printf "%s ", $1 }' "$dir/published")" = "8 64 512 4096 " ] ||
     { echo "FAIL: not every number of ranks"; failed=1; }
 for ranks in 8 64 512 4096; do
-    expect 0 '"step_s"' "$llama" --ranks $ranks --stage 1 --json
+    says 0 '"step_s"' "$llama" --ranks $ranks --stage 1 --json
 done
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --json >"$dir/slow.json"
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --host 1e5 --link 1e5 --json >"$dir/fast.json"
@@ -253,14 +246,14 @@ assert abs(rows(spread)[2, 1]["reduce_s"] / (4 * n * 7 / 8 / 25e9) - 1) < 0.01, 
 # what a machine measured is what is used: 50 GB/s in both windows
 assert abs(rows(measured)[4, 0]["replay_s"] / rows(slow)[4, 0]["replay_s"] - 1) < 1e-3
 PY
-expect 0 'replays as measured in' "$llama" --machine "$dir/machine.json"
+says 0 'replays as measured in' "$llama" --machine "$dir/machine.json"
 sed 's/1099511627776/1073741824/' "$dir/machine.json" >"$dir/small.json"
-expect 0 'it does not fit' "$llama" --machine "$dir/small.json"
-expect 0 "no window of at most 4 steps fits" "$llama" --machine "$dir/small.json"
+says 0 'it does not fit' "$llama" --machine "$dir/small.json"
+says 0 "no window of at most 4 steps fits" "$llama" --machine "$dir/small.json"
 # the recommended configuration is one
 "$zf" --plugin "$plugin" plan "$llama" --ranks 8 | sed -n '/^# the least late/,$p' >"$dir/recommended.ini"
 "$zf" --plugin "$plugin" config "$dir/recommended.ini" >/dev/null || { echo "FAIL: the recommended configuration"; failed=1; }
 grep -q '^publish_lag = ' "$dir/recommended.ini" || { echo "FAIL: none is recommended"; failed=1; }
-expect 0 'deferred = replay only' "$llama" --set zenflow.deferred=none
+says 0 'deferred = replay only' "$llama" --set zenflow.deferred=none
 
 [ "$failed" -eq 0 ]

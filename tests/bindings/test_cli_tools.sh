@@ -7,62 +7,55 @@ zf=$1
 plugin=$2
 driver=$3 # holds a libcuda.so.1 that is none
 trainer=$4
-failed=0
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+. "$(dirname "$0")/cli.sh"
 
-# expect STATUS TEXT ARGUMENTS...: exit status of zf, and a text (a basic regular expression) in what it prints
-expect() {
-    want=$1
-    text=$2
+# says STATUS TEXT ARGUMENTS...: expect of zf with these arguments
+says() {
+    want_status=$1
+    want_text=$2
     shift 2
-    out=$(timeout 30 "$zf" --plugin "$plugin" "$@" 2>&1 </dev/null)
-    status=$?
-    if [ "$status" -ne "$want" ] || ! echo "$out" | grep -q -- "$text"; then
-        echo "FAIL: zf $*: exit status $status, want $want; no \"$text\" in: $out"
-        failed=1
-    fi
+    expect "$want_status" "$want_text" timeout 30 "$zf" --plugin "$plugin" "$@"
 }
 
 # ---- zf config FILE: every key, its value and where it comes from ----
 printf '\357\273\277\n[zenflow]\n  update_interval = 4 ; of a window\nenergy=0.8\n\n[host]\nthreads : 3\n' >"$dir/some.ini"
-expect 0 "^update_interval = 4 *; $dir/some.ini:3\$" config "$dir/some.ini"
-expect 0 "^energy = 0.8 *; $dir/some.ini:4\$" config "$dir/some.ini"
-expect 0 "^threads = 3 *; $dir/some.ini:7\$" config "$dir/some.ini"
-expect 0 '^topk_ratio = 0.1 *; default$' config "$dir/some.ini"
-expect 0 '^publish_lag = 1 *; default auto$' config "$dir/some.ini"
-expect 0 '^publish_lag = 0 *; zenflow.publish_lag = 0$' config "$dir/some.ini" 'zenflow.publish_lag = 0'
-expect 0 'energy has no effect without topk_ratio = auto' config "$dir/some.ini"
+says 0 "^update_interval = 4 *; $dir/some.ini:3\$" config "$dir/some.ini"
+says 0 "^energy = 0.8 *; $dir/some.ini:4\$" config "$dir/some.ini"
+says 0 "^threads = 3 *; $dir/some.ini:7\$" config "$dir/some.ini"
+says 0 '^topk_ratio = 0.1 *; default$' config "$dir/some.ini"
+says 0 '^publish_lag = 1 *; default auto$' config "$dir/some.ini"
+says 0 '^publish_lag = 0 *; zenflow.publish_lag = 0$' config "$dir/some.ini" 'zenflow.publish_lag = 0'
+says 0 'energy has no effect without topk_ratio = auto' config "$dir/some.ini"
 "$zf" --plugin "$plugin" config "$dir/some.ini" >"$dir/whole.ini"
 [ "$(grep -c ' ; ' "$dir/whole.ini")" -eq "$("$zf" --plugin "$plugin" config | grep -c '^[a-z_]* = ')" ] ||
     { echo "FAIL: not every key is shown"; failed=1; }
-expect 0 "^update_interval = 4 *; $dir/whole.ini:" config "$dir/whole.ini"
+says 0 "^update_interval = 4 *; $dir/whole.ini:" config "$dir/whole.ini"
 printf '[zenflow]\nupdate_intervall = 4\n[hst]\n' >"$dir/typo.ini"
-expect 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: update_interval" config "$dir/typo.ini"
-expect 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
-expect 1 'nearest: topk_ratio' config "$dir/some.ini" zenflow.topk_rato=1
+says 1 "$dir/typo.ini:2: \[zenflow\] has no key \"update_intervall\"; nearest: update_interval" config "$dir/typo.ini"
+says 1 "$dir/typo.ini:3: no section \[hst\]; nearest: \[host\]" config "$dir/typo.ini"
+says 1 'nearest: topk_ratio' config "$dir/some.ini" zenflow.topk_rato=1
 : >"$dir/empty.ini"
-expect 0 '^update_interval = 2 *; default$' config "$dir/empty.ini"
+says 0 '^update_interval = 2 *; default$' config "$dir/empty.ini"
 mkfifo "$dir/fifo"
-expect 1 'not a regular file' config "$dir/fifo"
-expect 1 'not a regular file' config "$dir"
+says 1 'not a regular file' config "$dir/fifo"
+says 1 'not a regular file' config "$dir"
 printf 'a\000b\n' >"$dir/binary.ini"
-expect 1 'byte 0x00' config "$dir/binary.ini"
+says 1 'byte 0x00' config "$dir/binary.ini"
 
 # ---- zf doctor: what is there, what is missing, and an exit status for what is needed ----
-expect 0 'plugin .*libzfplugin' doctor --quick
-expect 0 'cores .* in the affinity mask' doctor --quick
-expect 0 '--need cuda|mpi  *exit status 1' doctor --help
-expect 0 'usage: zf .* config .FILE' config --help
-expect 0 'usage: zf .* ckpt verify DIR' ckpt verify --help
-expect 0 '--efficiency  *N  *of that peak (0.4)' plan --help
-expect 2 usage doctor --need everything
-expect 2 usage doctor --need
+says 0 'plugin .*libzfplugin' doctor --quick
+says 0 'cores .* in the affinity mask' doctor --quick
+says 0 '--need cuda|mpi  *exit status 1' doctor --help
+says 0 'usage: zf .* config .FILE' config --help
+says 0 'usage: zf .* ckpt verify DIR' ckpt verify --help
+says 0 '--efficiency  *N  *of that peak (0.4)' plan --help
+says 2 usage doctor --need everything
+says 2 usage doctor --need
 out=$("$zf" --plugin "$dir/none.so" doctor --quick 2>&1)
 { [ $? -eq 1 ] && echo "$out" | grep -q 'libzfplugin.so.1 (needed)' && echo "$out" | grep -q 'or name the file'; } ||
     { echo "FAIL: a missing plugin: $out"; failed=1; }
 if ! "$zf" --plugin "$plugin" doctor --quick | grep -q '^cuda  *driver'; then
-    expect 1 'a CUDA device (needed)' doctor --quick --need cuda
+    says 1 'a CUDA device (needed)' doctor --quick --need cuda
 fi
 # a driver that is there: its devices; one without devices: what it says
 out=$(LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor --quick --need cuda)
@@ -98,10 +91,10 @@ PY
 # ---- zf trace: of a training program, and of what is no trace ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nfirst_step = 20\nsteps = 10\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
-expect 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
-expect 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
-expect 0 '^worker  *busy' trace "$dir/t.json"
-expect 0 '^  *[0-9.]* ms  *10 x  longest  *[0-9.]* ms  step$' trace "$dir/t.json"
+says 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
+says 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
+says 0 '^worker  *busy' trace "$dir/t.json"
+says 0 '^  *[0-9.]* ms  *10 x  longest  *[0-9.]* ms  step$' trace "$dir/t.json"
 python3 - "$dir/t.json" <<'PY' || { echo "FAIL: the trace breaks the format's rules"; failed=1; }
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
@@ -117,14 +110,14 @@ for lane in lanes:  # what lies in a lane lies inside one another, or apart: els
         open_ends.append(end)
 PY
 printf '{}' >"$dir/none.json"
-expect 1 'has no list "traceEvents"' trace "$dir/none.json"
+says 1 'has no list "traceEvents"' trace "$dir/none.json"
 printf '{"traceEvents": [{"ph": "X", "name": "a", "ts": "x"}]}' >"$dir/none.json"
-expect 1 'event 0 has no "ts" or "dur"' trace "$dir/none.json"
+says 1 'event 0 has no "ts" or "dur"' trace "$dir/none.json"
 printf '{"traceEvents": [1, null, {"ph": "M"}, {"ph": "B", "name": 7}]}' >"$dir/none.json"
-expect 1 'holds no event' trace "$dir/none.json"
+says 1 'holds no event' trace "$dir/none.json"
 printf '{"traceEvents": [' >"$dir/none.json"
-expect 1 'none.json: line 1' trace "$dir/none.json"
-expect 1 'not a regular file' trace "$dir/fifo"
-expect 2 usage trace
+says 1 'none.json: line 1' trace "$dir/none.json"
+says 1 'not a regular file' trace "$dir/fifo"
+says 2 usage trace
 
 [ "$failed" -eq 0 ]
