@@ -22,6 +22,7 @@ typedef struct plan {
     model_t model;
     char *config_text; /* never NULL once read */
     zf_plan_t bytes;
+    plan_balance_t balance;       /* several ranks */
     plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
     uint32_t stage;
     int is_slow;     /* a plan takes long enough to say what is going on */
@@ -185,7 +186,8 @@ static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *r
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
     *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
-    row->is_possible = !plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, overrides, 1, &row->bytes);
+    row->is_possible =
+        !plan_ask(plan->cli, &plan->options, &plan->model, 0, plan->config_text, overrides, 1, &row->bytes);
     return row->is_possible ? plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, row) : 0;
 }
 
@@ -200,7 +202,10 @@ static int make_plan(plan_t *plan) {
     plan->is_slow = plan->model.n_elems > SLOW_ELEMS || plan->model.n > SLOW_TENSORS;
     if (plan->is_slow)
         fprintf(stderr, "zf: planning the configuration as it is ...\n");
-    if (plan_ask(plan->cli, &plan->options, &plan->model, plan->config_text, none, 0, &plan->bytes))
+    if (plan_ask(plan->cli, &plan->options, &plan->model, 0, plan->config_text, none, 0, &plan->bytes))
+        return 1;
+    if (plan->options.n_ranks > 1 &&
+        plan_ask_balance(plan->cli, &plan->options, &plan->model, plan->config_text, &plan->balance))
         return 1;
     if (!plan->has_windows)
         return 0;
@@ -274,6 +279,18 @@ static void print_bytes(const plan_t *plan) {
         printf("           that machine has %.3f GiB available: it does not fit\n", gib(plan->speeds.available_nbytes));
 }
 
+static void print_balance(const plan_t *plan) {
+    const plan_balance_t *b = &plan->balance;
+    if (plan->options.n_ranks == 1)
+        return;
+    printf("work       ranks keep %.4g to %.4g M parameters", (double)b->least_owned / 1e6,
+           (double)b->most_owned / 1e6);
+    if (plan->has_windows)
+        printf("; at a step, windows of %.4g to %.4g M of them close on a rank", (double)b->least_close / 1e6,
+               (double)b->most_close / 1e6);
+    printf(b->n_asked < plan->options.n_ranks ? " (of %u ranks)\n" : "\n", b->n_asked);
+}
+
 static void print_speeds(const plan_t *plan, const int *given) {
     printf("\ntimes are a simulation of\n");
     for (size_t i = 0; i < N_NUMBERS; i++) {
@@ -339,16 +356,18 @@ static int print_json(const plan_t *plan) {
     for (int i = 0; i < N_ROWS; i++)
         if (plan->rows[i].is_possible)
             json_array_append_new(rows, row_of(&plan->rows[i]));
-    out = json_pack("{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "tensors",
-                    (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems",
-                    (json_int_t)b->n_owned_elems, "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets,
-                    "host_nbytes", (json_int_t)b->host_nbytes, "host_state_nbytes", (json_int_t)b->host_state_nbytes,
-                    "host_slots_nbytes", (json_int_t)b->host_slots_nbytes, "host_publish_nbytes",
-                    (json_int_t)b->host_publish_nbytes, "device_nbytes", (json_int_t)b->device_nbytes, "staging_nbytes",
-                    (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
-                    (json_int_t)plan->model.nbytes, "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "configured",
-                    plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
-                    choice ? row_of(choice) : json_null());
+    out = json_pack(
+        "{s:i, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:[I,I], s:[I,I], s:o, s:o, s:o}",
+        "tensors", (int)plan->model.n, "n_elems", (json_int_t)b->n_elems, "n_owned_elems", (json_int_t)b->n_owned_elems,
+        "ranks", (int)plan->options.n_ranks, "buckets", (int)b->n_buckets, "host_nbytes", (json_int_t)b->host_nbytes,
+        "host_state_nbytes", (json_int_t)b->host_state_nbytes, "host_slots_nbytes", (json_int_t)b->host_slots_nbytes,
+        "host_publish_nbytes", (json_int_t)b->host_publish_nbytes, "device_nbytes", (json_int_t)b->device_nbytes,
+        "staging_nbytes", (json_int_t)b->staging_nbytes, "sums_nbytes", (json_int_t)b->sums_nbytes, "weights_nbytes",
+        (json_int_t)plan->model.nbytes, "checkpoint_nbytes", (json_int_t)disk_nbytes(plan), "owned_of_ranks",
+        (json_int_t)plan->balance.least_owned, (json_int_t)plan->balance.most_owned, "closes_of_ranks",
+        (json_int_t)plan->balance.least_close, (json_int_t)plan->balance.most_close, "configured",
+        plan->has_windows ? row_of(&plan->own) : json_null(), "choices", rows, "recommended",
+        choice ? row_of(choice) : json_null());
     if (!out)
         return zf_cli_complain(plan->options.model_path, "no memory for its plan");
     json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
@@ -394,6 +413,7 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
     } else if (!status) {
         print_model(&plan);
         print_bytes(&plan);
+        print_balance(&plan);
         if (plan.has_windows) {
             print_speeds(&plan, given);
             print_rows(&plan);

@@ -28,8 +28,17 @@ typedef struct plan_options {
 
 /* plan_bytes.c: asks the plugin. overrides: on top of the configuration and the options', ended by NULL. 0, or 1 after
  * a message; is_quiet: without one. */
-int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, const char *config_text,
+int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, uint32_t rank, const char *config_text,
              const char *const *overrides, int is_quiet, zf_plan_t *out);
+
+/* plan_balance.c: parameters that ranks keep, and those of them whose windows close at one step, each the fewest and
+ * the most over the ranks (some of them where there are many) and steps. 0, or 1 after a message. */
+typedef struct plan_balance {
+    uint32_t n_asked;
+    uint64_t least_owned, most_owned, least_close, most_close;
+} plan_balance_t;
+int plan_ask_balance(zf_cli_t *cli, const plan_options_t *options, const model_t *model, const char *config_text,
+                     plan_balance_t *out);
 
 /* What the times are made from. */
 typedef struct plan_speeds {

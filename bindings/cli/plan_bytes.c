@@ -65,7 +65,7 @@ static int declare(const plan_options_t *options, const model_t *model, decls_t 
     return 0;
 }
 
-int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, const char *config_text,
+int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model, uint32_t rank, const char *config_text,
              const char *const *overrides, int is_quiet, zf_plan_t *out) {
     const zf_plan_ext_t *plan = zf_cli_extension(cli, ZF_EXT_PLAN);
     const char *all[PLAN_MAX_OVERRIDES + 8];
@@ -78,7 +78,7 @@ int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model,
                                .config_text = config_text,
                                .overrides = all,
                                .device_type = options->is_cpu ? ZF_DEVICE_CPU : ZF_DEVICE_CUDA};
-    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = options->n_ranks, .create = &create};
+    zf_plan_args_t args = {.struct_size = sizeof args, .n_ranks = options->n_ranks, .rank = rank, .create = &create};
     decls_t decls;
     zf_status_t st;
     if (!plan || declare(options, model, &decls))

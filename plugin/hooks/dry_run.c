@@ -26,6 +26,27 @@ static const zfi_comm_ops_t counted = {.name = "planned", .rank = counted_rank, 
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
+/* Elements of a cohort that this rank has. */
+static uint64_t cohort_elems(const zfi_plan_t *plan, uint32_t cohort) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < plan->cohorts[cohort].n_chunks; i++) {
+        const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, cohort, i)];
+        for (uint32_t s = 0; s < chunk->n_segments; s++)
+            n += plan->segments[chunk->first_segment + s].n_elems;
+    }
+    return n;
+}
+
+static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        uint64_t n = cohort_elems(plan, c);
+        if (c == 0 || n < out->least_close_elems)
+            out->least_close_elems = n;
+        if (n > out->most_close_elems)
+            out->most_close_elems = n;
+    }
+}
+
 static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
     const zf_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
@@ -50,6 +71,8 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
     };
     for (uint32_t i = 0; i < run->plan.n_tiles; i++)
         out->n_owned_elems += run->plan.tiles[i].n_elems;
+    if (!zfi_config_defers_nothing(config))
+        fill_closes(&run->plan, out);
 }
 
 static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t n, zf_plan_t *out, zf_error_t *err) {

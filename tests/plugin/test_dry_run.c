@@ -72,6 +72,9 @@ static void check_run(const char *config, uint32_t flags) {
         zt_rig_step(&rig);
     check_equal(&plan, &rig, config);
     ck_assert_uint_eq(plan.n_owned_elems, plan.n_elems);
+    ck_assert_uint_le(plan.least_close_elems, plan.most_close_elems);
+    ck_assert_uint_le(plan.most_close_elems, plan.n_elems);
+    ck_assert_uint_eq(plan.most_close_elems == 0, strstr(config, "deferred = none") != NULL);
     ck_assert_uint_eq(plan.n_buckets, 0);
     zt_rig_end(&rig);
 }

@@ -42,6 +42,9 @@ typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device
     uint64_t n_selected_elems;
     uint64_t slots_peak_milli; /* slots per parameter x 1000, in a model of the schedule */
     uint64_t slots_mean_milli;
+    uint64_t
+        least_close_elems; /* of n_owned_elems, those whose windows close at one step: the fewest over the steps ... */
+    uint64_t most_close_elems; /* ... and the most; 0 with deferred = none */
 } zf_plan_t;
 
 typedef struct zf_plan_ext {
