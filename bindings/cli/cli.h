@@ -19,6 +19,14 @@ typedef struct zf_cli {
     zf_loader_t *loader;
 } zf_cli_t;
 
+/* One command. more: lines for --help, or NULL; where `run` has them itself it is NULL and takes_help is set. */
+typedef struct zf_cli_command {
+    const char *group, *name, *args, *what, *more; /* name NULL: the group is the command */
+    int (*run)(zf_cli_t *cli, int argc, char **argv);
+    int takes_help;
+} zf_cli_command_t;
+const zf_cli_command_t *zf_cli_commands(size_t *out_n);
+
 /* The plugin's extension table, or NULL after a message. */
 const void *zf_cli_extension(zf_cli_t *cli, const char *id);
 /* Prints an error of the plugin; returns 1. */
@@ -42,6 +50,7 @@ int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c *
 int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */
 int zf_cli_trace(zf_cli_t *cli, int argc, char **argv);            /* trace.c */
+int zf_cli_page(zf_cli_t *cli, int argc, char **argv);             /* page.c */
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv);     /* ckpt.c */
 int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv);      /* ckpt.c */
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv); /* consolidate.c */

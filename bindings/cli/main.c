@@ -5,12 +5,7 @@
 
 #include "cli.h"
 
-/* more: lines for --help, or NULL; where `run` has them itself it is NULL and takes_help is set. */
-static const struct command {
-    const char *group, *name, *args, *what, *more;
-    int (*run)(zf_cli_t *cli, int argc, char **argv);
-    int takes_help;
-} commands[] = {
+static const zf_cli_command_t commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
      "what this machine has for the plugin and what is missing; measures unless --quick",
      "  --json             one JSON object, which `zf plan --machine FILE` reads\n"
@@ -33,8 +28,14 @@ static const struct command {
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
      zf_cli_ckpt_consolidate, 0},
+    {"page", NULL, "man|bash", "the manual page of this command, or its completion in bash", NULL, zf_cli_page, 0},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+const zf_cli_command_t *zf_cli_commands(size_t *out_n) {
+    *out_n = N_COMMANDS;
+    return commands;
+}
 
 static int usage(FILE *to) {
     fprintf(to, "usage: zf [--plugin FILE] COMMAND ...\n");
@@ -48,13 +49,13 @@ static int usage(FILE *to) {
     return to == stdout ? 0 : 2;
 }
 
-static int help(const struct command *command) {
+static int help(const zf_cli_command_t *command) {
     printf("usage: zf [--plugin FILE] %s%s%s %s\n%s\n%s", command->group, command->name ? " " : "",
            command->name ? command->name : "", command->args, command->what, command->more ? command->more : "");
     return 0;
 }
 
-static int run_command(zf_cli_t *cli, const struct command *command, int argc, char **argv) {
+static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv) {
     if (!command->takes_help && argc > 0 && strcmp(argv[0], "--help") == 0)
         return help(command);
     return command->run(cli, argc, argv);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bindings/cli/page.c - zf page man|bash: the manual page of the command, and its completion in bash, from the table of
+ * commands and their --help, so that neither says anything else. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* Text of a manual page: what its formatter would take for its own is escaped. */
+static void put(const char *text) {
+    int is_line_start = 1;
+    for (const char *at = text; *at; at++) {
+        if (is_line_start && (*at == '.' || *at == '\''))
+            printf("\\&");
+        if (*at == '\\')
+            printf("\\e");
+        else if (*at == '-')
+            printf("\\-");
+        else
+            putchar(*at);
+        is_line_start = *at == '\n';
+    }
+}
+
+static void put_command(zf_cli_t *cli, const zf_cli_command_t *command) {
+    char text[] = "--help", *help[] = {text};
+    printf(".TP\n.B zf ");
+    put(command->group);
+    printf("%s", command->name ? " " : "");
+    put(command->name ? command->name : "");
+    printf(" ");
+    put(command->args);
+    printf("\n");
+    put(command->what);
+    printf("\n");
+    if (!command->more && !command->takes_help)
+        return;
+    printf(".nf\n");
+    if (command->takes_help)
+        (void)command->run(cli, 1, help);
+    else
+        put(command->more);
+    printf(".fi\n");
+}
+
+static int print_man(zf_cli_t *cli) {
+    size_t n;
+    const zf_cli_command_t *commands = zf_cli_commands(&n);
+    printf(
+        ".TH ZF 1\n.SH NAME\nzf \\- the command line of libzfplugin\n.SH SYNOPSIS\n.B zf\n[\\-\\-plugin FILE] COMMAND "
+        "...\n.SH COMMANDS\n");
+    for (size_t i = 0; i < n; i++)
+        put_command(cli, &commands[i]);
+    printf(".SH ENVIRONMENT\n.TP\n.B ZFPLUGIN_PATH\nthe plugin, where \\-\\-plugin does not name it; else "
+           "libzfplugin.so.1 is looked up as any library\n"
+           ".SH EXIT STATUS\n0: done. 1: it failed; the message says what to do. 2: it was called wrongly.\n"
+           ".SH SEE ALSO\nREADME.md of libzfplugin; the contracts of all hooks are in its headers, zf/plugin.h and "
+           "zf/ext/\n");
+    return 0;
+}
+
+/* Words behind a command are what its --help shows, and files. */
+static const char bash[] = "_zf() {\n"
+                           "    local word=${COMP_WORDS[COMP_CWORD]} words\n"
+                           "    case $COMP_CWORD in\n"
+                           "    1) words=\"--plugin --help $_zf_groups\" ;;\n"
+                           "    2) words=$(for pair in $_zf_pairs; do [ \"${pair%%:*}\" = \"${COMP_WORDS[1]}\" ] && "
+                           "echo \"${pair#*:}\"; done) ;;\n"
+                           "    esac\n"
+                           "    [ \"$COMP_CWORD\" -eq 1 ] || words+=\" $(zf \"${COMP_WORDS[1]}\" --help 2>/dev/null | "
+                           "grep -o -- '--[a-z-]*' | sort -u)\"\n"
+                           "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+                           "}\n"
+                           "complete -o default -F _zf zf\n";
+
+static int print_bash(void) {
+    size_t n;
+    const zf_cli_command_t *commands = zf_cli_commands(&n);
+    printf("# Completion of zf in bash; written by `zf page bash`.\n_zf_groups=\"");
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(commands[i].group, commands[i - 1].group) != 0)
+            printf("%s%s", i ? " " : "", commands[i].group);
+    printf("\"\n_zf_pairs=\"");
+    for (size_t i = 0; i < n; i++)
+        if (commands[i].name)
+            printf("%s:%s ", commands[i].group, commands[i].name);
+    printf("\"\n%s", bash);
+    return 0;
+}
+
+int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
+    if (argc == 1 && strcmp(argv[0], "man") == 0)
+        return print_man(cli);
+    if (argc == 1 && strcmp(argv[0], "bash") == 0)
+        return print_bash();
+    return 2;
+}
