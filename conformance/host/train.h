@@ -8,7 +8,7 @@
  * reproducible to the bit on one machine.
  *
  * Several ranks (ranks.h) draw the same rows and masks, each computes its share of them, and the losses are those of
- * all rows: a run differs from one process's by the order of sums only. */
+ * all rows: a run differs from one process's by the order of sums, and in bf16 by the rounding of each rank's part. */
 #ifndef ZF_CONFORMANCE_HOST_TRAIN_H
 #define ZF_CONFORMANCE_HOST_TRAIN_H
 
