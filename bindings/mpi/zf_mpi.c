@@ -4,7 +4,9 @@
  * Model. A request is a receive from and a send to every other rank, all started at once. Non-blocking collectives of
  * MPI move the same bytes, but cannot tell who has not come, cannot be given up, and pair whatever two ranks call next.
  * Here the tag of a message is made of what it is for (kind, purpose, bucket, step, number, size): ranks that do
- * different things wait for each other until the plugin's deadline, and never take one thing for another.
+ * different things wait for each other until the plugin's deadline instead of taking one thing for another, but for one
+ * pair in as many as MPI has tags (2^31 in Open MPI). Each lane has a communicator of its own, where all ranks make the
+ * same calls in the same order: there equal tags of two calls that are under way do no harm.
  *
  * Messages are at most PIECE bytes, since MPI counts in int. */
 #include "zf_mpi.h"
@@ -16,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 30, TAG_BITS = 15 };
+enum { PIECE = 1 << 30, N_LANES = 4, LEAST_TAG_UB = 32767 };
 
 struct zf_mpi {
-    MPI_Comm comm;
-    int rank, size;
+    MPI_Comm comms[N_LANES]; /* by lane */
+    int rank, size, tag_mask;
     int has_initialised;
     _Atomic int is_failed;
     zf_collectives_ext_t table;
@@ -59,7 +61,7 @@ static zf_status_t group(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t
 }
 
 /* FNV-1a of what the call is for. */
-static int tag_of(const zf_collective_t *call) {
+static int tag_of(const zf_mpi_t *mpi, const zf_collective_t *call) {
     const uint64_t words[] = {(uint64_t)call->kind,
                               (uint64_t)call->purpose,
                               call->bucket,
@@ -71,7 +73,7 @@ static int tag_of(const zf_collective_t *call) {
     uint64_t hash = 0xCBF29CE484222325u;
     for (size_t i = 0; i < sizeof words; i++)
         hash = (hash ^ bytes[i]) * 0x100000001B3u;
-    return (int)((hash ^ hash >> 16 ^ hash >> 40) & ((1u << TAG_BITS) - 1));
+    return (int)((hash ^ hash >> 32) & (uint64_t)mpi->tag_mask);
 }
 
 static int piece_nbytes(uint64_t nbytes, int piece) {
@@ -85,14 +87,15 @@ static int start_pieces(const zf_mpi_t *mpi, const zf_collective_t *call, int pe
     const unsigned char *send = call->send ? (const unsigned char *)call->send + (uint64_t)peer * call->nbytes
                                            : (const unsigned char *)call->recv + (uint64_t)mpi->rank * call->nbytes;
     unsigned char *recv = (unsigned char *)call->recv + (uint64_t)peer * call->nbytes;
-    int tag = tag_of(call);
+    MPI_Comm comm = mpi->comms[call->lane % N_LANES];
+    int tag = tag_of(mpi, call);
     for (int i = 0; i < request->n_pieces; i++) {
         uint64_t at = (uint64_t)i * PIECE;
         int n = piece_nbytes(call->nbytes, i), code;
         if (is_receive)
-            code = MPI_Irecv(recv + at, n, MPI_BYTE, peer, tag, mpi->comm, &request->messages[request->n]);
+            code = MPI_Irecv(recv + at, n, MPI_BYTE, peer, tag, comm, &request->messages[request->n]);
         else
-            code = MPI_Isend(send + at, n, MPI_BYTE, peer, tag, mpi->comm, &request->messages[request->n]);
+            code = MPI_Isend(send + at, n, MPI_BYTE, peer, tag, comm, &request->messages[request->n]);
         if (code != MPI_SUCCESS)
             return code;
         request->n++;
@@ -207,6 +210,15 @@ static int initialise(zf_mpi_t *mpi, char *text, size_t nbytes) {
     return 0;
 }
 
+/* The largest power of two of tags. */
+static void find_tags(zf_mpi_t *mpi) {
+    int *most, is_known = 0, mask = LEAST_TAG_UB;
+    MPI_Comm_get_attr(mpi->comms[0], MPI_TAG_UB, &most, &is_known);
+    while (is_known && mask < *most / 2)
+        mask = 2 * mask + 1;
+    mpi->tag_mask = mask;
+}
+
 int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
     zf_mpi_t *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
@@ -215,13 +227,16 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
         free(mpi);
         return -1;
     }
-    if (MPI_Comm_dup(comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD, &mpi->comm) != MPI_SUCCESS) {
-        free(mpi);
-        return explain(text, nbytes, "MPI_Comm_dup failed");
+    for (int i = 0; i < N_LANES; i++) {
+        if (MPI_Comm_dup(comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD, &mpi->comms[i]) != MPI_SUCCESS) {
+            free(mpi);
+            return explain(text, nbytes, "MPI_Comm_dup failed");
+        }
+        MPI_Comm_set_errhandler(mpi->comms[i], MPI_ERRORS_RETURN);
     }
-    MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(mpi->comm, &mpi->rank);
-    MPI_Comm_size(mpi->comm, &mpi->size);
+    find_tags(mpi);
+    MPI_Comm_rank(mpi->comms[0], &mpi->rank);
+    MPI_Comm_size(mpi->comms[0], &mpi->size);
     mpi->table = (zf_collectives_ext_t){
         .struct_size = sizeof mpi->table, .ctx = mpi, .group = group, .start = start, .test = test, .abort = give_up};
     *out = mpi;
@@ -231,7 +246,8 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
 void zf_mpi_close(zf_mpi_t *mpi) {
     if (!mpi || mpi->is_failed)
         return;
-    MPI_Comm_free(&mpi->comm);
+    for (int i = 0; i < N_LANES; i++)
+        MPI_Comm_free(&mpi->comms[i]);
     if (mpi->has_initialised)
         MPI_Finalize();
     free(mpi);

@@ -8,7 +8,7 @@
  *   zf_mpi_close(mpi);
  *
  * MPI must be initialised with MPI_THREAD_MULTIPLE, since the plugin exchanges on a thread of its own while the host
- * may use MPI too; zf_mpi_open does so where it is not initialised yet. Messages travel on a duplicate of the host's
+ * may use MPI too; zf_mpi_open does so where it is not initialised yet. Messages travel on duplicates of the host's
  * communicator. */
 #ifndef ZF_MPI_H
 #define ZF_MPI_H

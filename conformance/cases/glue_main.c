@@ -10,6 +10,7 @@
 #include "glue_options.h"
 #include "glue_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -95,6 +96,7 @@ static int report(glue_t *g, const zg_result_t *results, double start, glue_erro
                      .results = results,
                      .judgements = g->judgements,
                      .plugin_version = g->probes[ZG_ZENFLOW].version,
+                     .shard_stage = zg_probe_number(&g->probes[ZG_ZENFLOW], "shard.stage", NAN),
                      .margin = margin};
 
     if (judge(g, results, margin, err) != 0)

@@ -40,6 +40,10 @@ static const zc_option_t options[] = {
         "products", ZC_CHOICE_TEXT, AT(products), "TYPE",
         "zf-host's matrix products of fp32 (default) or of operands rounded to bf16, where the processor has such",
         .choices = "fp32 bf16"),
+    ZC_OPTION("ranks", ZC_COUNT, AT(n_ranks), "N",
+              "train through the plugin on N ranks of mpirun, which share each batch; AdamW stays one process",
+              .areas = "glue"),
+    ZC_OPTION("mpi", ZC_TEXT, AT(mpi), "FILE", "with --ranks: libzf_mpi.so (default: ZF_MPI_PATH)", .areas = "glue"),
     ZC_OPTION("jobs", ZC_COUNT, AT(n_jobs), "N", "runs at the same time, default 2"),
     ZC_OPTION("out", ZC_TEXT, AT(out), "DIR", "results and kept runs, default zf-conform-glue"),
     ZC_OPTION("host", ZC_TEXT, AT(host), "FILE", "zf-host (default: beside this program)"),
@@ -51,13 +55,16 @@ static const zc_option_t options[] = {
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
 int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err) {
-    *out = (zg_options_t){.task = glue_task_find("sst2"), .plugin = getenv("ZFPLUGIN_PATH")};
+    *out =
+        (zg_options_t){.task = glue_task_find("sst2"), .plugin = getenv("ZFPLUGIN_PATH"), .mpi = getenv("ZF_MPI_PATH")};
     if (zc_options_parse(options, N_OPTIONS, argv[0], argc, argv, out, err) != 0)
         return -1;
     if (out->wants_help)
         return 0;
     if (out->plugin == NULL || out->plugin[0] == '\0')
         return glue_fail(err, "--plugin FILE is needed (or ZFPLUGIN_PATH): the libzfplugin.so to judge");
+    if (out->n_ranks != 0 && (out->mpi == NULL || out->mpi[0] == '\0'))
+        return glue_fail(err, "--ranks: --mpi FILE is needed (or ZF_MPI_PATH): the libzf_mpi.so of bindings/mpi");
     return 0;
 }
 
@@ -84,6 +91,8 @@ int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *o
                            .dropout = o->dropout,
                            .n_steps = o->n_steps != 0 ? o->n_steps : default_steps(o),
                            .batch = o->batch != 0 ? o->batch : 32,
+                           .n_ranks = o->n_ranks,
+                           .mpi_path = o->mpi,
                            .n_jobs = o->n_jobs != 0 ? o->n_jobs : 2,
                            .lr = o->lr != NULL      ? o->lr
                                  : o->model != NULL ? "1e-4"

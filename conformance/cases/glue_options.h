@@ -7,10 +7,10 @@
 #include "option_table.h"
 
 typedef struct zg_options {
-    const char *plugin, *config, *host, *data, *model, *out, *readme;
+    const char *plugin, *config, *host, *data, *model, *out, *readme, *mpi;
     const glue_task_t *task;
     zc_overrides_t sets;
-    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs;              /* 0 = the area's default */
+    size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs, n_ranks;     /* 0 = the area's default */
     const char *lr, *dtype, *products, *max_tokens, *warmup, *dropout; /* NULL = the default */
     double margin;                                                     /* points; 0 = the task's */
     int is_full, is_quick, wants_help;

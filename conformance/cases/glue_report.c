@@ -153,13 +153,26 @@ static void print_settings(const zg_campaign_t *c) {
     free(text);
 }
 
+static void print_ranks(const zg_report_t *r) {
+    const zg_campaign_t *c = r->campaign;
+
+    if (c->n_ranks != 0)
+        (void)printf(
+            "the plugin trained on %zu ranks of this machine, which share each batch, at [shard] stage %.0f; AdamW in "
+            "one process\n(bytes, stall and memory below are rank 0's, their formulas one process's)\n",
+            c->n_ranks, r->shard_stage);
+}
+
 static const char *verdict_word(int exit_status) {
     return exit_status == 0 ? "PASS" : exit_status == 1 ? "FAIL" : "INCONCLUSIVE";
 }
 
 void zg_print_glue(const zg_report_t *r) {
+    char ranks[40] = "";
+
     zg_print_source(stdout, r->campaign, r->results, r->plugin_version);
     print_settings(r->campaign);
+    print_ranks(r);
     print_seeds(r);
     print_arm(r, ZG_SYNCHRONOUS);
     print_arm(r, ZG_ZENFLOW);
@@ -167,8 +180,10 @@ void zg_print_glue(const zg_report_t *r) {
         (void)printf("\nAdamW itself has not learned yet (training loss %.4f at the start, %.4f in the last quarter): "
                      "equal scores say\nnothing; longer runs are needed (--steps)\n",
                      r->first_loss, r->judgements[ZG_ZENFLOW].last_quarter_adamw);
-    (void)printf("\n%s%s: the plugin %s\n", r->campaign->data_dir == NULL ? "on a SYNTHETIC corpus, " : "",
-                 verdict_word(r->exit_status),
+    if (r->campaign->n_ranks != 0)
+        (void)snprintf(ranks, sizeof ranks, " on %zu ranks", r->campaign->n_ranks);
+    (void)printf("\n%s%s%s: the plugin %s\n", r->campaign->data_dir == NULL ? "on a SYNTHETIC corpus, " : "",
+                 verdict_word(r->exit_status), ranks,
                  r->exit_status == 0   ? "trains as well as AdamW within the margin"
                  : r->exit_status == 1 ? "does not train as AdamW does"
                  : !r->has_learned     ? "cannot be judged by runs that learn nothing"
@@ -278,6 +293,10 @@ int zg_write_glue_json(const zg_report_t *r, const char *path, glue_error_t *err
     (void)json_object_set_new(out, "verdict", json_string(verdict_word(r->exit_status)));
     (void)json_object_set_new(out, "adamw_has_learned", json_boolean(r->has_learned));
     (void)json_object_set_new(out, "margin", zj_real(r->margin));
+    if (r->campaign->n_ranks != 0) {
+        (void)json_object_set_new(out, "ranks", json_integer((json_int_t)r->campaign->n_ranks));
+        (void)json_object_set_new(out, "shard_stage", zj_real(r->shard_stage));
+    }
     (void)json_object_set_new(out, "arms", arms);
     return zj_write(out, path, err);
 }

@@ -13,6 +13,7 @@ typedef struct zg_report {
     const zg_result_t *results;
     const zg_judgement_t *judgements; /* [n_arms], of AdamW unused */
     const char *plugin_version;
+    double shard_stage; /* of the arm ZenFlow, where it ran on several ranks; NAN: not known */
     double margin;
     int exit_status;
     int has_learned;   /* AdamW itself; without it there is no PASS */

@@ -19,7 +19,7 @@
 /* One run that has to be done: texts that its argument list points into. */
 typedef struct pending {
     size_t arm, seed;
-    char seed_text[24], steps_text[24], batch_text[24];
+    char seed_text[24], steps_text[24], batch_text[24], ranks_text[24];
     char kept_path[ZG_MAX_PATH], part_path[ZG_MAX_PATH], log_path[ZG_MAX_PATH];
 } pending_t;
 
@@ -158,7 +158,9 @@ int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
         check_workload(c, err) != 0 || hash_data(c, err) != 0 || hash_model(c, err) != 0 ||
         hash_file(c->plugin_path, c->plugin_hash, err) != 0 || hash_file(c->host_path, c->host_hash, err) != 0)
         return -1;
-    c->config_hash[0] = '\0';
+    c->config_hash[0] = c->mpi_hash[0] = '\0';
+    if (c->n_ranks != 0 && hash_file(c->mpi_path, c->mpi_hash, err) != 0)
+        return -1;
     return c->config_path == NULL ? 0 : hash_file(c->config_path, c->config_hash, err);
 }
 
@@ -181,8 +183,8 @@ static void hash_machine(glue_sha256_t *hash) {
 }
 
 /* Where the run is kept. arguments: those that decide it. */
-static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, const char *const *arguments,
-                    char *out_path, glue_error_t *err) {
+static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, pending_t *p, const char *const *arguments,
+                    glue_error_t *err) {
     char hex[GLUE_SHA256_HEX_NBYTES], name[256];
     glue_sha256_t hash;
 
@@ -198,10 +200,42 @@ static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, size_t seed, co
     hash_text(&hash, c->host_hash);
     hash_text(&hash, arm->is_plugin ? c->plugin_hash : "");
     hash_text(&hash, arm->is_plugin ? c->config_hash : "");
+    if (arm->is_plugin && c->n_ranks != 0) {
+        hash_text(&hash, p->ranks_text);
+        hash_text(&hash, c->mpi_hash);
+    }
     hash_machine(&hash);
     glue_sha256_hex(&hash, hex);
-    (void)snprintf(name, sizeof name, "runs/%s-%s-seed%zu-%.16s.json", c->task->name, arm->name, seed, hex);
-    return join(out_path, c->out_dir, name, err);
+    (void)snprintf(name, sizeof name, "runs/%s-%s-seed%zu-%.16s.json", c->task->name, arm->name, p->seed, hex);
+    return join(p->kept_path, c->out_dir, name, err);
+}
+
+/* The program and what stands before zf-host's own arguments. Ranks may be more than processors, and talk through
+ * shared memory and loopback only; mpirun is found in PATH. Returns the number of words. */
+static size_t list_program(const zg_campaign_t *c, const zg_arm_t *arm, const pending_t *p, const char **out) {
+    const char *const words[] = {"/usr/bin/env",
+                                 "mpirun",
+                                 "-q",
+                                 "--allow-run-as-root",
+                                 "--oversubscribe",
+                                 "--mca",
+                                 "btl",
+                                 "self,vader,tcp",
+                                 "--mca",
+                                 "btl_tcp_if_include",
+                                 "lo",
+                                 "--mca",
+                                 "btl_vader_single_copy_mechanism",
+                                 "none",
+                                 "-n",
+                                 p->ranks_text};
+    size_t n = 0;
+
+    if (arm->is_plugin && c->n_ranks != 0)
+        for (; n < sizeof words / sizeof words[0]; n++)
+            out[n] = words[n];
+    out[n++] = c->host_path;
+    return n;
 }
 
 /* Arguments of zf-host. These decide the result; add_places adds those that say where. Returns their number. */
@@ -240,6 +274,8 @@ static void add_places(const zg_campaign_t *c, const zg_arm_t *arm, const pendin
         ADD("--plugin", c->plugin_path);
     if (arm->is_plugin && c->config_path != NULL)
         ADD("--config", c->config_path);
+    if (arm->is_plugin && c->n_ranks != 0)
+        ADD("--mpi", c->mpi_path);
     ADD("--out", p->part_path);
 #undef ADD
     out[n++] = "--quiet";
@@ -377,6 +413,7 @@ static int plan_run(work_t *w, size_t arm_index, size_t seed, glue_error_t *err)
     pending_t *p = &w->pending[w->jobs.n];
     zg_job_t *job = &w->jobs.list[w->jobs.n];
     zg_result_t *r = &w->results[arm_index * zg_campaign_max_seeds(c) + seed - 1];
+    const char **own; /* zf-host's arguments */
     size_t n;
 
     *p = (pending_t){.arm = arm_index, .seed = seed};
@@ -384,9 +421,10 @@ static int plan_run(work_t *w, size_t arm_index, size_t seed, glue_error_t *err)
     (void)snprintf(p->seed_text, sizeof p->seed_text, "%zu", seed);
     (void)snprintf(p->steps_text, sizeof p->steps_text, "%zu", c->n_steps);
     (void)snprintf(p->batch_text, sizeof p->batch_text, "%zu", c->batch);
-    job->arguments[0] = c->host_path;
-    n = list_arguments(c, arm, p, job->arguments + 1);
-    if (name_run(c, arm, seed, job->arguments + 1, p->kept_path, err) != 0)
+    (void)snprintf(p->ranks_text, sizeof p->ranks_text, "%zu", c->n_ranks);
+    own = job->arguments + list_program(c, arm, p, job->arguments);
+    n = list_arguments(c, arm, p, own);
+    if (name_run(c, arm, p, own, err) != 0)
         return -1;
     if (load_kept(c, p->kept_path, r) == 0) {
         r->is_kept = 1;
@@ -396,7 +434,7 @@ static int plan_run(work_t *w, size_t arm_index, size_t seed, glue_error_t *err)
     if (snprintf(p->part_path, ZG_MAX_PATH, "%s.part", p->kept_path) >= ZG_MAX_PATH ||
         snprintf(p->log_path, ZG_MAX_PATH, "%s.log", p->kept_path) >= ZG_MAX_PATH)
         return glue_fail(err, "%s: the path is too long", c->out_dir);
-    add_places(c, arm, p, n, job->arguments + 1);
+    add_places(c, arm, p, n, own);
     w->jobs.n++;
     return 0;
 }

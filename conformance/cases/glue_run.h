@@ -3,7 +3,8 @@
  *
  * Model: a campaign is a set of arms (an optimizer with its configuration) times seeds 1..n. Everything else - task,
  * data, model, steps, learning rate - is the same for all, and a seed fixes initial weights and data order, so runs of
- * one seed are pairs. Every run is a process of zf-host of its own, with one thread of matrix products.
+ * one seed are pairs. Every run is a process of zf-host of its own, with one thread of matrix products; with n_ranks, a
+ * run through the plugin is an mpirun of that many.
  *
  * A finished run is kept in OUT/runs under a name that holds the SHA-256 of everything that decides its result: the
  * arguments, the contents of the data files and of a pretrained encoder's, the host's program, the plugin, its INI
@@ -38,6 +39,8 @@ typedef struct zg_campaign {
     const char *out_dir;
     char synthetic_dir[ZG_MAX_PATH];
     size_t n_steps, batch, n_jobs;
+    size_t n_ranks;                            /* of plugin arms, under mpirun; 0 = one process without MPI */
+    const char *mpi_path;                      /* libzf_mpi.so, of n_ranks > 0 */
     const char *lr, *dtype, *products;         /* as on zf-host's command line */
     const char *max_tokens, *warmup, *dropout; /* the same, NULL = its default */
     int goes_on;                               /* a failed run of a plugin arm is a result (failure), not the end */
@@ -48,6 +51,7 @@ typedef struct zg_campaign {
     char train_hash[GLUE_SHA256_HEX_NBYTES], dev_hash[GLUE_SHA256_HEX_NBYTES], vocab_hash[GLUE_SHA256_HEX_NBYTES];
     char plugin_hash[GLUE_SHA256_HEX_NBYTES], host_hash[GLUE_SHA256_HEX_NBYTES], config_hash[GLUE_SHA256_HEX_NBYTES];
     char second_dev_hash[GLUE_SHA256_HEX_NBYTES];
+    char mpi_hash[GLUE_SHA256_HEX_NBYTES]; /* empty without ranks */
     /* Of the encoder: config.json, model.safetensors, tokenizer_config.json; empty where there is none. */
     char model_hash[3][GLUE_SHA256_HEX_NBYTES];
 } zg_campaign_t;

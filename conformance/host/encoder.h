@@ -18,6 +18,8 @@ typedef struct host_batch {
     const int32_t *starts; /* [n_sequences + 1]; starts[0] = 0, starts[n_sequences] = n_tokens */
     const double *targets; /* [n_sequences] class number, or score; may be NULL when no loss is asked */
     size_t n_sequences;
+    size_t n_tokens_before, n_sequences_before; /* a share of a larger batch: what lies before it there. Dropout's masks
+                                                   are those of the larger batch */
 } host_batch_t;
 
 /* Called for a parameter before it is read (forward) or when its gradient is complete (backward). */
@@ -61,7 +63,8 @@ typedef struct host_encoder {
     host_real_t *first, *pooled, *pooled_dropped; /* [n_sequences, hidden]: [CLS] rows, after tanh, after dropout */
     host_real_t *logits, *d_logits;               /* [n_sequences, n_labels] */
     host_backward_scratch_t scratch;
-    int has_dropout; /* of the batch in hand */
+    int has_dropout; /* of the batch in hand, as the next two */
+    size_t n_tokens_before, n_sequences_before;
     uint64_t dropout_seed;
 } host_encoder_t;
 

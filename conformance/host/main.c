@@ -4,11 +4,18 @@
 #include "report.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_TRAINING_FAILED = 1, EXIT_NOT_STARTED = 2 };
 
+static const host_ranks_t *here; /* NULL: one process */
+
 static int complain(const glue_error_t *err, int status) {
-    (void)fprintf(stderr, "zf-host: %s\n", err->text);
+    if (here != NULL)
+        (void)fprintf(stderr, "zf-host: rank %zu of %zu: %s\n", host_ranks_rank(here), host_ranks_size(here),
+                      err->text);
+    else
+        (void)fprintf(stderr, "zf-host: %s\n", err->text);
     return status;
 }
 
@@ -44,17 +51,54 @@ static int train_once(const host_command_t *c, const host_workload_t *w) {
     if (host_run(w, &c->run, &result, &err) != 0)
         return complain(&err, EXIT_TRAINING_FAILED);
     summarise(c, w, &result);
-    st = host_report_write(c, w, &result, &err);
+    st = host_ranks_rank(c->run.train.ranks) == 0 ? host_report_write(c, w, &result, &err) : 0;
     host_run_result_free(&result);
     return st == 0 ? EXIT_DONE : complain(&err, EXIT_NOT_STARTED);
 }
 
-int main(int argc, char **argv) {
-    host_command_t command;
+/* Rank 0 speaks for all of them, but for warnings and errors. */
+static int open_ranks(host_command_t *c, host_ranks_t **out, glue_error_t *err) {
+    if (host_ranks_open(c->mpi_path, out, err) != 0)
+        return -1;
+    c->run.train.ranks = *out;
+    c->run.plugin.ranks = *out;
+    here = *out;
+    if (host_ranks_rank(*out) > 0) {
+        c->is_quiet = 1;
+        c->run.plugin.is_verbose = 0;
+        c->run.train.progress = NULL;
+    }
+    return 0;
+}
+
+/* The other ranks may be gone after a failure: MPI is not ended then, and mpirun ends who is left. */
+static int close_ranks(host_ranks_t *ranks, int status) {
+    if (ranks != NULL && status != EXIT_DONE) {
+        (void)fflush(NULL);
+        _exit(status);
+    }
+    host_ranks_close(ranks);
+    return status;
+}
+
+static int load_and_train(const host_command_t *c) {
     host_workload_t workload;
     glue_error_t err = {""};
-    const char *missing;
     int status;
+
+    if (host_workload_load(&c->run, &workload, &err) != 0)
+        return complain(&err, EXIT_NOT_STARTED);
+    announce(c, &workload);
+    status = train_once(c, &workload);
+    host_workload_free(&workload);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    host_command_t command;
+    host_ranks_t *ranks = NULL;
+    glue_error_t err = {""};
+    const char *missing;
 
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
@@ -66,10 +110,7 @@ int main(int argc, char **argv) {
         (void)glue_fail(&err, "--products bf16: %s", missing);
         return complain(&err, EXIT_NOT_STARTED);
     }
-    if (host_workload_load(&command.run, &workload, &err) != 0)
+    if (command.mpi_path != NULL && open_ranks(&command, &ranks, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
-    announce(&command, &workload);
-    status = train_once(&command, &workload);
-    host_workload_free(&workload);
-    return status;
+    return close_ranks(ranks, load_and_train(&command));
 }

@@ -25,6 +25,8 @@ static const zc_option_t options[] = {
               .choices = "adamw plugin"),
     ZC_OPTION("plugin", ZC_TEXT, AT(run.plugin.plugin_path), "FILE",
               "libzfplugin.so (default: ZFPLUGIN_PATH, then the system's)"),
+    ZC_OPTION("mpi", ZC_TEXT, AT(mpi_path), "FILE",
+              "libzf_mpi.so: this is one of mpirun's ranks, which share each batch; --optimizer plugin"),
     ZC_OPTION("config", ZC_TEXT, AT(run.plugin.config_path), "FILE", "the plugin's INI file"),
     ZC_OPTION("set", ZC_OVERRIDE, AT(overrides), "S.KEY=VALUE", "override a key of the INI file; may be repeated"),
     ZC_OPTION("seed", ZC_U64, AT(run.train.seed), "N", "initial weights and data order"),
@@ -85,6 +87,17 @@ static int check_shape(int argc, char **argv, glue_error_t *err) {
     return 0;
 }
 
+/* What ranks do not do is said before MPI is opened. */
+static int check_ranks(const host_command_t *c, glue_error_t *err) {
+    if (c->mpi_path == NULL)
+        return 0;
+    if (c->run.optimizer != HOST_OPTIMIZER_PLUGIN)
+        return glue_fail(err, "--mpi: the host's own AdamW trains in one process; --optimizer plugin is needed");
+    if (c->run.save_dir != NULL || c->run.resume_dir != NULL)
+        return glue_fail(err, "--mpi: checkpoints of this program are one process's; leave --save and --resume out");
+    return 0;
+}
+
 /* Twice with --model: defaults follow from it and the task, and what is said beside it comes on top. */
 int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t *err) {
     host_command_t defaults = {.n_threads = 1};
@@ -103,7 +116,7 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
             return -1;
     }
     finish_defaults(out);
-    return 0;
+    return check_ranks(out, err);
 }
 
 int host_options_help(void) {

@@ -3,7 +3,8 @@
  *
  * The host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading when it
  * returns, and param_fetch gives a counter fence to wait for. Optimizer settings are passed to every step: the host
- * is the source of truth. Each function below is one hook. */
+ * is the source of truth. Each function below is one hook. Several ranks make the same calls, each with the gradients
+ * of its own rows; they are declared without ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). */
 #include "plugin_opt.h"
 
 #include "zf/ext/state.h"
@@ -275,6 +276,8 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
     zf_create_args_t args;
 
     zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
+    if (options->ranks != NULL)
+        self->host.get_extension = host_ranks_extension;
     zf_stream_host_thread(&self->stream);
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;

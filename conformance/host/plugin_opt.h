@@ -7,14 +7,16 @@
 #define ZF_CONFORMANCE_HOST_PLUGIN_OPT_H
 
 #include "optimizer.h"
+#include "ranks.h"
 
 typedef struct host_plugin_options {
     const char *plugin_path;      /* NULL: as zf_loader_open finds it */
     const char *config_path;      /* INI file; NULL: the plugin's defaults */
     const char *const *overrides; /* "section.key=value" */
     size_t n_overrides;
-    int needs_state; /* fail at once where the plugin cannot save and load */
-    int is_verbose;  /* the plugin's messages on stderr, not only warnings */
+    const host_ranks_t *ranks; /* NULL: one process */
+    int needs_state;           /* fail at once where the plugin cannot save and load */
+    int is_verbose;            /* the plugin's messages on stderr, not only warnings */
 } host_plugin_options_t;
 
 /* Opens the plugin, creates an instance and binds every parameter. Release with (*out)->ops->destroy. */

@@ -26,6 +26,7 @@ typedef struct loop {
     host_batch_buffer_t buffer;
     row_source_t source;
     uint32_t *rows;      /* [batch] of the micro-batch in hand */
+    size_t first, n;     /* this rank's of them: n from rows[first] on */
     uint64_t n_batches;  /* so far; numbers the dropout masks */
     unsigned grad_flags; /* of the micro-batch in hand */
 } loop_t;
@@ -100,6 +101,18 @@ static int forward(loop_t *l, const host_batch_t *batch, int is_training, glue_e
     return host_encoder_forward(&l->encoder, batch, is_training, dropout_seed, has_hook ? &hook : NULL, err);
 }
 
+/* This rank's share of the rows in hand, which tells where it lies among them. */
+static int gather_share(loop_t *l, host_batch_t *out, glue_error_t *err) {
+    const host_corpus_t *corpus = l->source.corpus;
+
+    if (host_corpus_gather(corpus, l->rows + l->first, l->n, &l->buffer, out, err) != 0)
+        return -1;
+    out->n_sequences_before = l->first;
+    for (size_t i = 0; i < l->first; i++)
+        out->n_tokens_before += corpus->starts[l->rows[i] + 1] - corpus->starts[l->rows[i]];
+    return 0;
+}
+
 /* One micro-batch: forward, loss, backward with delivery. Adds the sum of its rows' losses to *loss. */
 static int run_micro_batch(loop_t *l, size_t i, int *out_is_epoch_end, double *loss, glue_error_t *err) {
     const host_train_options_t *o = l->options;
@@ -109,8 +122,7 @@ static int run_micro_batch(loop_t *l, size_t i, int *out_is_epoch_end, double *l
 
     if (take_rows(&l->source, o->batch, l->rows))
         *out_is_epoch_end = 1;
-    if (host_corpus_gather(l->source.corpus, l->rows, o->batch, &l->buffer, &batch, err) != 0 ||
-        forward(l, &batch, 1, err) != 0)
+    if (gather_share(l, &batch, err) != 0 || forward(l, &batch, 1, err) != 0)
         return -1;
     *loss += host_encoder_loss(&l->encoder, &batch, 1.0 / (double)(o->batch * o->accumulation));
     if (i == 0 || o->deliver_parts)
@@ -127,6 +139,8 @@ static int run_step(loop_t *l, size_t step, double *out_loss, glue_error_t *err)
     for (size_t i = 0; i < o->accumulation; i++)
         if (run_micro_batch(l, i, &args.is_epoch_end, &loss, err) != 0)
             return -1;
+    if (host_ranks_sum(o->ranks, &loss, err) != 0)
+        return -1;
     loss /= (double)(o->batch * o->accumulation);
     if (!isfinite(loss))
         return glue_fail(err, "train: found loss %g at step %zu; training has diverged", loss, step + 1);
@@ -152,6 +166,9 @@ static void show_progress(const host_train_options_t *o, size_t step, const doub
 static int check_options(const host_train_options_t *o, const host_corpus_t *corpus, glue_error_t *err) {
     if (o->n_steps == 0 || o->batch == 0 || o->accumulation == 0)
         return glue_fail(err, "train: steps, batch and accumulation must be at least 1");
+    if (o->batch < host_ranks_size(o->ranks))
+        return glue_fail(err, "train: batch %zu on %zu ranks; every rank needs a row of each micro-batch", o->batch,
+                         host_ranks_size(o->ranks));
     if (!(o->warmup_share >= 0.0 && o->warmup_share <= 1.0))
         return glue_fail(err, "train: warm-up share %g; a number from 0 to 1 is needed", o->warmup_share);
     if (corpus->n_rows == 0)
@@ -195,6 +212,7 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
         return -1;
     l.source.order = malloc(corpus->n_rows * sizeof *l.source.order);
     l.rows = malloc(options->batch * sizeof *l.rows);
+    host_ranks_share(options->ranks, options->batch, &l.first, &l.n);
     losses = calloc(options->n_steps, sizeof *losses);
     if (l.source.order == NULL || l.rows == NULL || losses == NULL) {
         (void)glue_fail(err, "train: out of memory");

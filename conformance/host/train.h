@@ -5,12 +5,16 @@
  * gradients handed to the optimizer layer by layer DURING the last backward (or, with deliver_parts, during every
  * backward); then the optimizer's step with this step's learning rate. Everything that is random comes from the seed:
  * data order (shuffled anew each epoch, rows are drawn from the endless sequence of epochs) and dropout. A run is
- * reproducible to the bit on one machine. */
+ * reproducible to the bit on one machine.
+ *
+ * Several ranks (ranks.h) draw the same rows and masks, each computes its share of them, and the losses are those of
+ * all rows: a run differs from one process's by the order of sums, and in bf16 by the rounding of each rank's part. */
 #ifndef ZF_CONFORMANCE_HOST_TRAIN_H
 #define ZF_CONFORMANCE_HOST_TRAIN_H
 
 #include "corpus.h"
 #include "optimizer.h"
+#include "ranks.h"
 
 #include <stdio.h>
 
@@ -32,7 +36,8 @@ typedef struct host_train_options {
                                    later steps follow from the seed and the step's number */
     const double *first_losses; /* [first_step] */
     host_saver_t saver;
-    FILE *progress; /* a line every 10 % of the steps; NULL = silent */
+    host_ranks_t *ranks; /* share the rows of each micro-batch; NULL: one process */
+    FILE *progress;      /* a line every 10 % of the steps; NULL = silent */
 } host_train_options_t;
 
 typedef struct host_train_result {

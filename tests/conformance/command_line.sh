@@ -42,7 +42,7 @@ lists abi --plugin --headers --mocks --layout --headers-only --print-layout --se
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --json --quiet
 # shellcheck disable=SC2086 # a list of words
 {
-    lists glue $shared --sync-seeds --margin --full
+    lists glue $shared --sync-seeds --margin --full --ranks --mpi
     lists curves $shared --full --readme
     lists ablation $shared --quick --readme
 }
