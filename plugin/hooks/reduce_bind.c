@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but those of [host] and [log],
- * one for what create was given, one per parameter. First the ranks compare one digest of all lines, then, only if it
- * differs, one per line, and last the text of the first line that differs. */
+ * What must be equal is written as lines of text: a line per key of the configuration, but those of [host], [log] and
+ * [trace], one for what create was given, one per parameter. First the ranks compare one digest of all lines, then,
+ * only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
     (void)zfi_config_key(i, &key, NULL);
     if (strcmp(key.section, "host") == 0 && strcmp(key.key, "moments_dtype") != 0)
         return;
-    if (strcmp(key.section, "log") == 0)
+    if (strcmp(key.section, "log") == 0 || strcmp(key.section, "trace") == 0)
         return;
     (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
     snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);

@@ -3,7 +3,10 @@
  * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
 #include <check.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "local_ranks.h"
 #include "rig.h"
@@ -316,6 +319,22 @@ START_TEST(edits_that_differ) {
 }
 END_TEST
 
+/* One rank may be traced alone, in a file of its own. */
+START_TEST(one_is_traced) {
+    static job_t jobs[2];
+    char folder[] = "/tmp/zf-ranks-XXXXXX", text[512], file[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(text, sizeof text, "%s[trace]\nfile = %s/t.json\n", sharded, folder);
+    run_two(jobs, (job_t){.config = sharded}, (job_t){.config = text});
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
+    end_jobs(jobs, 2);
+    snprintf(file, sizeof file, "%s/t.rank1.json", folder);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 START_TEST(exports_that_differ) {
     static job_t jobs[2];
     run_two(jobs, (job_t){.config = sharded, .is_edited = 1},
@@ -455,6 +474,6 @@ ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_
         four_average_on_the_hosts_thread, two_average_on_a_queue, four_average_on_a_queue,
         two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
         values_travel_once_a_window, two_are_edited, four_are_edited, two_are_edited_in_silence,
-        four_are_edited_in_silence, edits_that_differ, exports_that_differ, fitted, a_rank_that_does_not_come_is_named,
-        memory_of_a_stuck_exchange_stays, a_transport_that_fails, what_differs_is_named,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
+        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
+        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
