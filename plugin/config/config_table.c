@@ -125,7 +125,8 @@ static const zfi_key_t keys[] = {
      "error | follow | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
-     "params_changed had been called for it. ask: no check but when the trainer asks for one (zf.digest/0). off: no "
+     "params_changed had been called for it (not from [shard] stage = 1 on). ask: no check but when the trainer asks "
+     "for one (zf.digest/0). off: no "
      "check; "
      "such weights are lost in silence, or mixed with others."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 2, 0, NULL, "3", "0 | 1 | 2", "0",
