@@ -98,3 +98,13 @@ const void *zt_ranks_extension(void *ctx, const char *id) {
     zt_rank_t *rank = ctx;
     return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &rank->table : NULL;
 }
+
+zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue) {
+    zf_status_t st;
+    rig->host.get_extension = zt_ranks_extension;
+    rig->host.ctx = rank;
+    if (uses_queue)
+        zt_rig_use_queue(rig);
+    st = zt_rig_try_create(rig, config, 0);
+    return st >= 0 ? zt_rig_try_bind(rig) : st;
+}

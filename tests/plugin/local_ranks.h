@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "rig.h"
 #include "zf/ext/collectives.h"
 
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 3, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
@@ -38,5 +39,7 @@ void zt_ranks_init(zt_ranks_t *ranks, uint32_t size);
 void zt_ranks_free(zt_ranks_t *ranks);
 /* zf_host_t.get_extension, with ctx = a zt_rank_t */
 const void *zt_ranks_extension(void *ctx, const char *id);
+/* A rig that was started becomes this rank: create and bind, up to the first error. */
+zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config, int uses_queue);
 
 #endif

@@ -71,13 +71,7 @@ static void *run_job(void *raw) {
     for (int i = 0; i < N_PARAMS; i++)
         shapes[i] = shape;
     zt_rig_start(&job->rig, shapes, N_PARAMS);
-    job->rig.host.get_extension = zt_ranks_extension;
-    job->rig.host.ctx = job->rank;
-    if (job->uses_queue)
-        zt_rig_use_queue(&job->rig);
-    job->st = zt_rig_try_create(&job->rig, job->config, 0);
-    if (job->st >= 0)
-        job->st = zt_rig_try_bind(&job->rig);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, job->uses_queue);
     if (job->is_late)
         let_it_go_first(job->first);
     for (int t = 0; t < STEPS && job->st >= 0; t++)

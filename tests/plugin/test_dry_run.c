@@ -101,11 +101,7 @@ static void *run_job(void *raw) {
     job_t *job = raw;
     zt_rig_start(&job->rig, shapes, N_SHAPES);
     job->plan = ask(&job->rig, job->config, 0, job->rank->rank, RANKS);
-    job->rig.host.get_extension = zt_ranks_extension;
-    job->rig.host.ctx = job->rank;
-    job->st = zt_rig_try_create(&job->rig, job->config, 0);
-    if (job->st >= 0)
-        job->st = zt_rig_try_bind(&job->rig);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
     for (int i = 0; i < STEPS && job->st >= 0; i++)
         job->st = zt_rig_try_step(&job->rig);
     return NULL;

@@ -42,13 +42,7 @@ static zt_ranks_t ranks;
 
 static void open_job(job_t *job) {
     zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->rig.host.get_extension = zt_ranks_extension;
-    job->rig.host.ctx = job->rank;
-    if (job->uses_queue)
-        zt_rig_use_queue(&job->rig);
-    job->st = zt_rig_try_create(&job->rig, job->config, 0);
-    if (job->st >= 0)
-        job->st = zt_rig_try_bind(&job->rig);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, job->uses_queue);
 }
 
 static void export_one(job_t *job) {

@@ -81,11 +81,7 @@ static void move(job_t *job, const char *path, int is_load) {
 static void *run_job(void *raw) {
     job_t *job = raw;
     zt_rig_start(&job->rig, shapes, N_SHAPES);
-    job->rig.host.get_extension = zt_ranks_extension;
-    job->rig.host.ctx = job->rank;
-    job->st = zt_rig_try_create(&job->rig, job->config, 0);
-    if (job->st >= 0)
-        job->st = zt_rig_try_bind(&job->rig);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
     if (job->save_to) {
         train(job, SAVED_AT);
         for (uint32_t i = 0; i <= job->n_saves; i++)
