@@ -59,9 +59,11 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->is_published = calloc(run->plan.room.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
+    reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run) || zfi_buffers_new(run))
+        !reduction->value_number || !reduction->value_nbytes || !reduction->value_at || zfi_importance_new(run) ||
+        zfi_buffers_new(run))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
@@ -81,6 +83,7 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->is_published);
     free(reduction->value_number);
     free(reduction->value_nbytes);
+    free(reduction->value_at);
     zfi_importance_free(run);
     zfi_buffers_free(run);
     if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
@@ -249,12 +252,13 @@ zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number
     return start(run, run_selected, ZF_NO_ID, step, out_number);
 }
 
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
     reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
     zf_status_t st;
     *out_number = args.number;
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
 }

@@ -35,9 +35,10 @@ zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number);
 
-/* [hook] The nbytes of values of a bucket that the device stream writes with what is enqueued so far into this rank's
- * part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number);
+/* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
+ * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number);
 
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
  * most run->reduction.most_words. */
