@@ -75,7 +75,7 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
     for (uint32_t b = run->buckets.n; b-- > 0;) {
         if (!numbers[b])
             continue;
-        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, numbers[b], &engine->count.stall_ranks_ns));
+        zfi_ranks_await_values(run, b);
         show(run, b, nbytes[b]);
     }
     zfi_values_free_memory(run);

@@ -137,8 +137,7 @@ void zfi_values_show(zfi_run_t *run, uint32_t id) {
         return;
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.packed, run->reduction.value_number[bucket],
                                                  &engine->count.stall_replay_ns));
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, run->reduction.value_number[bucket],
-                                                 &engine->count.stall_ranks_ns));
+    zfi_ranks_await_values(run, bucket);
     for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
         if (run->reduction.is_published[run->plan.matrices[m].cohort])
             show_matrix(run, m, bucket);
