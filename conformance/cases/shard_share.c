@@ -72,13 +72,38 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     }
 }
 
-/* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
+/* Small ones and vectors are whole on every rank. */
+int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
+    const zx_param_t *p = &c->params[param];
+
+    if (p->flags & ZF_PARAM_TIED)
+        return zs_is_sharded(ranks, c, p->tied_to);
+    return zs_shards_params(ranks) && zx_is_trainable(p) && zx_n_elems(p) > 0 &&
+           p->array->ndim > p->decl.n_batch_axes + 1 &&
+           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+}
+
+/* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
+static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
+    static const uint32_t sizes[] = {0, 0, 0, 100, 1000, 65536};
+    zx_rng_t rng = zx_rng(c->seed, 82, c->index);
+    size_t n = strlen(c->config_text);
+
+    ranks->resident_bytes = sizes[zx_below(&rng, 6)];
+    if (!zs_shards_params(ranks))
+        return;
+    replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+    n = strlen(c->config_text);
+    snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n", ranks->resident_bytes);
+}
+
+/* Stages 1 to 3 are not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
     char *follow;
-    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 2) : 0;
+    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 3) : 0;
 
-    ranks->stage = stage <= 2 ? stage : drawn;
+    ranks->stage = stage <= 3 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
     if (c->config.is_mean || c->config.is_none ||
         (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
@@ -124,6 +149,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
+    prepare_shards(ranks, c);
     misbehave_early(ranks, c);
 }
 

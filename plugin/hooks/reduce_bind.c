@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "hooks/reduce.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 
 enum { LINE = 192, MOST_NAME = 60 };
 
@@ -48,8 +49,8 @@ static void write_create(const comparison_t *it, char out[LINE]) {
              it->n_params);
 }
 
-static uint64_t digest_values(const zfi_param_t *param) {
-    zfi_view_t view = {.data = param->visible,
+static uint64_t digest_values(const zfi_param_t *param, void *values) {
+    zfi_view_t view = {.data = values,
                        .dtype = param->dtype,
                        .ndim = param->ndim,
                        .n_elems = param->n_elems,
@@ -67,7 +68,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
     } what = {0, param, flags};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(&run->params[param]);
+    what.values = digest_values(&run->params[param], zfi_shards_address(run, param));
     zfi_reduce_event(run, flags, &what, sizeof what);
 }
 
@@ -83,7 +84,7 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
                  param->flags, param->group, param->owner, param->n_batch_axes,
                  param->channels_are_rows ? "rows" : "columns");
     if (it->has_values && n > 0 && n < LINE)
-        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(param));
+        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(param, param->visible));
 }
 
 static uint32_t n_lines(const comparison_t *it) { return it->n_keys + 1 + it->n_params; }

@@ -39,6 +39,10 @@ zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number
  * part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
 zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number);
 
+/* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is
+ * enqueued so far, become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number);
+
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
  * most run->reduction.most_words. */
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);

@@ -24,6 +24,8 @@ static uint64_t for_each_owned(zfi_run_t *run, uint32_t number, uint32_t rank, o
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
         zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
+        if (param->is_sharded) /* shown where it is fetched */
+            continue;
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &run->plan.matrices[m];
             if (!run->reduction.is_published[matrix->cohort])
