@@ -9,12 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exact_device.h"
 #include "exact_run.h"
 #include "option_table.h"
 #include "zf_loader.h"
 
 typedef struct zs_options {
-    const char *plugin, *mpi, *fault, *save, *load;
+    const char *plugin, *mpi, *device, *fault, *save, *load;
     uint32_t n_cases, only, at_rank, deadline_ms, stage;
     uint64_t seed;
     int wants_help;
@@ -27,6 +28,8 @@ enum { ALL = UINT32_MAX };
 static const zc_option_t table[] = {
     ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "the library (default: ZFPLUGIN_PATH, else libzfplugin.so.1)"),
     ZC_OPTION("mpi", ZC_TEXT, AT(mpi), "FILE", "libzf_mpi.so (default: ZF_MPI_PATH, else libzf_mpi.so)"),
+    ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
+              .choices = "cpu cuda"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
@@ -198,6 +201,8 @@ int zs_shard_main(int argc, char **argv) {
     if (o.wants_help)
         return zc_options_help("zf-conform shard - one rank of mpirun: P ranks against the oracle of one", table,
                                N_OPTIONS, NULL, "0 conforms, 1 does not, 2 could not run");
+    if (o.device)
+        setenv(ZX_DEVICE_ENV, o.device, 1);
     file = o.mpi ? o.mpi : getenv("ZF_MPI_PATH");
     if (zs_ranks_open(file ? file : "libzf_mpi.so", ranks) != 0)
         return 2;

@@ -172,12 +172,21 @@ typedef struct zfi_device_state {
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
 
+/* A copy in page-locked host memory of what ranks exchange, byte for byte (offload/mirror.h). */
+typedef struct zfi_mirror {
+    zfi_arena_t arena;
+    const void *device; /* what it mirrors; NULL: there is none */
+} zfi_mirror_t;
+
 /* Arenas, and what lies in them. */
 typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
     zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them ... */
     uint64_t extra_device_nbytes;         /* ... their bytes */
-    int is_pageable;                      /* the host arena could not be page-locked: copies are slower */
+    zfi_mirror_t staging_mirror,
+        selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
+    uint64_t extra_host_nbytes; /* of mirrors */
+    int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zf_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
@@ -253,6 +262,7 @@ enum { ZFI_LEAST_BUFFERS = 2 };
 /* Memory that buckets take in turn for the gradients on their way to the ranks that sum them. */
 typedef struct zfi_bucket_buffer {
     zfi_arena_t arena;
+    zfi_mirror_t mirror;
     uint64_t number; /* it is free when `exchanged` reaches this */
     int is_taken;
 } zfi_bucket_buffer_t;
@@ -301,6 +311,8 @@ typedef struct zfi_reduction {
 /* Memory of a whole bucket of parameters. */
 typedef struct zfi_fetch_buffer {
     zfi_arena_t arena;
+    zfi_mirror_t mirror;
+    int is_awaited;  /* the device stream waits for them */
     uint32_t bucket; /* whose values it has, or gets; ZF_NO_ID: nobody's */
     uint64_t number; /* they are there, or it is free, when `shared` reaches this */
     uint64_t used;   /* the larger, the later */

@@ -13,6 +13,7 @@
 #include "offload/gradients.h"
 #include "offload/guard.h"
 #include "offload/publish.h"
+#include "offload/ranks.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
 #include "offload/shards.h"
@@ -89,10 +90,8 @@ static void show_entered(zfi_run_t *run) {
 
 /* Their gradient comes from the ranks that own it. */
 static void await_selected(zfi_run_t *run, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    if (zfi_is_sharded(engine) && !zfi_is_warm_up(&engine->config, t))
-        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number,
-                                                     &engine->count.stall_ranks_ns));
+    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->engine->config, t))
+        zfi_ranks_await_selected(run);
 }
 
 /* Run-ahead of the selected channels, or the update of all. */

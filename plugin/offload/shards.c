@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "instance/memory.h"
 #include "offload/device_memory.h"
+#include "offload/mirror.h"
 #include "offload/ranks.h"
 #include "offload/tables.h"
 
@@ -107,6 +108,18 @@ zf_status_t zfi_shards_plan(zfi_run_t *run) {
     return ZF_OK;
 }
 
+static zf_status_t map_buffer(zfi_run_t *run, zfi_fetch_buffer_t *buffer, zf_error_t *err) {
+    uint64_t nbytes = run->shards.buffer_nbytes;
+    zf_status_t st = zfi_mirror_map(run, &buffer->mirror, NULL, nbytes, err);
+    if (!st)
+        st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of parameters", err);
+    if (st)
+        zfi_mirror_free(run, &buffer->mirror);
+    else if (buffer->mirror.arena.base)
+        buffer->mirror.device = buffer->arena.base;
+    return st;
+}
+
 /* So many buffers are mapped, and two in any case; never more than buckets. */
 static zf_status_t need_buffers(zfi_run_t *run, uint32_t n, zf_error_t *err) {
     zfi_shards_t *shards = &run->shards;
@@ -116,7 +129,7 @@ static zf_status_t need_buffers(zfi_run_t *run, uint32_t n, zf_error_t *err) {
     while (shards->n_buffers < n && !st) {
         zfi_fetch_buffer_t *buffer = &shards->buffers[shards->n_buffers];
         buffer->bucket = ZF_NO_ID;
-        st = zfi_memory_map_more(run, &buffer->arena, shards->buffer_nbytes, "a bucket of parameters", err);
+        st = map_buffer(run, buffer, err);
         shards->n_buffers += !st;
     }
     return st;
@@ -133,6 +146,8 @@ zf_status_t zfi_shards_new(zfi_run_t *run, zf_error_t *err) {
 }
 
 void zfi_shards_free(zfi_run_t *run) {
+    for (uint32_t i = 0; i < run->shards.n_buffers && !zfi_ranks_holds_memory(run->engine); i++)
+        zfi_mirror_free(run, &run->shards.buffers[i].mirror);
     free(run->shards.all);
     free(run->shards.buffers);
     free(run->shards.is_held);
@@ -216,6 +231,7 @@ static zf_status_t gather(zfi_run_t *run, uint32_t number, uint32_t to) {
     if (buffer->bucket != ZF_NO_ID)
         shards->all[buffer->bucket].buffer = ZF_NO_ID;
     buffer->bucket = number;
+    buffer->is_awaited = 0;
     buffer->used = ++shards->n_uses;
     shards->all[number].buffer = to;
     run->reduction.events = zfi_crc32(run->reduction.events, &number, sizeof number);
@@ -322,10 +338,11 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf
     if (!st)
         st = prefetch(run);
     for (uint32_t i = 0; i < shards->n_buffers && !st; i++) {
-        const zfi_fetch_buffer_t *buffer = &shards->buffers[i];
-        if (buffer->bucket != ZF_NO_ID && shards->all[buffer->bucket].n_held)
-            zfi_list_add(&engine->to_device,
-                         zfi_op_wait(&engine->lines.shared, buffer->number, &engine->count.stall_ranks_ns));
+        zfi_fetch_buffer_t *buffer = &shards->buffers[i];
+        if (buffer->bucket == ZF_NO_ID || !shards->all[buffer->bucket].n_held || buffer->is_awaited)
+            continue;
+        zfi_ranks_await_fetched(run, buffer->bucket, buffer->arena.base, buffer->number);
+        buffer->is_awaited = 1;
     }
     zfi_list_mark(&engine->to_device, &shards->newest);
     return st ? st : zfi_send(engine);

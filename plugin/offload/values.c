@@ -97,7 +97,7 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
     for (uint32_t b = run->buckets.n; b-- > 0;) {
         if (!numbers[b])
             continue;
-        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, numbers[b], &engine->count.stall_ranks_ns));
+        zfi_ranks_await_values(run, b);
         for (uint32_t r = 0; r < zfi_n_ranks(engine); r++)
             if (r != zfi_rank(engine))
                 move_part(run, b, r, run->reduction.value_nbytes[b], ZFI_KERNEL_WRITE_PLACE);
