@@ -241,6 +241,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .clip_norm = h->c->clip_norm,
                            .host_norm = norm,
                            .stream = &h->stream};
+    zs_fault_t wrong;
     zf_status_t st;
 
     for (uint32_t i = 0; i < h->c->n_groups; i++)
@@ -252,8 +253,11 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                                       .weight_decay = groups[i].weight_decay};
     if (h->c->ranks) {
         zs_count_step(h->c->ranks, h->c);
-        if (zs_misbehave(h->c->ranks, h->step, hyper, &args.flags))
+        wrong = zs_misbehave(h->c->ranks, h->step, hyper, &args.flags);
+        if (wrong == ZS_FLUSH)
             zx_host_quiesce(h, ZF_QUIESCE_FLUSH);
+        if (wrong == ZS_FETCH)
+            h->fetches = zx_rng(h->c->seed, 84, h->c->index);
     }
     if (norm) {
         norm[0] = -1e30;
@@ -340,7 +344,7 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     if (h->shards)
         zs_fetch_look(h, is_looked_at);
     for (uint32_t i = 0; i < h->c->n_params && h->is_on_gpu; i++)
-        if (look->images[i])
+        if (look->images[i] && !(h->shards && h->is_sharded[i]))
             zx_device_pull(h->c->params[i].array);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)

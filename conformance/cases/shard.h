@@ -29,6 +29,7 @@ typedef enum zs_fault {
     ZS_HYPER,   /* another learning rate at one step */
     ZS_DISCARD, /* discards a step alone */
     ZS_FLUSH,   /* flushes alone */
+    ZS_FETCH,   /* stage 3: fetches in an order of its own from there on */
     ZS_N_FAULTS
 } zs_fault_t;
 
@@ -41,6 +42,7 @@ typedef struct zs_ranks {
     const zf_collectives_ext_t *mpi;
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
+    int has_fault;                   /* of any rank */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
     uint32_t stage;
@@ -74,8 +76,8 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
 /* A gradient as it is drawn, or, where sums have to be exact, what is near it. */
 float zs_gradient(const zs_ranks_t *ranks, float g);
-/* Does what this rank does wrong: before a step is submitted. 1: the host flushes. */
-int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
+/* Does what this rank does wrong: before a step is submitted. ZS_FLUSH, ZS_FETCH: what the host is to do. */
+zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
 const char *zs_fault_name(zs_fault_t fault);
 
 /* Parameters live as shards; one of them does. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exact_deliver.h"
+#include "exact_device.h"
 #include "shard.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -57,7 +58,7 @@ static void spoil(zx_host_t *h, uint32_t param) {
     void *spoilt = zx_alloc(nbytes + 1);
 
     memset(spoilt, 0xFF, nbytes);
-    zx_array_write(array, spoilt);
+    zx_host_write(h, array, spoilt);
     free(spoilt);
 }
 
@@ -110,6 +111,10 @@ static void copy_out(zx_host_t *h, uint32_t param, const void *from) {
 
     if (!from)
         return;
+    if (h->is_on_gpu) {
+        zx_device_take(h->c->params[param].array, from);
+        return;
+    }
     copy = zx_alloc(sizeof *copy);
     *copy = (copy_t){h->c->params[param].array, from};
     zx_launch(h, copy_now, copy);
@@ -154,7 +159,18 @@ static void copy_around_first(zx_host_t *h, const uint32_t *params, uint32_t n) 
     release(h, params, 1);
 }
 
-void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
+/* Where a rank does something wrong: an error of the instance's comes before what it has left unwritten. */
+static void look_for_errors(zx_host_t *h) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_step_report_t report = {.struct_size = sizeof report};
+
+    if (!h->c->ranks->has_fault || !h->is_async || zx_is_bad(h->result))
+        return;
+    zx_host_sync(h);
+    zx_is_call_bad(h, "poll", h->zf->poll(h->instance, &report, &err), &err);
+}
+
+static void fetch_in_style(zx_host_t *h, const uint8_t *is_looked_at) {
     uint32_t params[ZX_MAX_PARAMS], n = 0, style = zx_below(&h->fetches, 5);
     int is_all;
 
@@ -185,6 +201,11 @@ void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
     release(h, params, is_all ? 0 : n);
 }
 
+void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at) {
+    fetch_in_style(h, is_looked_at);
+    look_for_errors(h);
+}
+
 /* What a host fetches and does not look at. */
 void zs_fetch_some(zx_host_t *h, const uint32_t *params, uint32_t n) {
     if (!fetch(h, params, n))
@@ -201,7 +222,12 @@ void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is
     if (fetch(h, &param, 1) || place(h, param, &found))
         return;
     zx_host_sync(h); /* it is there */
-    memcpy(found.data, values, found.nbytes);
+    if (h->is_on_gpu)
+        zx_device_give(found.data, values, found.nbytes);
+    else
+        memcpy(found.data, values, found.nbytes);
+    if (h->is_on_gpu)
+        zx_device_sync();
     if (zx_is_call_bad(h, "params_changed",
                        h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err))
         return;

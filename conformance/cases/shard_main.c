@@ -41,7 +41,7 @@ static const zc_option_t table[] = {
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
               "what one rank does wrong in the first case, which every other must notice",
-              .choices = "none kill stop late config name values hyper discard flush"),
+              .choices = "none kill stop late config name values hyper discard flush fetch"),
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("help", ZC_SWITCH, AT(wants_help), NULL, "this text"),
 };
@@ -209,6 +209,7 @@ int zs_shard_main(int argc, char **argv) {
     if (o.fault && strcmp(o.fault, "none") == 0)
         o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
+    ranks->has_fault = o.fault != NULL;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     status = run_all(&o, ranks);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 const char *zs_fault_name(zs_fault_t fault) {
-    static const char *const names[ZS_N_FAULTS] = {"none", "kill",   "stop",  "late",    "config",
-                                                   "name", "values", "hyper", "discard", "flush"};
+    static const char *const names[ZS_N_FAULTS] = {"none",   "kill",  "stop",    "late",  "config", "name",
+                                                   "values", "hyper", "discard", "flush", "fetch"};
     return names[fault];
 }
 
@@ -85,16 +85,14 @@ int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
 
 /* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
 static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
-    static const uint32_t sizes[] = {0, 0, 0, 100, 1000, 65536};
+    static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
     zx_rng_t rng = zx_rng(c->seed, 82, c->index);
-    size_t n = strlen(c->config_text);
 
-    ranks->resident_bytes = sizes[zx_below(&rng, 6)];
     if (!zs_shards_params(ranks))
         return;
+    ranks->resident_bytes = residents[zx_below(&rng, 6)];
+    ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
-    n = strlen(c->config_text);
-    snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n", ranks->resident_bytes);
 }
 
 /* Stages 1 to 3 are not in every mode; what is not in this version is not asked for. */
@@ -145,11 +143,14 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
+    prepare_shards(ranks, c);
     n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
+    if (zs_shards_params(ranks))
+        n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n",
+                              ranks->resident_bytes);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
-    prepare_shards(ranks, c);
     misbehave_early(ranks, c);
 }
 
@@ -225,9 +226,9 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
+zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
     if (ranks->fault == ZS_NO_FAULT || step != ZS_FAULT_STEP)
-        return 0;
+        return ZS_NO_FAULT;
     if (ranks->fault == ZS_KILL)
         raise(SIGKILL);
     if (ranks->fault == ZS_STOP)
@@ -238,5 +239,5 @@ int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint
         hyper[0].lr += 1e-3;
     if (ranks->fault == ZS_DISCARD)
         *flags |= ZF_STEP_DISCARD;
-    return ranks->fault == ZS_FLUSH;
+    return ranks->fault;
 }
