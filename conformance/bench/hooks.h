@@ -17,6 +17,7 @@ enum {
 
 typedef struct hooks {
     const zf_loader_t *loader;
+    const char *config; /* INI text of grads, replay, stall and step */
     int n_repeats;
     FILE *json;        /* NULL: none. Sections write "name": {...} */
     int n_bars_failed; /* rows above their bar, over all sections */

@@ -4,7 +4,6 @@
 #include <immintrin.h>
 
 #define VL 8
-#define VD 4
 #define N_INFLIGHT 2
 #define PREFETCH_NBYTES 2048u
 #define HAS_UNROLLED_SLOTS 1
@@ -24,10 +23,6 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(low, high));
 }
 
-static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
-    return (vhu)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)from));
-}
-
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
@@ -36,11 +31,9 @@ static ALWAYS_INLINE void vf_store_f16(void *to, vf x) {
     _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static ALWAYS_INLINE vh vh_load_f16(const void *from) {
-    return (vh)_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)from));
-}
+static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)); }
 
-static ALWAYS_INLINE vd vd_of(vh x) { return (vd)_mm256_cvtps_pd((__m128)x); }
+static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
 
 #include "replay.h"
 #include "rows.h"

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #define VL 16
-#define VD 8
 #define N_INFLIGHT 2
 #define PREFETCH_NBYTES 2048u
 #define HAS_UNROLLED_SLOTS 1
@@ -21,10 +20,6 @@ static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16((__m512i)x));
 }
 
-static ALWAYS_INLINE vhu vhu_load_16(const void *from) {
-    return (vhu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
-}
-
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }
@@ -33,11 +28,9 @@ static ALWAYS_INLINE void vf_store_f16(void *to, vf x) {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static ALWAYS_INLINE vh vh_load_f16(const void *from) {
-    return (vh)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
-}
+static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)); }
 
-static ALWAYS_INLINE vd vd_of(vh x) { return (vd)_mm512_cvtps_pd((__m256)x); }
+static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1)); }
 
 #include "replay.h"
 #include "rows.h"

@@ -2,12 +2,12 @@
 /* lanes.h - the vector vocabulary in which update.h, moments.h, replay.h, rows.h, run_ahead.h and stats.h are written
  * once.
  *
- * A file of one instruction set (generic.c, avx2.c, avx512.c) defines VL, the floats in one vector, and VD, the doubles
- * in one vector, includes this file, defines the functions declared below, and includes the others. Types are the
- * compilers' vector extension: + - * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart.
- * Everything is static, so nothing compiled for one instruction set can be linked in place of another's.
+ * A file of one instruction set (baseline.h, avx2.c, avx512.c) defines VL, the floats in one vector, includes this
+ * file, defines the functions declared below, and includes the others. Types are the compilers' vector extension: + - *
+ * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart. Everything is static, so nothing compiled
+ * for one instruction set can be linked in place of another's.
  *
- *   vf   VL floats     vu   their bits     vd   VD doubles     vh   VD floats     vhu  their bits */
+ *   vf   VL floats     vu   their bits     vd   half as many doubles     vdu  their bits */
 #ifndef ZFI_LANES_H
 #define ZFI_LANES_H
 
@@ -28,13 +28,13 @@
 /* Before a loop over an array of vectors: without it the array lives in memory instead of registers. */
 #define UNROLL _Pragma("GCC unroll 16")
 
+enum { VD = VL / 2 }; /* doubles in one vector */
+
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
-typedef double vd __attribute__((vector_size(8 * VD)));
-typedef uint64_t vdu __attribute__((vector_size(8 * VD)));
-typedef float vh __attribute__((vector_size(4 * VD)));
-typedef uint32_t vhu __attribute__((vector_size(4 * VD)));
+typedef double vd __attribute__((vector_size(4 * VL)));
+typedef uint64_t vdu __attribute__((vector_size(4 * VL)));
 
 /* What each instruction set defines. */
 static vf vf_fma(vf a, vf b, vf c);       /* a*b + c, rounded once */
@@ -43,9 +43,8 @@ static vu vu_load_16(const void *from);   /* VL 16-bit integers, zero-extended *
 static void vu_store_16(void *to, vu x);  /* the lower halves; the upper ones are zero */
 static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 */
 static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
-static vhu vhu_load_16(const void *from); /* VD 16-bit integers, zero-extended */
-static vh vh_load_f16(const void *from);  /* VD halves */
-static vd vd_of(vh x);                    /* exact */
+static vd vd_lower(vf x);                 /* the first VD lanes, exact */
+static vd vd_upper(vf x);                 /* the others */
 
 static ALWAYS_INLINE vf vf_splat(float x) {
     return x - (vf){0.0f}; /* x - +0.0 is x, -0.0 too; compiles to one broadcast */

@@ -19,19 +19,6 @@ enum { LOOK_ELEMS = 65536, SCRATCH_COLS = 4096, N_SUMS = ZFI_SUM_LANES / VD };
 
 typedef enum term { TERM_SQUARE, TERM_MAGNITUDE } term_t;
 
-/* VD elements as doubles. */
-static ALWAYS_INLINE vd vd_load_as(const void *array, zfi_dtype_t dtype, uint64_t i) {
-    vh x;
-
-    if (dtype == ZFI_F16)
-        x = vh_load_f16((const uint16_t *)array + i);
-    else if (dtype == ZFI_BF16)
-        x = (vh)(vhu_load_16((const uint16_t *)array + i) << 16);
-    else
-        memcpy(&x, (const float *)array + i, sizeof x);
-    return vd_of(x);
-}
-
 static ALWAYS_INLINE vd vd_magnitude(vd x) { return (vd)((vdu)x & 0x7fffffffffffffffu); }
 
 static ALWAYS_INLINE void load_sums(vd sums[N_SUMS], const double *from) {
@@ -46,12 +33,16 @@ static ALWAYS_INLINE void store_sums(double *to, const vd sums[N_SUMS]) {
         memcpy(to + j * VD, &sums[j], sizeof sums[j]);
 }
 
+static ALWAYS_INLINE vd vd_term(vd x, term_t term) { return term == TERM_SQUARE ? x * x : vd_magnitude(x); }
+
+/* Adds the terms of ZFI_SUM_LANES elements from element i on. */
 static ALWAYS_INLINE void add_terms(vd sums[N_SUMS], term_t term, const void *grad, zfi_dtype_t dtype, uint64_t i) {
     UNROLL
-    for (uint32_t j = 0; j < N_SUMS; j++) {
-        vd x = vd_load_as(grad, dtype, i + j * VD);
+    for (uint32_t j = 0; j < N_SUMS; j += 2) {
+        const vf x = vf_load_as(grad, dtype, i + j * VD);
 
-        sums[j] += term == TERM_SQUARE ? x * x : vd_magnitude(x);
+        sums[j] += vd_term(vd_lower(x), term);
+        sums[j + 1] += vd_term(vd_upper(x), term);
     }
 }
 

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* baseline.h - the vectors of generic.c: four floats, two doubles, and nothing that the baseline CPU lacks.
+ *
+ * On x86-64 that is SSE2, which has no fma, and libm's takes about 100 ns where the CPU has none either. Here it is
+ * made of doubles. The product of two floats is exact in double. The sum with the third is rounded there, and once more
+ * to float. Two roundings differ from one only where the first lands on a tie of the second, halfway between two
+ * floats, and was not exact. So a sum that is no tie is right as it is. The test for ties knows those between normal
+ * floats, which show in the lower 29 bits; below 2^-126, where ties lie elsewhere, every sum but an exact zero is
+ * suspect. Four lanes with a suspect among them are computed again by fma_by_odd, which is right for all numbers.
+ *
+ * Elsewhere (arm64, for one) the C library's fmaf is an instruction that the compiler knows, or exact all the same. */
+#ifndef ZFI_BASELINE_H
+#define ZFI_BASELINE_H
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define VL 4
+#define N_INFLIGHT 2
+#define PREFETCH_NBYTES 2048u
+#define HAS_UNROLLED_SLOTS 0
+#include "lanes.h"
+
+#ifdef __SSE2__
+
+static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm_cvtps_pd((__m128)x); }
+
+static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x)); }
+
+static ALWAYS_INLINE vf floats_of(vd lower, vd upper) {
+    return (vf)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)lower), _mm_cvtpd_ps((__m128d)upper));
+}
+
+/* a*b + c of values that are floats, rounded to odd: where it is not exact, towards zero with the last bit set. Rounded
+ * to float it is a*b + c rounded once, because a double has more than two bits more (Boldo and Melquiond, 2008). The
+ * error of the sum is Knuth's. Its product with the sum, which cannot underflow, has the sign that says whether the
+ * sum lies beyond the exact value; with NaN and Inf it is NaN, and neither comparison holds. */
+static ALWAYS_INLINE vd fma_to_odd(vd a, vd b, vd c) {
+    const vd product = a * b, sum = product + c, rest = sum - product;
+    const vd error = (product - (sum - rest)) + (c - rest), side = error * sum, zero = {0.0};
+    const vdu is_beyond = (vdu)(side < zero), is_short = (vdu)(side > zero);
+
+    return (vd)(((vdu)sum + is_beyond) | ((is_beyond | is_short) & 1u));
+}
+
+static ONE_COPY vf fma_by_odd(vf a, vf b, vf c) {
+    return floats_of(fma_to_odd(vd_lower(a), vd_lower(b), vd_lower(c)),
+                     fma_to_odd(vd_upper(a), vd_upper(b), vd_upper(c)));
+}
+
+/* Whether one of four sums may be rounded wrongly: lanes whose lower 29 bits are those of a tie, or whose magnitude is
+ * below 2^-126 and not zero. Twice the upper half, less one, has no sign and zero last; the comparison is signed. */
+static ALWAYS_INLINE int has_suspect(vd lower, vd upper) {
+    const vu low = (vu)_mm_shuffle_ps((__m128)lower, (__m128)upper, _MM_SHUFFLE(2, 0, 2, 0));
+    const vu high = (vu)_mm_shuffle_ps((__m128)lower, (__m128)upper, _MM_SHUFFLE(3, 1, 3, 1));
+    const uint32_t high_of_limit = (1023u - 126u) << 20, shift = 0x7fffffffu;
+    const vi is_tie = (vi)((low & 0x1fffffffu) == 0x10000000u);
+    const vi is_small = (vi)(high + high + shift) < (vi)((vu){0} + (2 * high_of_limit + shift));
+
+    return _mm_movemask_ps((__m128)(is_tie | is_small));
+}
+
+static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
+    const vd lower = vd_lower(a) * vd_lower(b) + vd_lower(c);
+    const vd upper = vd_upper(a) * vd_upper(b) + vd_upper(c);
+
+    if (__builtin_expect(has_suspect(lower, upper), 0))
+        return fma_by_odd(a, b, c);
+    return floats_of(lower, upper);
+}
+
+static ALWAYS_INLINE vf vf_sqrt(vf a) { return (vf)_mm_sqrt_ps((__m128)a); }
+
+static ALWAYS_INLINE vu vu_load_16(const void *from) {
+    return (vu)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)from), _mm_setzero_si128());
+}
+
+/* Saturation is signed, so the lower halves are sign-extended first. */
+static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
+    const __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)x, 16), 16);
+
+    _mm_storel_epi64((__m128i *)to, _mm_packs_epi32(extended, extended));
+}
+
+#else
+
+static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
+    vf x = {0};
+
+    for (int l = 0; l < VL; l++)
+        x[l] = fmaf(a[l], b[l], c[l]);
+    return x;
+}
+
+static ALWAYS_INLINE vf vf_sqrt(vf a) {
+    vf x = {0};
+
+    for (int l = 0; l < VL; l++)
+        x[l] = sqrtf(a[l]);
+    return x;
+}
+
+static ALWAYS_INLINE vu vu_load_16(const void *from) {
+    uint16_t half[VL];
+    vu x = {0};
+
+    memcpy(half, from, sizeof half);
+    for (int l = 0; l < VL; l++)
+        x[l] = half[l];
+    return x;
+}
+
+static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
+    uint16_t half[VL];
+
+    for (int l = 0; l < VL; l++)
+        half[l] = (uint16_t)x[l];
+    memcpy(to, half, sizeof half);
+}
+
+static ALWAYS_INLINE vd vd_lower(vf x) { return (vd){x[0], x[1]}; }
+
+static ALWAYS_INLINE vd vd_upper(vf x) { return (vd){x[2], x[3]}; }
+
+#endif
+
+/* zfi_f16_to_f32 of every lane, also for a thread that flushes denormals or rounds otherwise: no float below
+ * 2^-24 takes part, and nothing is rounded. */
+static ALWAYS_INLINE vf floats_of_f16(vu half) {
+    const vu rest = half & 0x7fffu;
+    const vu is_small = (vu)((vi)rest < 0x400), is_special = (vu)((vi)rest > 0x7bff);
+    const vu is_nan = (vu)((vi)rest > 0x7c00);
+    const vu small = (vu)(__builtin_convertvector((vi)rest, vf) * vf_splat(0x1p-24f));
+    const vu normal = (rest << 13) + ((127u - 15u) << 23);
+    const vu finite = (is_small & small) | (~is_small & normal);
+
+    return (vf)(finite | (is_special & 0x7f800000u) | (is_nan & 0x400000u) | (half & 0x8000u) << 16);
+}
+
+/* The bits of |x| < 2^-14 as a half: a count of 2^-24. Twelve more bits and whether there are others decide how it is
+ * rounded; the conversion to integers truncates in every rounding mode. */
+static ALWAYS_INLINE vu small_f16_of(vf magnitude) {
+    const vf scaled = magnitude * vf_splat(0x1p36f);
+    const vi whole = __builtin_convertvector(scaled, vi);
+    const vu has_more = (vu)(__builtin_convertvector(whole, vf) != scaled), count = (vu)whole | (has_more & 1u);
+
+    return (count + 0x7ffu + (count >> 12 & 1u)) >> 12;
+}
+
+/* zfi_f32_to_f16 of every lane, whatever the rounding mode of the thread is. */
+static ALWAYS_INLINE vu f16_of_floats(vf x) {
+    const vu bits = (vu)x, rest = bits & 0x7fffffffu;
+    const vu is_nan = (vu)((vi)rest > 0x7f800000), is_inf = (vu)((vi)rest > 0x477fffff);
+    const vu is_small = (vu)((vi)rest < 0x38800000);
+    const vu small = small_f16_of((vf)(rest & is_small));
+    const vu normal = (rest - ((127u - 15u) << 23) + 0xfffu + (rest >> 13 & 1u)) >> 13;
+    const vu finite = (is_small & small) | (~is_small & normal);
+    const vu special = 0x7c00u | (is_nan & (0x200u | (rest >> 13 & 0x3ffu)));
+
+    return (is_inf & special) | (~is_inf & finite) | (bits >> 16 & 0x8000u);
+}
+
+static ALWAYS_INLINE vf vf_load_f16(const void *from) { return floats_of_f16(vu_load_16(from)); }
+
+static ALWAYS_INLINE void vf_store_f16(void *to, vf x) { vu_store_16(to, f16_of_floats(x)); }
+
+#endif
