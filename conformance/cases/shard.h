@@ -41,6 +41,7 @@ typedef struct zs_ranks {
     const zf_collectives_ext_t *mpi;
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
+    uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
     uint32_t stage;
