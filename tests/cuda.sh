@@ -11,7 +11,7 @@
 #   faults    each of tests/cuda/faults/*.patch is built and caught
 #   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
 #
-#   --only STAGE  one of them.   --match TEXT  faults and waits whose names have it.   --seed S  of the cases (default 1)
+#   --only STAGE  one of them.   --match REGEX  faults and waits so named.   --seed S  of the cases (default 1)
 #   --record FILE  what faults and waits were caught by, also in earlier runs of pieces, as a page
 #   ZF_JOBS=N  builds and cases side by side
 #
@@ -61,7 +61,7 @@ fails() {
     failed="$failed $1"
 }
 wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
-is_matched() { case $1 in *"$match"*) ;; *) return 1 ;; esac; }
+is_matched() { printf '%s\n' "$1" | grep -qE -- "$match"; }
 
 # build SOURCE FOLDER CMAKE-ARGUMENT...
 build() {
@@ -279,6 +279,10 @@ catches() {
     if [ "$1" = own ]; then
         catches_by_own_tests
         return
+    elif [ "$1" = shuffle ]; then
+        shuffled
+        shows build/cuda-faults/shuffle/conform.out $?
+        return
     fi
     build_fault "$1" || {
         echo "does not build: build/cuda-faults/$1/cuda.log" >"build/cuda-faults/$1/conform.out"
@@ -308,7 +312,7 @@ stage_faults() {
             continue
         }
         caught=
-        for try in own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3"; do
+        for try in own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle; do
             # shellcheck disable=SC2086 # words
             if catches $try; then
                 caught=${try%% *}
@@ -327,15 +331,20 @@ stage_faults() {
     done
 }
 
-# Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE", the file in plugin/.
+# Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE N", the file in plugin/, the N-th one there for this timeline.
 waits() {
     (cd plugin && grep -n 'zfi_op_wait(' offload/*.c hooks/*.c) |
-        sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p'
+        sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p' |
+        awk '{ print $0, ++n[$1 " " $3] }'
 }
 
 # drops WAY CASES: whether leaving out the wait at $place shows. It has to be reached, for what else fails is no proof of it.
 drops() {
-    if [ "$1" != ranks ]; then
+    if [ "$1" = shuffle ]; then
+        drop_file=build/cuda-faults/shuffle/conform.out
+        shuffled ZF_DROP_WAIT="$place"
+        status=$?
+    elif [ "$1" != ranks ]; then
         drop_file=build/cuda-faults/$1/conform.out
         conform "build/cuda-faults/$1" "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
         status=$?
@@ -358,8 +367,19 @@ drops() {
 watchers() {
     case $1 in
     offload/ranks.c* | offload/buffers.c* | hooks/reduce.c*) echo ranks ;;
-    *) echo tsan plain ;;
+    *) echo tsan plain shuffle ;;
     esac
+}
+
+# shuffled [NAME=VALUE...]: the same programs on a CPU backend that delays and reorders (tests/device/shuffle.c): 180 cases of seconds.
+shuffled() {
+    mkdir -p build/cuda-faults/shuffle
+    cmake --build build/cuda-faults/plain --parallel "$jobs" --target zfplugin_shuffle >>build/cuda-faults/plain/cuda.log 2>&1 || return 0
+    for shuffle_seed in 1 2 3; do
+        env ZF_SHUFFLE_SEED=$shuffle_seed "$@" build/cuda-faults/plain/conformance/zf-conform exact \
+            --plugin build/cuda-faults/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
+            --deadline "$deadline" --max-failures 1 >build/cuda-faults/shuffle/conform.out 2>&1 || return 1
+    done
 }
 
 # known FILE LINE: what faults/each/known.txt has of a wait.
@@ -388,12 +408,12 @@ stage_waits() {
         build_fault $way || fails waits "does not build: build/cuda-faults/$way/cuda.log"
     done
     waits >build/cuda-faults/waits
-    while read -r file line timeline; do
+    while read -r file line timeline nth; do
         is_matched "$file:$timeline" || continue
         place=$(basename "$file"):$line
         caught=
         reached=
-        for way in tsan plain ranks; do
+        for way in tsan shuffle plain ranks; do
             case " $(watchers "$file") " in *" $way "*) ;; *) continue ;; esac
             if drops $way 12 </dev/null; then
                 caught=$way
@@ -403,13 +423,13 @@ stage_waits() {
         reason=$(known "$file" "$line")
         if [ -z "$caught" ] && [ "${reason#test }" != "$reason" ] && fails_without "${reason#test }"; then
             say "waits: $file:$line $timeline: caught (${reason#test })"
-            found "wait $(basename "$file") $line $timeline" "${reason#test } | fails on the CPU's backend"
+            found "wait $(basename "$file") $timeline $nth" "${reason#test } | fails on the CPU's backend"
         elif [ -n "$caught" ]; then
             say "waits: $file:$line $timeline: caught ($caught): $(symptom $caught)"
-            found "wait $(basename "$file") $line $timeline" "$caught | $(symptom $caught)"
+            found "wait $(basename "$file") $timeline $nth" "$caught | $(symptom $caught)"
         elif [ -n "$reason" ] && [ "${reason#test }" = "$reason" ]; then
             say "waits: $file:$line $timeline: $reason"
-            found "wait $(basename "$file") $line $timeline" "- | $reason"
+            found "wait $(basename "$file") $timeline $nth" "- | $reason"
         else
             fails waits "$file:$line $timeline was not caught${reached:-: no case reaches it}"
         fi
@@ -421,11 +441,12 @@ write_record() {
     {
         echo "# Faults of the CUDA code that the test double has to catch"
         echo
-        echo "Written by \`sh tests/cuda.sh --only faults|waits [--match TEXT] --record FILE\`, which add up. By: plain (values, or a finding of the"
-        echo "double), tsan (the thread sanitizer, told of CUDA's orders only), own (tests/cuda/backend) or ranks (law 4 on two ranks)."
+        echo "Written by \`sh tests/cuda.sh --only faults|waits [--match REGEX] --record FILE\`, which add up. By: plain (values, or a finding of the"
+        echo "double), tsan (the thread sanitizer, told of CUDA's orders only), own (tests/cuda/backend), ranks"
+        echo "(law 4 on two ranks), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
         for kind in fault wait; do
             echo
-            [ $kind = fault ] && echo "## Planted (tests/cuda/faults)" || echo "## Waits left out (file, line, timeline)"
+            [ $kind = fault ] && echo "## Planted (tests/cuda/faults)" || echo "## Waits left out (file, timeline, the how many of it there)"
             echo
             echo "| $kind | by | first sign |"
             echo "|---|---|---|"
