@@ -2,10 +2,10 @@
 /* lanes.h - the vector vocabulary in which update.h, moments.h, replay.h, rows.h, run_ahead.h and stats.h are written
  * once.
  *
- * A file of one instruction set (baseline.h, avx2.c, avx512.c) defines VL, the floats in one vector, includes this
- * file, defines the functions declared below, and includes the others. Types are the compilers' vector extension: + - *
- * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart. Everything is static, so nothing compiled
- * for one instruction set can be linked in place of another's.
+ * A file of one instruction set (baseline.h, neon.c, avx2.c, avx512.c) defines VL, the floats in one vector, includes
+ * this file, defines the functions declared below, and includes the others. Types are the compilers' vector extension:
+ * + - * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart. Everything is static, so nothing
+ * compiled for one instruction set can be linked in place of another's.
  *
  *   vf   VL floats     vu   their bits     vd   half as many doubles     vdu  their bits */
 #ifndef ZFI_LANES_H

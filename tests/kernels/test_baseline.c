@@ -161,8 +161,13 @@ END_TEST
 /* As a host's thread may be when it calls a hook: conversions do not depend on it. */
 static void set_hostile_mode(void) {
     ck_assert_int_eq(fesetround(FE_UPWARD), 0);
-#ifdef __SSE2__
+#if defined(__SSE2__)
     _mm_setcsr(_mm_getcsr() | 0x8040u);
+#elif defined(__aarch64__)
+    unsigned long mode;
+
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode | 1ul << 24));
 #endif
 }
 
