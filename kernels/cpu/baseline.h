@@ -125,6 +125,10 @@ static ALWAYS_INLINE vd vd_upper(vf x) { return (vd){x[2], x[3]}; }
 
 #endif
 
+static ALWAYS_INLINE vd vd_load(const float *from) { return (vd){from[0], from[1]}; }
+
+static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) { return sum + x * x; }
+
 #include "halves.h"
 
 static ALWAYS_INLINE vf vf_load_f16(const void *from) { return floats_of_f16(vu_load_16(from)); }

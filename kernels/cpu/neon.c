@@ -31,6 +31,12 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((f
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)vcvt_high_f64_f32((float32x4_t)x); }
 
+static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)vcvt_f64_f32(vld1_f32(from)); }
+
+static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
+    return (vd)vfmaq_f64((float64x2_t)sum, (float64x2_t)x, (float64x2_t)x);
+}
+
 #include "halves.h"
 
 /* Widening is exact, and no mode changes it; narrowing follows the thread's rounding mode, so it is done by integers.
