@@ -106,14 +106,19 @@ static void cut_param(zo_t *o, uint32_t id, uint64_t total) {
 static uint32_t lot_end(const zo_t *o, uint32_t first, uint64_t total) {
     const zo_decl_t *d = &o->params[o->matrices[first].param].decl;
     uint64_t n = o->matrices[first].rows * o->matrices[first].cols;
+    uint64_t most = total / 256;
     uint32_t end = first + 1;
 
+    if (most > 32768)
+        most = 32768;
+    if (most < total / 1024)
+        most = total / 1024;
     for (; end < o->n_matrices; end++) {
         const zo_matrix_t *x = &o->matrices[end];
         const zo_decl_t *next = &o->params[x->param].decl;
 
         n += x->rows * x->cols;
-        if (n > total / 1024 || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
+        if (n > most || next->dtype != d->dtype || next->grad_dtype != d->grad_dtype)
             break;
     }
     return end;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_hooks.c - zf-bench-hooks: what the plugin costs its host, by the ABI alone (zf_loader).
  *
- * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--only
- * fit|grads|guard|lag|lateness|replay|shapes|stall|step|trace]
+ * usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat N] [--config TEXT]
+ *                       [--only fit|grads|guard|lag|lateness|replay|shapes|stall|step|trace]
  *
- * One table per section (hooks.h). Limits of the machine are measured in the same run, in turn with what they limit.
- * Every figure is the median over all repetitions, with quartiles beside it; the share of a CPU that others took says
- * how far to trust it. The exit status is 0 whether bars are met or not: a benchmark is not a test. */
+ * --config is the INI text of grads, replay, stall and step (HOOKS_CONFIG else), so that two builds whose defaults
+ * differ can be made to do the same work (compare.py). One table per section (hooks.h). Limits of the machine are
+ * measured in the same run, in turn with what they limit. Every figure is the median over all repetitions, with
+ * quartiles beside it; the share of a CPU that others took says how far to trust it. The exit status is 0 whether bars
+ * are met or not: a benchmark is not a test. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,7 @@ static const section_t sections[] = {{"fit", hooks_fit},       {"grads", hooks_g
 enum { N_SECTIONS = sizeof sections / sizeof sections[0] };
 
 typedef struct options {
-    const char *plugin, *json, *only;
+    const char *plugin, *json, *only, *config;
     int n_repeats;
 } options_t;
 
@@ -37,7 +39,7 @@ const char *hooks_verdict(hooks_t *hooks, int is_met) {
 
 static void usage(void) {
     fprintf(stderr,
-            "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] "
+            "usage: zf-bench-hooks --plugin FILE.so [--json FILE] [--repeat 1..%d] [--config TEXT] "
             "[--only fit|grads|guard|lag|lateness|replay|shapes|stall|step|trace]\n",
             SAMPLES_MAX);
     exit(2);
@@ -51,7 +53,7 @@ static int is_section(const char *name) {
 }
 
 static options_t parse(int argc, char **argv) {
-    options_t options = {.n_repeats = 15};
+    options_t options = {.n_repeats = 15, .config = HOOKS_CONFIG};
 
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 >= argc)
@@ -60,6 +62,8 @@ static options_t parse(int argc, char **argv) {
             options.plugin = argv[i + 1];
         else if (strcmp(argv[i], "--json") == 0)
             options.json = argv[i + 1];
+        else if (strcmp(argv[i], "--config") == 0)
+            options.config = argv[i + 1];
         else if (strcmp(argv[i], "--repeat") == 0 && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= SAMPLES_MAX)
             options.n_repeats = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--only") == 0 && is_section(argv[i + 1]))
@@ -91,7 +95,7 @@ static void run_sections(hooks_t *hooks, const char *only) {
 int main(int argc, char **argv) {
     const options_t options = parse(argc, argv);
     zf_error_t err = {.struct_size = sizeof err};
-    hooks_t hooks = {.n_repeats = options.n_repeats};
+    hooks_t hooks = {.config = options.config, .n_repeats = options.n_repeats};
     zf_loader_t *loader = NULL;
 
     if (zf_loader_open(options.plugin, &loader, &err) < 0) {

@@ -3,12 +3,16 @@
 """compare.py OLD.so NEW.so - what hooks and replays cost in two builds of the plugin, side by side in one run.
 
     conformance/bench/compare.py OLD.so NEW.so [--bench PROGRAM] [--rounds 9] [--repeat 61] [--only grads|replay|step] [--json FILE]
+                                 [--config TEXT] [--new-config TEXT]
 
 One zf-bench-hooks (the one of NEW's build tree, unless --bench names another) measures both. A round runs it once with each,
-and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, time of the worker for
+and the order changes from round to round. What is compared is CPU time of the calling thread for hooks, of the workers for
 replays; of each figure the median over all rounds, and beside it the least, which a busy machine spoils last. A step takes
 one of two times, by where the threads that it wakes find a core, so few repetitions tell nothing about it. Exit status 0:
-measured, whatever the figures say."""
+measured, whatever the figures say.
+
+Builds whose defaults differ do different work: --config gives both the same INI text ("\\n" ends a line), --new-config the new one
+alone, for keys that the old one does not know."""
 import argparse
 import json
 import statistics
@@ -23,22 +27,23 @@ SECTIONS = {"grads": (("dtype", "mode", "tensors_per_call"), "cpu_ns", "ns per t
             "step": (("tensors",), "cpu_ns", "ns per step")}
 
 
-def measure(bench, plugin, section, repeat):
+def measure(bench, plugin, section, repeat, config):
     """{name of a row: figure} of one run of the benchmark."""
     names, figure, _ = SECTIONS[section]
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        subprocess.run([bench, "--plugin", plugin, "--only", section, "--repeat", str(repeat), "--json", out.name],
+        subprocess.run([bench, "--plugin", plugin, "--only", section, "--repeat", str(repeat), "--json", out.name,
+                        *(["--config", config.replace("\\n", "\n")] if config else [])],
                        check=True, stdout=subprocess.DEVNULL)
         rows = json.loads(Path(out.name).read_text(encoding="utf-8"))[section]["rows"]
     return {" ".join(str(row[name]) for name in names): row[figure] for row in rows}
 
 
-def run(bench, plugins, section, rounds, repeat):
+def run(bench, plugins, configs, section, rounds, repeat):
     """{name of a row: (figures of the old one, figures of the new one)}."""
     found = {}
     for i in range(rounds):
         for which in (0, 1) if i % 2 == 0 else (1, 0):
-            for name, value in measure(bench, plugins[which], section, repeat).items():
+            for name, value in measure(bench, plugins[which], section, repeat, configs[which]).items():
                 found.setdefault(name, ([], []))[which].append(value)
         print(f"{section}: round {i + 1} of {rounds}", file=sys.stderr)
     return found
@@ -68,13 +73,15 @@ def main():
     parser.add_argument("--repeat", type=int, default=61)
     parser.add_argument("--only", choices=list(SECTIONS))
     parser.add_argument("--json")
+    parser.add_argument("--config")
+    parser.add_argument("--new-config")
     args = parser.parse_args()
     bench = str(args.bench or bench_of(args.new))
     if not Path(bench).is_file():
         parser.error(f"no benchmark at {bench}: build target zf-bench-hooks with -DZF_BENCH=ON, or give --bench")
     results = {}
     for section in [args.only] if args.only else SECTIONS:
-        results[section] = summarise(run(bench, (args.old, args.new), section, args.rounds, args.repeat))
+        results[section] = summarise(run(bench, (args.old, args.new), (args.config, args.new_config or args.config), section, args.rounds, args.repeat))
         print(f"\n{section} ({SECTIONS[section][2]}), {args.rounds} rounds | {'old':>10} {'new':>10} {'new/old':>8} | of the least")
         for row in results[section]:
             print(f"  {row['row']:>40} | {row['old']:10.4g} {row['new']:10.4g} {row['ratio']:8.2f} | {row['ratio_least']:8.2f}")

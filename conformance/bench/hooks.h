@@ -13,10 +13,11 @@ enum {
 };
 
 /* Window of S steps, no more warm-up than one step: figures are of the steady state. */
-#define HOOKS_CONFIG "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n"
+#define HOOKS_CONFIG "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\npublish_lag = 1\n"
 
 typedef struct hooks {
     const zf_loader_t *loader;
+    const char *config; /* INI text of grads, replay, stall and step */
     int n_repeats;
     FILE *json;        /* NULL: none. Sections write "name": {...} */
     int n_bars_failed; /* rows above their bar, over all sections */

@@ -164,7 +164,7 @@ void hooks_grads(hooks_t *hooks) {
                                      .shape = {HOOKS_SMALL_ELEMS},
                                      .dtype = d ? zf_dtype_float32() : zf_dtype_bfloat16(),
                                      .mode = (rig_mode_t)m,
-                                     .config = HOOKS_CONFIG};
+                                     .config = hooks->config};
 
             rig_open(&grads.rigs[d][m], hooks->loader, &spec);
             if (m == 0)

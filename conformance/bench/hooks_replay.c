@@ -3,8 +3,8 @@
  *
  * Two instances with the same number of elements; a repetition makes one window of each, in turn. After every step the
  * instance drains, so that the workers replay while nothing else of it runs. Time per element and update is the
- * workers' own (replay_ns / replay_elems of zf.stats/1). Beside it, in the same repetition: read-modify-write of the
- * same streams on one thread (streams.h), the limit of both. */
+ * workers' on a CPU, over replay_elems of zf.stats/1: what waits for a core that others use does not count. Beside it,
+ * in the same repetition: read-modify-write of the same streams on one thread (streams.h), the limit of both. */
 #include <string.h>
 
 #include "hooks.h"
@@ -85,18 +85,16 @@ static double limit_ns(const limit_t *limit) {
     return plain < ahead ? plain : ahead;
 }
 
-/* One window; ns of worker time per element and update. */
+/* One window; ns of the workers' time on a CPU per element and update. */
 static double window_ns(rig_t *rig) {
-    const zf_stats_t before = rig_stats(rig);
-    zf_stats_t after;
+    const uint64_t elems = rig_stats(rig).replay_elems, ns = samples_named_cpu_ns("zf-worker");
 
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
         rig_drain(rig);
     }
-    after = rig_stats(rig);
-    return (double)(after.replay_ns - before.replay_ns) / (double)(after.replay_elems - before.replay_elems);
+    return (double)(samples_named_cpu_ns("zf-worker") - ns) / (double)(rig_stats(rig).replay_elems - elems);
 }
 
 static void repeat(replay_t *replay) {
@@ -129,7 +127,8 @@ static void print_row(const hooks_t *hooks, const replay_t *replay, int i) {
 static void print_all(hooks_t *hooks, const replay_t *replay) {
     const quartiles_t ratio = samples_quartiles(&replay->ratio);
 
-    printf("replay: worker ns per element and update, bf16, S = %d, %u worker(s), medians of %d windows; limit = "
+    printf("replay: CPU ns of the workers per element and update, bf16, S = %d, %u worker(s), medians of %d windows; "
+           "limit = "
            "read-modify-write of the same streams\n",
            HOOKS_WINDOW, replay->n_workers, hooks->n_repeats);
     printf("%18s | %7s %16s | %7s %6s\n", "tensors x elements", "ns", "quartiles", "limit", "ratio");
@@ -160,7 +159,7 @@ void hooks_replay(hooks_t *hooks) {
             .shape = {rows, i ? (int64_t)N_SMALL * HOOKS_SMALL_ELEMS / rows : HOOKS_SMALL_ELEMS / rows},
             .dtype = zf_dtype_bfloat16(),
             .mode = RIG_ASYNC,
-            .config = HOOKS_CONFIG};
+            .config = hooks->config};
 
         rig_open(&replay.rigs[i], hooks->loader, &spec);
     }

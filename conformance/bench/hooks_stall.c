@@ -191,7 +191,7 @@ static row_t measure_host(const hooks_t *hooks, int host, uint64_t compute_ns, i
                              .shape = {256, 400},
                              .dtype = zf_dtype_bfloat16(),
                              .mode = host == HOST_QUEUE ? RIG_QUEUE : RIG_ASYNC,
-                             .config = HOOKS_CONFIG};
+                             .config = hooks->config};
     row_t row = {0};
 
     memset(&stall, 0, sizeof stall);

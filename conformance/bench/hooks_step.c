@@ -105,7 +105,7 @@ void hooks_step(hooks_t *hooks) {
                                  .shape = {20, HOOKS_SMALL_ELEMS / 20},
                                  .dtype = zf_dtype_bfloat16(),
                                  .mode = RIG_ASYNC,
-                                 .config = HOOKS_CONFIG};
+                                 .config = hooks->config};
 
         rig_open(&step.rigs[i], hooks->loader, &spec);
         for (int warm = 0; warm < 2 * HOOKS_WINDOW; warm++)

@@ -151,27 +151,42 @@ void zx_host_settle(zx_host_t *h, int is_reported) {
 
 /* ---- grads_ready ------------------------------------------------------------------------------------------------- */
 
-static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
-    zx_buffer_t *b = take_buffer(h, d->param);
+/* This rank's share of what is delivered, to be freed; NULL: another rank delivers it. */
+static void *take_share(zx_host_t *h, const zx_delivery_t *d) {
+    uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
+    void *values = zx_alloc(nbytes);
 
-    zx_array_write(&b->array, d->values);
-    zx_device_push(&b->array);
-    return b;
+    memcpy(values, d->values, nbytes);
+    if (!h->c->ranks || zs_share(h->c->ranks, h->c, d->param, h->step, values))
+        return values;
+    free(values);
+    return NULL;
 }
 
 /* NULL: another rank delivers it. */
+static zx_buffer_t *prepare_on_gpu(zx_host_t *h, const zx_delivery_t *d) {
+    void *values = take_share(h, d);
+    zx_buffer_t *b;
+
+    if (!values)
+        return NULL;
+    b = take_buffer(h, d->param);
+    zx_array_write(&b->array, values);
+    zx_device_push(&b->array);
+    free(values);
+    return b;
+}
+
+/* As prepare_on_gpu. */
 static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     zx_write_t *write = zx_alloc(sizeof *write);
-    uint64_t nbytes = zx_n_elems(&h->c->params[d->param]) * zo_dtype_nbytes(h->c->params[d->param].decl.grad_dtype);
 
-    *write = (zx_write_t){.values = zx_alloc(nbytes)};
-    memcpy(write->values, d->values, nbytes);
+    *write = (zx_write_t){.values = take_share(h, d)};
     if (zx_chance(&h->c->rng, 8) && h->queue)
         write->delay_us = zx_below(&h->c->rng, 300);
     if (write->delay_us)
         zx_count_drawn(h->result, ZX_LATE, 1);
-    if (h->c->ranks && !zs_share(h->c->ranks, h->c, d->param, h->step, write->values)) {
-        free(write->values);
+    if (!write->values) {
         free(write);
         return NULL;
     }

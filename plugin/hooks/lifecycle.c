@@ -187,8 +187,7 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
     return is_whole ? &zfi_comm_host : &zfi_comm_self;
 }
 
-/* Where each rank keeps a part of the state, some modes are not in this version, and values are published in the step
- * instead of at fetch. */
+/* Where each rank keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
     if (!zfi_is_sharded(engine))
@@ -202,7 +201,6 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
                          "[shard] stage = %u on %u ranks: [zenflow] on_overwrite = follow is not in this version; call "
                          "params_changed on every rank, with error or ask",
                          config->stage, zfi_n_ranks(engine));
-    config->can_fetch = 0;
     config->lateness = 0;
     return ZF_OK;
 }

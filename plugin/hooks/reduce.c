@@ -179,12 +179,10 @@ static zf_status_t reduce_rest(zf_instance_t *inst) {
 /* The sums of a bucket are shipped once they are there. */
 static zf_status_t ship_bucket(zf_instance_t *inst, uint32_t number) {
     zfi_run_t *run = inst->run;
-    zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(run, run->clock.t + 1)->present;
     zf_status_t st = ZF_OK;
-    zfi_list_add(&engine->to_device,
-                 zfi_op_wait(&engine->lines.exchanged, run->reduction.number[number], &engine->count.stall_ranks_ns));
+    zfi_ranks_await_sums(run, number);
     for (uint32_t i = 0; i < bucket->n_params && !st; i++) {
         uint32_t id = run->buckets.params[bucket->first + i];
         if (present[id])

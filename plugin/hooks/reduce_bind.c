@@ -48,7 +48,45 @@ static void write_create(const comparison_t *it, char out[LINE]) {
              it->n_params);
 }
 
-static uint64_t digest_values(const zfi_param_t *param) {
+/* The bytes that a tensor's elements lie in, from *out_before bytes before its first one on. */
+static uint64_t span_nbytes(const zfi_param_t *param, uint64_t *out_before) {
+    uint64_t elem = zfi_dtype_nbytes(param->dtype), before = 0, after = 0;
+    for (int i = 0; i < param->ndim; i++) {
+        uint64_t steps = (uint64_t)param->shape[i] - 1;
+        if (param->strides[i] < 0)
+            before += steps * (uint64_t)-param->strides[i] * elem;
+        else
+            after += steps * (uint64_t)param->strides[i] * elem;
+    }
+    *out_before = before;
+    return before + after + elem;
+}
+
+/* A copy of them in host memory; NULL where that failed, which has ended the instance. */
+static unsigned char *copy_down(zfi_engine_t *engine, const unsigned char *from, uint64_t nbytes) {
+    zf_error_t err = {.struct_size = sizeof err};
+    unsigned char *copy = malloc(nbytes);
+    zfi_range_t range = {copy, from, nbytes};
+    zfi_op_t down = zfi_op_down(&range, 1);
+    zf_status_t st = zfi_send(engine), waited;
+    if (!copy)
+        st = zfi_error_scoped(&err, ZF_ERR_MEMORY, ZF_SCOPE_INSTANCE, 0, "ranks",
+                              "no memory to compare a parameter of %" PRIu64 " bytes", nbytes);
+    if (!copy)
+        zfi_poison(engine, &err);
+    if (!st)
+        st = zfi_enqueue(engine, engine->stream, &down, 1);
+    waited = engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
+    if (!st && !waited)
+        return copy;
+    free(copy);
+    return NULL;
+}
+
+/* Of visible values, which are read in the host's memory. */
+static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param) {
+    unsigned char *copy = NULL;
+    uint64_t before = 0, nbytes, digest;
     zfi_view_t view = {.data = param->visible,
                        .dtype = param->dtype,
                        .ndim = param->ndim,
@@ -57,7 +95,18 @@ static uint64_t digest_values(const zfi_param_t *param) {
                        .is_contiguous = param->is_contiguous};
     memcpy(view.shape, param->shape, sizeof view.shape);
     memcpy(view.strides, param->strides, sizeof view.strides);
-    return param->n_elems ? zfi_digest(&view) : 0;
+    if (!param->n_elems)
+        return 0;
+    if (engine->ops->has_own_memory) {
+        nbytes = span_nbytes(param, &before);
+        copy = copy_down(engine, view.data - before, nbytes);
+        if (!copy)
+            return 0;
+        view.data = copy + before;
+    }
+    digest = zfi_digest(&view);
+    free(copy);
+    return digest;
 }
 
 void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
@@ -67,7 +116,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
     } what = {0, param, flags};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(&run->params[param]);
+    what.values = digest_values(run->engine, &run->params[param]);
     zfi_reduce_event(run, flags, &what, sizeof what);
 }
 
@@ -83,7 +132,7 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
                  param->flags, param->group, param->owner, param->n_batch_axes,
                  param->channels_are_rows ? "rows" : "columns");
     if (it->has_values && n > 0 && n < LINE)
-        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(param));
+        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(&it->inst->engine, param));
 }
 
 static uint32_t n_lines(const comparison_t *it) { return it->n_keys + 1 + it->n_params; }

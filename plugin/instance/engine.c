@@ -85,11 +85,6 @@ static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
     if (st || engine->comm_ops->size(engine->comm) == 1)
         return st;
-    if (engine->device_type != ZF_DEVICE_CPU)
-        return zfi_error(err, ZF_ERR_DEVICE, "create",
-                         "%u ranks on a device of type %d: in this version several ranks (%s) need the CPU (%d)",
-                         engine->comm_ops->size(engine->comm), engine->device_type, engine->comm_ops->name,
-                         ZF_DEVICE_CPU);
     st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
     return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
 }

@@ -464,6 +464,28 @@ zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nby
     return ZF_OK;
 }
 
+zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                  zf_error_t *err) {
+    uint64_t has_limit = run->engine->config.memory_limit_mib != 0;
+    int is_pageable;
+    zf_status_t st;
+    zfi_arena_take(arena, nbytes, 1);
+    zfi_arena_promise(arena);
+    st = check_room(run, zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(run),
+                    has_limit * zfi_memory_device_nbytes(run), arena->promised_nbytes, err);
+    if (!st)
+        st = zfi_arena_map(arena, what, err);
+    if (!st)
+        st = run->engine->ops->pin(run->engine->device, arena->base, arena->total_nbytes, &is_pageable, err);
+    if (st) {
+        zfi_arena_free(arena);
+        return st;
+    }
+    run->mem.extra_host_nbytes += arena->total_nbytes;
+    zfi_memory_report(run);
+    return ZF_OK;
+}
+
 /* Four bytes per element of every parameter with state. */
 static uint64_t per_element_nbytes(const zfi_run_t *run) {
     uint64_t n = 0, base = 0;
@@ -499,6 +521,15 @@ uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
         n_buffers = 0;
     return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes);
 }
+uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
+    zfi_arena_t selected = {0};
+    uint64_t nbytes = zfi_memory_staging_nbytes(run);
+    if (!run->buckets.n || !run->engine->ops->has_own_memory)
+        return 0;
+    zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes + 4u * run->plan.n_matrices, 1);
+    zfi_arena_take(&selected, run->plan.n_index, sizeof *run->dev.head.index);
+    return nbytes + (zfi_is_sharded(run->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
+}
 uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
 
 zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err) {
@@ -513,7 +544,9 @@ zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err) {
     return zfi_memory_map_more(run, &run->mem.sum_arena, per_element_nbytes(run), "sums of micro-batch parts", err);
 }
 
-uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) { return run->mem.host_arena.total_nbytes; }
+uint64_t zfi_memory_host_nbytes(const zfi_run_t *run) {
+    return run->mem.host_arena.total_nbytes + run->mem.extra_host_nbytes;
+}
 
 uint64_t zfi_memory_device_nbytes(const zfi_run_t *run) {
     return run->mem.device_arena.total_nbytes + run->mem.extra_device_nbytes;
@@ -521,7 +554,7 @@ uint64_t zfi_memory_device_nbytes(const zfi_run_t *run) {
 
 void zfi_memory_report(zfi_run_t *run) {
     zfi_counters_t *count = &run->engine->count;
-    atomic_store(&count->host_planned_nbytes, run->mem.layout.host_nbytes);
+    atomic_store(&count->host_planned_nbytes, run->mem.layout.host_nbytes + run->mem.extra_host_nbytes);
     atomic_store(&count->host_measured_nbytes, zfi_memory_host_nbytes(run));
     atomic_store(&count->device_planned_nbytes, run->mem.layout.device_nbytes + run->mem.extra_device_nbytes);
     atomic_store(&count->device_measured_nbytes, zfi_memory_device_nbytes(run));

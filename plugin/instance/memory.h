@@ -23,11 +23,18 @@ zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
 /* Bytes of each of the two, mapped or not. */
 uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run);
 uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
+/* Several ranks on a device with memory of its own: bytes of the page-locked copies of staging and of the selected
+ * channels' gradient (offload/mirror.h). */
+uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
 
 /* [hook] nbytes more of device memory, which the run frees at its end. */
 zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err);
+
+/* [hook] The same of page-locked host memory, which the caller frees. */
+zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
+                                  zf_error_t *err);
 
 /* Several ranks: the memory of a bucket's gradients; NULL: it has none now (offload/buffers.h). */
 static inline unsigned char *zfi_flat(const zfi_run_t *run, uint32_t bucket) {

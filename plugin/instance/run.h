@@ -172,12 +172,21 @@ typedef struct zfi_device_state {
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
 
+/* A copy in page-locked host memory of what ranks exchange, byte for byte (offload/mirror.h). */
+typedef struct zfi_mirror {
+    zfi_arena_t arena;
+    const void *device; /* what it mirrors; NULL: there is none */
+} zfi_mirror_t;
+
 /* Arenas, and what lies in them. */
 typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
     zfi_arena_t staging_arena, sum_arena; /* mapped when the first hook needs them ... */
     uint64_t extra_device_nbytes;         /* ... their bytes */
-    int is_pageable;                      /* the host arena could not be page-locked: copies are slower */
+    zfi_mirror_t staging_mirror,
+        selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
+    uint64_t extra_host_nbytes; /* of mirrors */
+    int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zf_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
@@ -253,6 +262,7 @@ enum { ZFI_LEAST_BUFFERS = 2 };
 /* Memory that buckets take in turn for the gradients on their way to the ranks that sum them. */
 typedef struct zfi_bucket_buffer {
     zfi_arena_t arena;
+    zfi_mirror_t mirror;
     uint64_t number; /* it is free when `exchanged` reaches this */
     int is_taken;
 } zfi_bucket_buffer_t;
@@ -285,7 +295,9 @@ typedef struct zfi_reduction {
     uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
-    uint32_t *entering;       /* [ranks][most_words] the control thread's */
+    uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
+    uint64_t *value_at; /* [n_matrices] publishing at fetch: first element in what is sent, in the part it begins in */
+    uint32_t *entering; /* [ranks][most_words] the control thread's */
     uint64_t most_words;
     uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
     /* where gradients are sharded, too (offload/buffers.h); else NULL: */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "instance/memory.h"
+#include "offload/mirror.h"
 
 enum { KEPT_ALIGN = 64 };
 
@@ -58,13 +59,24 @@ void zfi_buffers_free(zfi_run_t *run) {
 
 /* ---- how many ---------------------------------------------------------------------------------------------------- */
 
+static zf_status_t map_buffer(zfi_run_t *run, zfi_bucket_buffer_t *buffer, zf_error_t *err) {
+    uint64_t nbytes = run->buckets.most_nbytes;
+    zf_status_t st = zfi_mirror_map(run, &buffer->mirror, NULL, nbytes, err);
+    if (!st)
+        st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of gradients", err);
+    if (st)
+        zfi_mirror_free(run, &buffer->mirror);
+    else
+        buffer->mirror.device = buffer->arena.base;
+    return st;
+}
+
 zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
     uint32_t wanted = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), run->buckets.n);
     zf_status_t st = ZF_OK;
     while (reduction->opened && reduction->n_buffers < wanted && !st) {
-        st = zfi_memory_map_more(run, &reduction->buffers[reduction->n_buffers].arena, run->buckets.most_nbytes,
-                                 "a bucket of gradients", err);
+        st = map_buffer(run, &reduction->buffers[reduction->n_buffers], err);
         reduction->n_buffers += !st;
     }
     return st;

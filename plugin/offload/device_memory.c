@@ -4,10 +4,11 @@
 
 zf_status_t zfi_device_run(zfi_run_t *run, const zfi_op_t *ops, uint32_t n) {
     zfi_engine_t *engine = run->engine;
-    zf_status_t st = zfi_send(engine);
+    zf_status_t st = zfi_send(engine), waited;
     if (!st)
         st = zfi_enqueue(engine, engine->stream, ops, n);
-    return st ? st : engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
+    waited = engine->ops->synchronise(engine->stream, engine->ops->mark(engine->stream), UINT64_MAX, NULL);
+    return st ? st : waited;
 }
 
 zf_status_t zfi_device_write(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {

@@ -2,7 +2,8 @@
 /* plugin/offload/device_memory.h - bytes to and from the device's memory while everything else rests.
  *
  * All of it is [control] and returns when it is done. It is our own finite work, on memory that may be freed next, so
- * it is waited for without a deadline. A status other than ZF_OK means that the device did not take it. */
+ * it is waited for without a deadline. A status other than ZF_OK means that the device did not take all of it; what it
+ * took has run. */
 #ifndef ZFI_DEVICE_MEMORY_H
 #define ZFI_DEVICE_MEMORY_H
 

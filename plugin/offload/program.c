@@ -13,12 +13,14 @@
 #include "offload/gradients.h"
 #include "offload/guard.h"
 #include "offload/publish.h"
+#include "offload/ranks.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
 #include "offload/update_all.h"
 #include "offload/values.h"
+#include "offload/values_at_fetch.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -87,10 +89,8 @@ static void show_entered(zfi_run_t *run) {
 
 /* Their gradient comes from the ranks that own it. */
 static void await_selected(zfi_run_t *run, uint64_t t) {
-    zfi_engine_t *engine = run->engine;
-    if (zfi_is_sharded(engine) && !zfi_is_warm_up(&engine->config, t))
-        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number,
-                                                     &engine->count.stall_ranks_ns));
+    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->engine->config, t))
+        zfi_ranks_await_selected(run);
 }
 
 /* Run-ahead of the selected channels, or the update of all. */
@@ -136,6 +136,15 @@ static void share_values(zfi_run_t *run, uint64_t step) {
         note_write(run, &run->writes.publish[c]);
 }
 
+static int waits_to_be_fetched(const zfi_run_t *run, const zfi_close_t *close) {
+    return !close->is_warm_up && !close->publishes_all && zfi_config_publishes_at_fetch(&run->engine->config);
+}
+
+/* ... and other ranks wait for its values. */
+static int travels_at_fetch(const zfi_run_t *run, const zfi_close_t *close) {
+    return zfi_is_sharded(run->engine) && waits_to_be_fetched(run, close);
+}
+
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
@@ -149,7 +158,8 @@ static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->is_sums_only)
         return;
     zfi_selected_round_moments(run, close);
-    zfi_publish_upload(run, close);
+    if (!travels_at_fetch(run, close))
+        zfi_publish_upload(run, close);
 }
 
 /* Sums on the device: this step's gradients, and what closes now is made ready to travel. */
@@ -178,7 +188,7 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_close_t close;
     zfi_window_close(run, cohort, t, 0, &close);
     start_replay(run, &close);
-    if (!close.is_warm_up && zfi_config_publishes_at_fetch(&run->engine->config))
+    if (waits_to_be_fetched(run, &close))
         zfi_at_fetch_keep(run, &close);
     else if (close.is_warm_up || run->engine->config.publish_lag == 0)
         zfi_program_publish(run, &close);
@@ -204,6 +214,8 @@ static void defer(zfi_run_t *run, uint64_t t) {
         else
             add_slot(run, c, t);
     share_values(run, t);
+    if (zfi_is_sharded(run->engine) && zfi_config_publishes_at_fetch(&run->engine->config))
+        zfi_values_send(run, t);
     row->end_job = run->clock.next_job;
     if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
         row->choice_turn = ++run->clock.n_choices & 1;

@@ -17,6 +17,7 @@
 #include "offload/buffers.h"
 #include "offload/collective.h"
 #include "offload/importance.h"
+#include "offload/mirror.h"
 #include "offload/selected_sums.h"
 
 enum { SUM_ELEMS = 2048 };
@@ -59,9 +60,12 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->is_published = calloc(run->plan.room.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
+    reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
+    reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run) || zfi_buffers_new(run))
+        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
+        zfi_importance_new(run) || zfi_buffers_new(run))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
@@ -69,7 +73,19 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
         return st;
     lay_out(reduction, n_ranks);
     st = zfi_memory_need_staging(run, err);
+    if (!st)
+        st = zfi_mirror_map(run, &run->mem.staging_mirror, run->mem.staging_arena.base,
+                            run->mem.staging_arena.total_nbytes, err);
+    if (!st && zfi_is_sharded(run->engine))
+        st = zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad, zfi_selected_nbytes(run), err);
     return st ? st : zfi_buffers_need(run, 0, err);
+}
+
+static void free_mirrors(zfi_run_t *run) {
+    zfi_mirror_free(run, &run->mem.staging_mirror);
+    zfi_mirror_free(run, &run->mem.selected_mirror);
+    for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
+        zfi_mirror_free(run, &run->reduction.buffers[i].mirror);
 }
 
 void zfi_ranks_free(zfi_run_t *run) {
@@ -81,10 +97,14 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->is_published);
     free(reduction->value_number);
     free(reduction->value_nbytes);
+    free(reduction->value_up);
+    free(reduction->value_at);
     zfi_importance_free(run);
-    zfi_buffers_free(run);
-    if (!zfi_ranks_holds_memory(run->engine)) /* else it is left to the transport that was given up */
+    if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
+        free_mirrors(run);
         zfi_arena_free(&reduction->arena);
+    }
+    zfi_buffers_free(run);
 }
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
@@ -110,7 +130,7 @@ static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, con
 /* Elements [first, end) of a parameter's gradient become zeros. */
 static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    memset((unsigned char *)zfi_staging(run, param->id) + first * elem, 0, (end - first) * elem);
+    memset((unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem, 0, (end - first) * elem);
 }
 
 /* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
@@ -133,16 +153,16 @@ typedef struct reduce_args {
     uint32_t bucket;
     uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
     uint64_t nbytes;       /* of values that each rank sends */
-    unsigned char *flat;   /* the bucket's gradients */
+    unsigned char *flat;   /* the bucket's gradients, where the host finds them */
 } reduce_args_t;
 
-/* Where a bucket's sums of this rank's part lie. */
-static unsigned char *own_sums(const zfi_run_t *run, uint32_t number, unsigned char *flat) {
+/* Where a bucket's sums of this rank's part lie on the device. */
+static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const zfi_opened_t *opened = run->reduction.opened;
     uint64_t first = zfi_rank(run->engine) * bucket->part_elems;
     if (!opened)
-        return flat + first * zfi_dtype_nbytes(bucket->dtype);
+        return zfi_flat(run, number) + first * zfi_dtype_nbytes(bucket->dtype);
     return run->mem.staging_arena.base + opened[number].kept_at +
            (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
 }
@@ -152,7 +172,8 @@ static void run_reduce(void *raw) {
     zfi_run_t *run = args->run;
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
-    unsigned char *arriving = zfi_arriving(run), *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
+    unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
+                  *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {
         ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, args->flat, arriving, zfi_part_nbytes(bucket), 0};
     zfi_exchange_t sums = {
@@ -162,7 +183,7 @@ static void run_reduce(void *raw) {
         return;
     if (zfi_collective(engine, &parts))
         return;
-    sum_part(engine, bucket, own, arriving, own_sums(run, args->bucket, args->flat));
+    sum_part(engine, bucket, own, arriving, zfi_mirrored(run, own_sums(run, args->bucket)));
     if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
         clear_edges(run, bucket);
     else if (!zfi_is_sharded(engine) && zfi_collective(engine, &sums))
@@ -176,7 +197,7 @@ static void run_norm(void *raw) {
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_NORM,
                             .bucket = ZF_NO_ID,
                             .step = args->step,
-                            .recv = zfi_norm_parts(args->run),
+                            .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
                             .nbytes = sizeof(zfi_norm_part_t)};
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
@@ -200,7 +221,7 @@ static void run_share(void *raw) {
     zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
                              .bucket = args->bucket,
                              .step = args->step,
-                             .recv = zfi_values(run, args->bucket),
+                             .recv = zfi_mirrored(run, zfi_values(run, args->bucket)),
                              .nbytes = args->nbytes,
                              .lane = ZFI_LANE_VALUES};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
@@ -228,7 +249,10 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
-        args.flat = zfi_flat(run, bucket);
+        unsigned char *flat = zfi_flat(run, bucket);
+        zfi_mirror_down(run, &engine->to_device, flat,
+                        run->buckets.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
+        args.flat = zfi_mirrored(run, flat);
         zfi_buffers_close(run, bucket, args.number);
     }
     *out_number = args.number;
@@ -241,22 +265,60 @@ zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
     return start(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
 }
 
+void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *all = &run->buckets.all[bucket];
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, run->reduction.number[bucket], &engine->count.stall_ranks_ns));
+    if (run->reduction.opened)
+        zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
+    else
+        zfi_mirror_up(run, zfi_flat(run, bucket), zfi_n_ranks(engine) * zfi_part_nbytes(all));
+}
+
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
+    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_rank(run->engine), sizeof(zfi_norm_part_t));
     return start(run, run_norm, ZF_NO_ID, step, out_number);
 }
 
-zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
-    return start(run, run_selected, ZF_NO_ID, step, out_number);
+void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, zfi_norm_parts(run), zfi_n_ranks(engine) * sizeof(zfi_norm_part_t));
 }
 
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
+    zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, zfi_selected_nbytes(run));
+    return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
+}
+
+void zfi_ranks_await_selected(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t nbytes = (uint64_t)((unsigned char *)run->dev.head.index - run->dev.head.grad);
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, run->dev.head.grad, nbytes);
+}
+
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
     reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
     zf_status_t st;
+    zfi_mirror_down(run, by, zfi_values(run, bucket) + zfi_rank(engine) * nbytes, nbytes);
     *out_number = args.number;
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
+}
+
+void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t number = run->reduction.value_number[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
+    if (run->reduction.value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
+        zfi_mirror_up(run, zfi_values(run, bucket), zfi_n_ranks(engine) * run->reduction.value_nbytes[bucket]);
+    run->reduction.value_up[bucket] = number;
 }
 
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {

@@ -29,15 +29,24 @@ void zfi_ranks_free(zfi_run_t *run);
  * over ranks; sharded: in this rank's part, with zeros in the rest of the matrices at its edges. `exchanged` reaches
  * run->reduction.number[bucket] then. */
 zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+/* [hook] What the device stream does from now on sees those sums. */
+void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket);
 
 /* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
- * the compact gradient of the selected channels. `exchanged` reaches *out_number then. */
+ * the compact gradient of the selected channels. `exchanged` reaches *out_number, or run->reduction.selected_number,
+ * then. await: what the device stream does from now on sees them. */
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
-zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step, uint64_t *out_number);
+void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number);
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step);
+void zfi_ranks_await_selected(zfi_run_t *run);
 
-/* [hook] The nbytes of values of a bucket that the device stream writes with what is enqueued so far into this rank's
- * part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number);
+/* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
+ * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number);
+/* [hook] What the device stream does from now on sees the values that run->reduction.value_number[bucket] stands for.
+ */
+void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket);
 
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
  * most run->reduction.most_words. */

@@ -17,8 +17,8 @@ static void exchange_parts(zfi_run_t *run, uint64_t t) {
     uint64_t number;
     zf_status_t st = zfi_ranks_norm(run, t, &number);
     if (!st && !zfi_is_warm_up(&engine->config, t))
-        st = zfi_ranks_select(run, t, &run->reduction.selected_number);
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+        st = zfi_ranks_select(run, t);
+    zfi_ranks_await_norm(run, number);
     if (st)
         zfi_list_fail(&engine->to_device, st);
 }

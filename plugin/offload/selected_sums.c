@@ -6,6 +6,7 @@
 
 #include "instance/memory.h"
 #include "offload/collective.h"
+#include "offload/mirror.h"
 
 /* ---- which elements of the compact gradient a rank owns ---------------------------------------------------------- */
 
@@ -14,6 +15,9 @@ typedef void (*stretch_fn)(unsigned char *grad, uint64_t nbytes, void *arg);
 
 typedef struct walk {
     const zfi_run_t *run;
+    unsigned char *grad; /* the compact gradient, where the host finds it, ... */
+    const uint32_t
+        *index;  /* ... and the selected channels. The device's list: the host's may not have followed a choice */
     size_t elem; /* bytes of an element */
     stretch_fn fn;
     void *arg;
@@ -21,17 +25,17 @@ typedef struct walk {
 
 static uint64_t take(const walk_t *walk, const zfi_matrix_t *matrix, uint64_t at, uint64_t n) {
     if (walk->fn)
-        walk->fn(walk->run->dev.head.grad + matrix->grad_base + at * walk->elem, n * walk->elem, walk->arg);
+        walk->fn(walk->grad + matrix->grad_base + at * walk->elem, n * walk->elem, walk->arg);
     return n;
 }
 
-/* NULL: all of them are selected. The device's list: the host's may not have followed a choice yet. */
-static const uint32_t *selected_of(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    return matrix->is_choosable ? run->dev.head.index + matrix->index_base : NULL;
+/* NULL: all of them are selected. */
+static const uint32_t *selected_of(const walk_t *walk, const zfi_matrix_t *matrix) {
+    return matrix->is_choosable ? walk->index + matrix->index_base : NULL;
 }
 
 static uint64_t take_rows(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
-    const uint32_t *index = selected_of(walk->run, matrix);
+    const uint32_t *index = selected_of(walk, matrix);
     uint64_t n = 0;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
         if ((index ? index[pos] : pos) - rect->first_row < rect->n_rows) /* before it: wraps around */
@@ -40,7 +44,7 @@ static uint64_t take_rows(const walk_t *walk, const zfi_matrix_t *matrix, const 
 }
 
 static uint64_t take_columns(const walk_t *walk, const zfi_matrix_t *matrix, const zfi_rect_t *rect) {
-    const uint32_t *index = selected_of(walk->run, matrix);
+    const uint32_t *index = selected_of(walk, matrix);
     uint64_t n = 0;
     if (rect->n_cols == matrix->cols)
         return take(walk, matrix, rect->first_row * matrix->k, rect->n_rows * matrix->k);
@@ -97,8 +101,11 @@ static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(run, t)->present;
-    unsigned char *all = zfi_arriving(run), *at;
-    walk_t walk = {.run = run, .elem = zfi_dtype_nbytes(bucket->dtype)};
+    unsigned char *all = zfi_mirrored(run, zfi_arriving(run)), *at;
+    walk_t walk = {.run = run,
+                   .grad = zfi_mirrored(run, run->dev.head.grad),
+                   .index = zfi_mirrored(run, run->dev.head.index),
+                   .elem = zfi_dtype_nbytes(bucket->dtype)};
     zfi_exchange_t sums = {.purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all};
     uint64_t most = 0;
     zf_status_t st;
@@ -121,6 +128,11 @@ static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t) {
             (void)take_part(&walk, bucket, present, r);
     }
     return st;
+}
+
+uint64_t zfi_selected_nbytes(const zfi_run_t *run) {
+    const zfi_data_t *head = &run->dev.head;
+    return (uint64_t)((const unsigned char *)(head->index + run->plan.n_index) - head->grad);
 }
 
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t) {

@@ -22,4 +22,7 @@
 /* [communication thread] The compact gradient of step t becomes that of all ranks. A failure has ended the instance. */
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t);
 
+/* [any-thread] Bytes of the device's memory that it reads and writes: the compact gradient, and behind it the list. */
+uint64_t zfi_selected_nbytes(const zfi_run_t *run);
+
 #endif

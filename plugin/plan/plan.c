@@ -16,7 +16,9 @@ enum {
     MOST_LAUNCHES = 64,     /* of run-ahead, ... */
     LAUNCH_ELEMS = 1 << 18, /* ... each of so many selected elements at least */
     RECORD_SHARE = 16,      /* the part of all elements that a part of an importance record may have sums */
-    SHARE = 1024,           /* the part of all elements that neighbours may have together, and a block always */
+    SHARE = 1024,           /* the part of all elements that a block may have, and neighbours together */
+    SMALL_SHARE = 256,      /* neighbours may have so much of a small model's, ... */
+    SMALL_LOT = 1 << 15,    /* ... up to these elements: a piece of work worth starting */
     LARGEST_CHUNK = 1 << 18,
     USUAL_CHUNK = 1 << 16,
     SMALLEST_CHUNK = 1 << 12,
@@ -182,6 +184,12 @@ static int goes_on(const zfi_plan_t *plan, const zfi_param_t *params, const zfi_
                    uint32_t matrix, uint64_t most) {
     const zfi_matrix_t *next = &plan->matrices[matrix], *first = &plan->matrices[lot->first_matrix];
     return n_elems + next->rows * next->cols <= most && is_of_class(&params[next->param], &params[first->param]);
+}
+
+/* The most elements of a lot of more than one matrix. */
+static uint64_t most_of_lot(uint64_t total) {
+    uint64_t small = total / SMALL_SHARE < SMALL_LOT ? total / SMALL_SHARE : SMALL_LOT;
+    return total / SHARE > small ? total / SHARE : small;
 }
 
 static void tie_lots(zfi_plan_t *plan, const zfi_param_t *params, uint64_t most) {
@@ -432,7 +440,7 @@ static zf_status_t deal_all(zfi_plan_t *plan, const zfi_config_t *config) {
 
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
                          zfi_plan_t *plan) {
-    uint64_t lot_elems = total / SHARE, least = config->block_elems, most = lot_elems > least ? lot_elems : least;
+    uint64_t share = total / SHARE, least = config->block_elems, most = share > least ? share : least;
     uint32_t n_matrices = count_matrices(params, n_params, most);
     zf_status_t st = n_matrices ? allocate_first(plan, n_matrices) : ZF_ERR_MEMORY;
     if (st)
@@ -441,7 +449,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     plan_budget(config, params, plan);
     cut_launches(config, plan);
     cut_records(config, plan);
-    tie_lots(plan, params, lot_elems);
+    tie_lots(plan, params, most_of_lot(total));
     st = cut_tiles(plan, params);
     if (st)
         return st;

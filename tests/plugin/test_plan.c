@@ -125,10 +125,11 @@ static int is_alike(uint32_t a, uint32_t b) {
     return x->dtype == y->dtype && x->grad_dtype == y->grad_dtype;
 }
 
-/* Neighbours of one type, as many as have total / 1,024 elements together, go to the lightest cohort, ties by number.
- */
+/* Neighbours of one type, as many as have total / 1,024 elements together (a small model's total / 256, up to 32,768),
+ * go to the lightest cohort, ties by number. */
 static void check_cohorts(void) {
-    uint64_t *load = calloc(plan.n_cohorts, sizeof *load), n_elems = 0, most = total_elems() / 1024;
+    uint64_t *load = calloc(plan.n_cohorts, sizeof *load), n_elems = 0, total = total_elems();
+    uint64_t small = total / 256 < 32768 ? total / 256 : 32768, most = total / 1024 > small ? total / 1024 : small;
     uint32_t lightest = 0, lot = UINT32_MAX;
     ck_assert(load != NULL);
     for (uint32_t i = 0; i < plan.n_matrices; i++) {

@@ -157,7 +157,7 @@ zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr wor
 /* line.c [lock, context]. The line of a timeline, made at first use; NULL: it could not be made. */
 zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events);
 void zfi_cuda_lines_close(zfi_device_t *device);
-/* The stream signals a value. */
+/* The stream signals a value. ZF_IN_PROGRESS: it must be parked; never of a stream's progress. */
 zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value);
 /* The stream waits. ZF_IN_PROGRESS: the wait must be parked; ZF_DISABLED: there is nothing to wait for. */
 zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient);

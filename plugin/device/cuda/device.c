@@ -276,6 +276,7 @@ static void cuda_unpin(zfi_device_t *device, void *memory, uint64_t nbytes) {
 const zfi_device_ops_t zfi_device_cuda = {
     .name = "cuda",
     .device_type = ZF_DEVICE_CUDA,
+    .has_own_memory = 1,
     .is_parallel = 1,
     .open = cuda_open,
     .close = cuda_close,

@@ -83,9 +83,18 @@ static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
                           "recording an event");
 }
 
+/* Without memory operations an event is all that tells of a signal: it is not recorded anew before it has told. (Of a
+ * stream's progress the next one tells as much.) */
+static int must_be_asked_first(const zfi_device_t *device, const zfi_cuda_line_t *line) {
+    return !device->has_memops && line->has_events && line->n_signals - line->n_asked == ZFI_CUDA_SIGNALS;
+}
+
 zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
     zfi_device_t *device = stream->device;
-    zf_status_t st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
+    zf_status_t st;
+    if (must_be_asked_first(device, line))
+        return ZF_IN_PROGRESS;
+    st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
     atomic_store(&line->enqueued, value);
     if (!st && device->has_memops)
         st = zfi_cuda_check(

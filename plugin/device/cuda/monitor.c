@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "device/cuda/backend.h"
 
-enum { POLL_NS = 15000, QUERY_NS = 100000000 /* between two looks for errors of the driver */ };
+enum { POLL_NS = 15000, QUERY_NS = 100000000 /* between two looks for errors of the driver, or after one */ };
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
@@ -111,11 +111,14 @@ static void query(zfi_device_t *device) {
     }
 }
 
-/* Nothing runs any more: whoever waits for a stream goes on. */
+/* The device failed: numbers may never be written. Whoever waits for a stream goes on when nothing runs there any more,
+ * for what ran before the failure may still read and write memory that is freed next. */
 static void release(zfi_device_t *device) {
-    for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++)
-        if (device->streams[i])
-            zfi_timeline_signal(&device->streams[i]->executed, atomic_load(&device->streams[i]->planned));
+    for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++) {
+        zfi_stream_t *stream = device->streams[i];
+        if (stream && device->driver->cuStreamQuery(stream->handle) != CUDA_ERROR_NOT_READY)
+            zfi_timeline_signal(&stream->executed, atomic_load(&stream->planned));
+    }
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
@@ -132,9 +135,9 @@ static int serve(zfi_device_t *device, uint64_t *queried_ns) {
         *queried_ns = now;
         query(device);
     }
-    zfi_cuda_leave(device);
     if (atomic_load(&device->has_failed))
         release(device);
+    zfi_cuda_leave(device);
     for (uint32_t i = 0; i < atomic_load(&device->n_streams); i++)
         n += device->streams[i] && device->streams[i]->park.head != device->streams[i]->park.tail;
     return n;

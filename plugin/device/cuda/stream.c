@@ -394,10 +394,12 @@ static void remove_stream(zfi_stream_t *stream) {
 
 void zfi_cuda_stream_destroy(zfi_stream_t *stream) {
     zfi_device_t *device;
+    uint64_t begin_ns = zfi_now_ns();
     if (!stream)
         return;
     device = stream->device;
-    while (!atomic_load(&device->has_failed) && zfi_timeline_now(&stream->executed) < atomic_load(&stream->planned))
+    while (zfi_timeline_now(&stream->executed) < atomic_load(&stream->planned) &&
+           !(atomic_load(&device->has_failed) && zfi_now_ns() - begin_ns > device->env.timeout_ns)) /* it hangs */
         zfi_timeline_wait(&stream->executed, atomic_load(&stream->planned), 1000000, NULL);
     lock(device);
     remove_stream(stream);

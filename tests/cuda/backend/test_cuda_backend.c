@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/backend/test_cuda_backend.c - orders of the CUDA backend that no training run is sure to come to: made
+ * here call by call, on the double's driver, with a stream of a host that stands still until it is let go. */
+#include <check.h>
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "suite.h"
+
+extern const zfi_device_ops_t zfi_device_cuda;
+
+enum { N_SIGNALS = 40 /* more than a timeline's ring of events holds */, PAUSE_US = 200000 };
+#define DEADLINE_NS 20000000000u
+
+static const zfi_device_ops_t *const ops = &zfi_device_cuda;
+static zfi_device_t *device;
+static zfi_stream_t *own, *hosts;
+static _Atomic int is_poisoned, n_timed_out, n_failed;
+static zfi_timeline_t gate, line, answer;
+
+static void timed_out(void *ctx, const zfi_timeline_t *timeline, uint64_t value) {
+    (void)ctx, (void)timeline, (void)value;
+    atomic_fetch_add(&n_timed_out, 1);
+}
+static void failed(void *ctx, const char *what) {
+    (void)ctx, (void)what;
+    atomic_fetch_add(&n_failed, 1);
+}
+static void is_stuck(void *ctx, const char *stream, uint32_t n_waiting) {
+    (void)n_waiting;
+    failed(ctx, stream);
+}
+
+static void *driver_function(const char *name) {
+    void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name);
+    ck_assert_ptr_nonnull(found);
+    return found;
+}
+
+/* A stream of the host, in the device's context. */
+static zfi_stream_t *host_stream(void) {
+    CUresult (*retain)(CUcontext *, CUdevice) =
+        (CUresult(*)(CUcontext *, CUdevice))driver_function("cuDevicePrimaryCtxRetain");
+    CUresult (*set)(CUcontext) = (CUresult(*)(CUcontext))driver_function("cuCtxSetCurrent");
+    CUresult (*create)(CUstream *, unsigned) = (CUresult(*)(CUstream *, unsigned))driver_function("cuStreamCreate");
+    zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
+    zfi_stream_t *resolved;
+    CUcontext context;
+    CUstream stream;
+    ck_assert_int_eq(retain(&context, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(set(context), CUDA_SUCCESS);
+    ck_assert_int_eq(create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    given.handle = (uint64_t)(uintptr_t)stream;
+    ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, NULL), ZF_OK);
+    return resolved;
+}
+
+static void open_all(void) {
+    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()),
+                            .timeout_ns = DEADLINE_NS,
+                            .is_poisoned = &is_poisoned,
+                            .timed_out = timed_out,
+                            .failed = failed,
+                            .is_stuck = is_stuck};
+    ck_assert_int_eq(ops->open(0, &env, &device, NULL), ZF_OK);
+    ck_assert_int_eq(ops->stream_create(device, "own", &own, NULL), ZF_OK);
+    zfi_timeline_init(&gate, "gate");
+    zfi_timeline_init(&line, "line");
+    zfi_timeline_init(&answer, "answer");
+    hosts = host_stream();
+}
+
+static void close_all(void) {
+    ops->stream_destroy(own);
+    ops->close(device);
+    zfi_timeline_free(&gate);
+    zfi_timeline_free(&line);
+    zfi_timeline_free(&answer);
+}
+
+static void enqueue(zfi_stream_t *stream, zfi_op_t op) {
+    ck_assert_int_eq(ops->enqueue(device, stream, &op, 1), ZF_OK);
+}
+
+/* Whoever answers: the plugin's own stream, or a thread of the host. */
+static void *answer_to_one(void *by_stream) {
+    usleep(PAUSE_US); /* until the host's thread has sent all signals, or waits with them */
+    if (by_stream) {
+        enqueue(own, zfi_op_wait(&line, 1, NULL));
+        enqueue(own, zfi_op_signal(&answer, 1));
+    }
+    usleep(PAUSE_US);
+    zfi_timeline_signal(&gate, 1);
+    if (!by_stream && zfi_timeline_wait(&line, 1, DEADLINE_NS, NULL) == ZF_OK)
+        zfi_timeline_signal(&answer, 1);
+    return NULL;
+}
+
+/* The host's stream signals 1, waits for the answer, and signals so often that the event of 1 is recorded anew. The
+ * answer waits for 1: no later event may stand for it, for those lie behind the answer. Without memory operations the
+ * host's thread waits with its signals until the first ones have been noticed. */
+START_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) {
+    pthread_t other;
+    open_all();
+    ck_assert_int_eq(pthread_create(&other, NULL, answer_to_one, _i ? &gate : NULL), 0);
+    enqueue(hosts, zfi_op_wait_for_host(&gate, 1));
+    enqueue(hosts, zfi_op_signal(&line, 1));
+    enqueue(hosts, zfi_op_wait(&answer, 1, NULL));
+    for (uint64_t value = 2; value <= N_SIGNALS; value++)
+        enqueue(hosts, zfi_op_signal(&line, value));
+    ck_assert_int_eq(zfi_timeline_wait(&answer, 1, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(ops->synchronise(hosts, ops->mark(hosts), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(zfi_timeline_wait(&line, N_SIGNALS, DEADLINE_NS, NULL), ZF_OK);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(n_timed_out, 0);
+    ck_assert_int_eq(n_failed, 0);
+    close_all();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_backend");
+    TCase *orders = tcase_create("orders");
+    SRunner *runner = srunner_create(suite);
+    int n_bad;
+    tcase_set_timeout(orders, 60);
+    tcase_add_loop_test(orders, a_signal_whose_event_is_lost_is_waited_for_by_its_value, 0, 2);
+    suite_add_tcase(suite, orders);
+    srunner_run_all(runner, CK_NORMAL);
+    n_bad = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_bad != 0;
+}
