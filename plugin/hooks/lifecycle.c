@@ -78,8 +78,8 @@ static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
     if (forced && *forced) {
         int wanted = zfi_isa_parse(forced);
         if (wanted < 0)
-            return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, avx2, avx512",
-                             forced);
+            return zfi_error(err, ZF_ERR_CONFIG, "create",
+                             "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, neon, avx2, avx512", forced);
         if (!zfi_kernels_of((zfi_isa_t)wanted))
             return zfi_error(err, ZF_ERR_CONFIG, "create",
                              "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
