@@ -86,7 +86,7 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     c->config.can_fetch = 1;
 }
 
-/* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
+/* What stages 1 and 2 lack in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
     char *follow;
@@ -94,9 +94,6 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 
     ranks->stage = stage <= 2 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (c->config.is_mean || c->config.is_none ||
-        (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
-        ranks->stage = 0;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
     follow = strstr(c->config_text, "on_overwrite = follow");
