@@ -122,6 +122,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
+    ranks->expected_value_nbytes = ranks->value_nbytes = 0;
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
