@@ -4,7 +4,7 @@
  *
  * A bucket of P parts goes to the ranks that sum it: each rank sends P-1 parts. At stage 0 so do the sums. At stage 1
  * each rank then sends to every other its part of the norm and, of each bucket, as many selected elements as the rank
- * that owns most of them. */
+ * that owns most of them; at stage 3 those of residents alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +91,8 @@ static uint64_t count_owned(const zs_ranks_t *ranks, const zx_case_t *c, const b
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         uint32_t id = bucket->params[i];
 
+        if (zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
+            continue;
         for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
             n += ranks->selected[id][e] && (bucket->offset[i] + e) / part == r;
     }
@@ -132,7 +134,6 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
 static void count_sent(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket) {
     uint64_t part = part_elems(ranks, bucket), n_owned[64] = {0}, most = 0;
 
-    (void)c;
     for (uint32_t m = 0; bucket->n_params && m < zo_n_matrices(ranks->oracle); m++) {
         zo_matrix_info_t info;
         uint32_t i = 0;
@@ -140,6 +141,8 @@ static void count_sent(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bu
         zo_matrix_info(ranks->oracle, m, &info);
         while (i < bucket->n_params && bucket->params[i] != info.param)
             i++;
+        if (i < bucket->n_params && zs_is_sharded(ranks, c, info.param)) /* fetched instead */
+            continue;
         for (uint64_t e = 0; i < bucket->n_params && info.is_sent && e < info.rows * info.cols; e++)
             n_owned[(bucket->offset[i] + info.first + e) / part]++;
     }

@@ -13,6 +13,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/trace.h"
+#include "hooks/waits.h"
 #include "instance/instance.h"
 #include "offload/decide.h"
 #include "offload/pace.h"
@@ -199,6 +200,8 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         st = zfi_decide(inst->run);
         if (!st && is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
+        if (!st)
+            zfi_waits_watch(inst);
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
     }
@@ -218,6 +221,8 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
         st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
         st = check(inst, &args, err);
+    if (!st && !(args.flags & ZF_STEP_DISCARD))
+        st = zfi_fetch_check_released(inst, "step", err);
     if (!st)
         st = zfi_deliver_on(inst, args.stream, &is_host_thread, err);
     if (!st)
