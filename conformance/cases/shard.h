@@ -51,14 +51,15 @@ typedef struct zs_ranks {
     uint32_t resident_bytes;
     zx_rng_t rng;       /* this rank's own */
     int has_exact_sums; /* of squares and of channels, in any order */
-    uint64_t expected_nbytes;
+    uint64_t expected_nbytes, expected_value_nbytes;
+    const zo_t *oracle;               /* of the values that are counted */
     uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
     uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
     /* noted on the plugin's thread, read once the instance is gone */
     uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
-    uint64_t n_started[ZS_LANES], gradient_nbytes;
+    uint64_t n_started[ZS_LANES], gradient_nbytes, value_nbytes;
 } zs_ranks_t;
 
 /* shard_ranks.c: MPI through FILE (libzf_mpi.so); 0, or -1 with a message on stderr. */
@@ -85,11 +86,12 @@ const char *zs_fault_name(zs_fault_t fault);
 static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->size > 1; }
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param);
 
-/* shard_cost.c: what a step should send of gradients and norm. */
+/* shard_cost.c: what a step should send of gradients, norm and values. */
 void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c); /* a step's, or DISCARD's, reductions */
 /* What else a submitted step sends: before the oracle makes it, and afterwards. */
 void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
+void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle); /* after a step, or FLUSH */
 
 /* shard_main.c */
 int zs_shard_main(int argc, char **argv);

@@ -60,10 +60,11 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 /* What every rank tells the others after a case. */
 typedef struct zs_report {
     uint64_t order[ZS_LANES], n_started, sent_nbytes, expected_nbytes, n_values;
+    uint64_t value_nbytes, expected_value_nbytes;
 } zs_report_t;
 
 typedef struct zs_totals {
-    uint64_t n_values, n_started, sent_nbytes;
+    uint64_t n_values, n_started, sent_nbytes, value_nbytes;
 } zs_totals_t;
 
 static uint64_t count_values(const zx_result_t *result) {
@@ -83,6 +84,10 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
                          .expected_nbytes = ranks->expected_nbytes,
                          .n_values = count_values(result)};
+    if (!zs_moves(ranks) && !c->is_rebound) { /* there, a state that is made anew shows all of its values */
+        own->value_nbytes = ranks->value_nbytes;
+        own->expected_value_nbytes = ranks->expected_value_nbytes;
+    }
     memcpy(own->order, ranks->order, sizeof own->order);
     for (int lane = 0; lane < ZS_LANES; lane++)
         own->n_started += ranks->n_started[lane];
@@ -100,6 +105,12 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
                    c->index, r, all[r].sent_nbytes, all[r].expected_nbytes);
             is_bad = 1;
         }
+        if (all[r].value_nbytes != all[r].expected_value_nbytes) {
+            printf("case %" PRIu64 ": rank %u sent %" PRIu64 " bytes of values, layout and schedule say %" PRIu64 "\n",
+                   c->index, r, all[r].value_nbytes, all[r].expected_value_nbytes);
+            is_bad = 1;
+        }
+        totals->value_nbytes += all[r].value_nbytes;
         totals->n_values += all[r].n_values;
         totals->sent_nbytes += all[r].sent_nbytes;
     }
@@ -203,8 +214,8 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
         _exit(1); /* mpirun ends the others */
     if (ranks->rank == 0)
         printf("law 4: %u rank(s), %u cases, %" PRIu64 " values compared, %" PRIu64 " exchanges in one order, %" PRIu64
-               " bytes of gradients as the layout says: conforms\n",
-               ranks->size, n, totals.n_values, totals.n_started, totals.sent_nbytes);
+               " bytes of gradients and %" PRIu64 " of values as the layout says: conforms\n",
+               ranks->size, n, totals.n_values, totals.n_started, totals.sent_nbytes, totals.value_nbytes);
     return 0;
 }
 

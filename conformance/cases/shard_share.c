@@ -110,7 +110,7 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     c->config.can_fetch = 0;
 }
 
-/* Stages 1 to 3 are not in every mode; what is not in this version is not asked for. */
+/* Stage 3 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
     char *follow;
@@ -118,9 +118,8 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 
     ranks->stage = stage <= 3 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (c->config.is_mean || c->config.is_none ||
-        (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
-        ranks->stage = 0;
+    if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none || strstr(c->config_text, "deferred = moments")))
+        ranks->stage = 2;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
     follow = strstr(c->config_text, "on_overwrite = follow");
@@ -149,6 +148,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
+    ranks->expected_value_nbytes = ranks->value_nbytes = 0;
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);

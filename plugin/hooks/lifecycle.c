@@ -194,15 +194,16 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->deferred != ZFI_DEFERRED_REPLAY)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = %u on %u ranks needs [zenflow] deferred = replay in this version",
-                         config->stage, zfi_n_ranks(engine));
     if (config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = %u on %u ranks: [zenflow] on_overwrite = follow is not in this version; call "
                          "params_changed on every rank, with error or ask",
                          config->stage, zfi_n_ranks(engine));
+    if (config->stage > 2 && config->deferred != ZFI_DEFERRED_REPLAY)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay in this version; stages 1 "
+                         "and 2 have all of them",
+                         zfi_n_ranks(engine));
     if (config->stage > 2 && ~engine->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(
             err, ZF_ERR_CONFIG, "create",

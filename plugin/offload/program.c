@@ -147,10 +147,17 @@ static int travels_at_fetch(const zfi_run_t *run, const zfi_close_t *close) {
     return zfi_is_sharded(run->engine) && waits_to_be_fetched(run, close);
 }
 
+/* Nothing is deferred: new values of everything. */
+static void share_all(zfi_run_t *run, uint64_t step) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        zfi_values_note(run, c);
+    share_values(run, step);
+}
+
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
-        if (zfi_is_sharded(run->engine))
+        if (zfi_is_sharded(run->engine) && !close->is_sums_only)
             zfi_selected_round_moments(run, close);
         return;
     }
@@ -238,6 +245,7 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     if (zfi_config_defers_nothing(&run->engine->config)) {
         zfi_update_all_end(run, t);
+        share_all(run, t);
         zfi_window_pass(run, t);
     } else {
         defer(run, t);
@@ -258,6 +266,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
     if (zfi_config_defers_nothing(config)) {
         zfi_update_all_show(run);
         note_write(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
+        share_all(run, run->clock.t);
     }
     publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_config_defers_nothing(config); c++) {

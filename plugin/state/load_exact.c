@@ -76,7 +76,7 @@ static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_par
     for (uint32_t i = 0; i < tensor->n_matrices; i++) {
         const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
         float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
-        *at = malloc(matrix->rows * matrix->cols * sizeof **at);
+        *at = calloc(matrix->rows * matrix->cols, sizeof **at); /* of what other ranks have: zeros */
         if (!*at)
             return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
                              param->param.name);
