@@ -331,6 +331,8 @@ typedef struct zfi_place_args {
     uint32_t matrix;
     uint64_t first, n;
     void *bits;
+    int keeps_selected; /* WRITE_PLACE: channels that the mask of this turn says are selected are left alone */
+    uint32_t turn;
 } zfi_place_args_t;
 
 /* The step's result for the host: *out and *totals are page-locked host memory. */

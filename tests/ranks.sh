@@ -5,7 +5,8 @@
 #   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
-#   4. the plugin with each planted fault of conformance/faults/ranks is caught
+#   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
+#   5. the plugin with each planted fault of conformance/faults/ranks is caught
 #
 #   --short   fewer cases, ranks and faults: about a minute
 #   BUILD     a build with tests (default build/test)
@@ -130,9 +131,25 @@ caught_moving() {
     fi
 }
 
+# overlap STEPS - what a host waits for on a slow link; needs no MPI
+overlap() {
+    timeout -k 5 "$limit" "$conform" shard --overlap --steps "$1" 2>&1
+}
+
+# caught_overlap NAME
+caught_overlap() {
+    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so overlap 4 | grep 'missed;' | head -n 1)
+    [ -n "$line" ] || fail "planted fault $1 was not caught"
+    echo "$1: $line"
+}
+
 # caught NAME
 caught() {
     case $1 in
+    overlap_*)
+        caught_overlap "$1"
+        return
+        ;;
     move_*)
         caught_moving "$1"
         return
@@ -182,6 +199,9 @@ else
     noticed stop "rank 1 has not come to" 3
     noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 7
     noticed late "rank 1 has not come to" 3 7
+    out=$(overlap 10)
+    echo "$out" | grep 'exposed:'
+    [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
 fi
 for fault in "$build"/faults/ranks/*.so; do
     [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || continue

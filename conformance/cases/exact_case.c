@@ -194,7 +194,7 @@ static void write_config(zx_case_t *c) {
         predict[0] = '\0'; /* none is the default there */
     if (is_plain_lag0)
         lag = "overlap_step = false";
-    else if (g->publish_lag != g->can_fetch && zx_chance(&c->rng, 50))
+    else if (!g->publish_lag && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
     if (c->is_fit)
         snprintf(windows, sizeof windows, "update_interval = fit\n");

@@ -74,8 +74,17 @@ void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) {
     zx_host_fetch(&run->host, params, n);
 }
 
+/* Each of several ranks fetches what it likes, in an order of its own; where parameters live as shards, in the same
+ * one.
+ */
+static zx_rng_t *fetch_rng(zx_run_t *run) {
+    if (run->host.shards)
+        return &run->host.fetches;
+    return run->c->ranks ? &run->c->ranks->rng : &run->c->rng;
+}
+
 void zx_run_fetch_some(zx_run_t *run) {
-    zx_rng_t *r = &run->c->rng;
+    zx_rng_t *r = fetch_rng(run);
     uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_between(r, 10, 100);
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
@@ -93,7 +102,7 @@ void zx_run_fetch_some(zx_run_t *run) {
 
 /* With FETCH: of what is looked at, all is fetched before, or only some of it where that may be read. */
 static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
-    zx_rng_t *r = &run->c->rng;
+    zx_rng_t *r = fetch_rng(run);
     uint32_t params[ZX_MAX_PARAMS], n = 0, p = zx_chance(r, 40) ? zx_below(r, 100) : 100;
 
     if (run->c->law == 1 || !zx_host_can_look_unfetched(&run->host))

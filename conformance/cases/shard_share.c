@@ -92,7 +92,22 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
         return;
     ranks->resident_bytes = residents[zx_below(&rng, 6)];
     ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
+    c->config.can_fetch = 0;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+}
+
+/* More hosts that fetch, and that publish then, than other laws need. */
+static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
+    char *lag = strstr(c->config_text, "publish_lag = 1\n");
+
+    if (lag && !c->is_predict_auto && !c->is_fit && zx_chance(rng, 60)) {
+        lag[strlen("publish_lag = ")] = '0';
+        c->config.publish_lag = 0;
+    }
+    if (c->config.publish_lag || strstr(c->config_text, "publish_lag = auto") || zx_chance(rng, 30))
+        return;
+    c->mode = (zx_mode_t)(c->mode | 1);
+    c->config.can_fetch = 1;
 }
 
 /* Stages 1 to 3 are not in every mode; what is not in this version is not asked for. */
@@ -112,7 +127,8 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     if (follow)
         memcpy(follow, "on_overwrite = error ", 21);
     c->is_follow = 0;
-    c->config.can_fetch = 0; /* values are published in the step */
+    if (!zs_moves(ranks))
+        draw_fetches(c, &rng);
 }
 
 /* The same on every number of ranks, at every stage: what some of them lack is left out for all. */
@@ -125,8 +141,6 @@ static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
              ranks->save_to ? ranks->save_to : ranks->load_from, (unsigned)c->index);
     c->p_changed = c->p_export = c->p_edit = 0;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
-    c->mode = (zx_mode_t)(c->mode - c->mode % 2); /* without FETCH: stage 1 publishes in the step */
-    c->config.can_fetch = 0;
 }
 
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {

@@ -85,6 +85,21 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw) {
     move(raw, 0);
 }
 
+/* What is not selected. */
+static void write_deferred(const zfi_kernels_t *kernels, const zfi_place_args_t *args) {
+    const zfi_data_matrix_t *matrix = &args->data->matrices[args->matrix];
+    zfi_publish_t job = {
+        .staged = args->bits,
+        .first = args->first,
+        .n_elems = args->n,
+        .cols = matrix->cols,
+        .channels_are_rows = matrix->channels_are_rows,
+        .selected = args->data->masks[args->turn] + matrix->channel_base,
+        .place = matrix->place,
+    };
+    kernels->publish(&job);
+}
+
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
     const zfi_place_args_t *args = raw;
     const zfi_data_t *data = args->data;
@@ -92,8 +107,13 @@ void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw) {
     uint64_t before;
     if (!args->n || data->is_foreign[matrix->param])
         return;
+    if (args->keeps_selected && matrix->k == matrix->n_channels)
+        return; /* every channel is selected */
     before = data->digests ? zfi_visible_digest(kernels, matrix, args->first, args->n) : 0;
-    move(args, 1);
+    if (args->keeps_selected)
+        write_deferred(kernels, args);
+    else
+        move(args, 1);
     if (data->digests)
         data->digests[args->matrix] += zfi_visible_digest(kernels, matrix, args->first, args->n) - before;
 }

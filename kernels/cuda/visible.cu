@@ -93,13 +93,18 @@ KERNEL(zf_write_place, zfi_place_args_t) {
     const zfi_data_matrix_t *matrix = &args.data->matrices[args.matrix];
     const int dtype = matrix->place.dtype;
     const bool is_counted = args.data->digests != NULL;
+    const uint8_t *mask = args.keeps_selected ? args.data->masks[args.turn] + matrix->channel_base : NULL;
     uint64_t moved = 0;
     if (args.data->is_foreign[matrix->param])
         return;
+    if (mask && matrix->k == matrix->n_channels)
+        return; /* every channel is selected */
     for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
         uint64_t col, row = divide(args.first + e, matrix->cols, &col);
         uint64_t to = (uint64_t)place_offset(&matrix->place, row, col);
         uint32_t bits = load_bits(args.bits, dtype, e);
+        if (mask && mask[matrix->channels_are_rows ? row : col])
+            continue;
         if (is_counted)
             moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, args.first + e);
         store_bits(matrix->place.visible, dtype, to, bits);

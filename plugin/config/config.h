@@ -49,7 +49,7 @@ static inline int zfi_config_may_publish_at_fetch(const zfi_config_t *config) {
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
-/* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0 or 1 (with
+/* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0 (with
  * update_interval = fit it waits for the choice), and a predict that
  * was not given becomes 0 where the rule has no prediction. Once, after parsing. */
 void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction);

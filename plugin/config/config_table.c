@@ -102,7 +102,7 @@ static const zfi_key_t keys[] = {
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, NULL, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
-     "waits. auto: 0 where it fetches, else 1. 0 where overlap_step = false."},
+     "waits. auto: 0; with update_interval = fit what it chooses. 0 where overlap_step = false."},
     {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL,

@@ -72,6 +72,7 @@ typedef struct zfi_config {
     uint32_t trace_steps;             /* 0..1000000, default 20; 0 = all from there on */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
+    int waits_unasked; /* no key: publish_lag is 0 by auto, though the host does not fetch */
     /* no key: update_interval was fit, and publish_lag auto as well, when the instance was created: a checkpoint may
      * bring another choice */
     int may_refit, may_refit_lag;

@@ -189,8 +189,7 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
     return is_whole ? &zfi_comm_host : &zfi_comm_self;
 }
 
-/* Where each rank keeps a part of the state, some modes are not in this version, and values are published in the step
- * instead of at fetch. */
+/* Where each rank keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
     if (!zfi_is_sharded(engine))
@@ -211,7 +210,8 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
             "all of them then; use stage = 2, or a host that fetches and releases by %s "
             "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
             zfi_n_ranks(engine), ZF_EXT_SHARDS);
-    config->can_fetch = 0;
+    if (config->stage > 2) /* values are published in the step, and shown where they are fetched */
+        config->can_fetch = 0;
     config->lateness = 0;
     return ZF_OK;
 }

@@ -13,6 +13,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/trace.h"
+#include "hooks/waits.h"
 #include "instance/instance.h"
 #include "offload/decide.h"
 #include "offload/pace.h"
@@ -199,6 +200,8 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         st = zfi_decide(inst->run);
         if (!st && is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
+        if (!st)
+            zfi_waits_watch(inst);
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
     }

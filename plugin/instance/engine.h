@@ -76,6 +76,7 @@ typedef struct zfi_engine {
     uint64_t visible_floor;         /* mark on it: visible writes that former streams were given are over */
     uint64_t n_batches;             /* of gradients, shipped; the next one is being filled */
     uint64_t n_exchanged, n_shared; /* work handed to the communication threads */
+    uint64_t n_taken;               /* ... of the latter, what `taken` reaches */
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     zfi_trace_t *trace; /* NULL: nothing is traced */

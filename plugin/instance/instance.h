@@ -9,6 +9,12 @@
 enum { ZFI_MOST_STREAMS = 64 }; /* streams of the host's that one instance may be used with */
 enum { ZFI_STATE_CREATED, ZFI_STATE_BOUND, ZFI_STATE_ACTIVE, ZFI_STATE_QUIESCED };
 
+/* What a trainer that does not fetch waits (hooks/waits.h). */
+typedef struct zfi_waits {
+    uint64_t began_ns, stall_ns, first_step; /* when it began to be watched; 0: not yet */
+    int is_said;                             /* or found to be small */
+} zfi_waits_t;
+
 struct zf_instance {
     uint64_t magic;
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
@@ -18,6 +24,7 @@ struct zf_instance {
     uint64_t hook_began_ns;                   /* ... from then on; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
     int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
+    zfi_waits_t waits;
     int state;
     zfi_engine_t engine;
     zfi_run_t *run; /* NULL until parameters are bound; a load or a second bind_params exchanges it */

@@ -295,7 +295,9 @@ typedef struct zfi_reduction {
     uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
     uint64_t *value_number;   /* [buckets] what `shared` reaches; 0: nothing of it was published */
     uint64_t *value_nbytes;   /* [buckets] that each rank sends of it */
-    uint32_t *entering;       /* [ranks][most_words] the control thread's */
+    uint64_t *value_up;       /* [buckets] whose values the device has seen last (mirror.h) */
+    uint64_t *value_at; /* [n_matrices] publishing at fetch: first element in what is sent, in the part it begins in */
+    uint32_t *entering; /* [ranks][most_words] the control thread's */
     uint64_t most_words;
     uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
     /* where gradients are sharded, too (offload/buffers.h); else NULL: */

@@ -20,8 +20,9 @@
  * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
  * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
  * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
- * bucket had (offload/buffers.h), and for shared after the publishes of t. The control threads of several ranks wait
- * for each other (offload/importance.h), at every step in the same places.
+ * bucket had (offload/buffers.h), and for shared after the publishes of t, or at a fetch (offload/values_at_fetch.h):
+ * there, up waits for taken, which the device signals behind all fetches of the closes before. The control threads of
+ * several ranks wait for each other (offload/importance.h), at every step in the same places.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -62,8 +63,9 @@
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
     X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: what is exchanged is in its memory */          \
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
-    X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory */      \
+    X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory; UP */  \
     X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
+    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */       \
     X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
 
 typedef struct zfi_timelines {

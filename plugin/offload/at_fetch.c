@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "offload/guard.h"
+#include "offload/values_at_fetch.h"
 
 /* Part of a close: its chunks [at, at + n), of which segments [first_segment, end_segment) count. */
 typedef struct part {
@@ -20,7 +21,7 @@ typedef struct part {
 
 void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close) {
     zfi_clock_t *clock = &run->clock;
-    if (close->n_chunks == 0)
+    if (close->n_chunks == 0 && !zfi_is_sharded(run->engine)) /* there, others have values of it */
         return;
     if (clock->n_due == 0) {
         run->unfetched.merged = close->first_publish;
@@ -164,10 +165,12 @@ static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end, in
     zf_status_t st;
     for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
         zfi_guard_check_close(run, &run->clock.due[i], first, end);
-    for (uint32_t i = 0; i < run->clock.n_due; i++) {
+    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
         part_t part = part_of(run, &run->clock.due[i], first, end);
         merge_part(run, &part);
     }
+    for (uint32_t i = first; i < end && zfi_is_sharded(run->engine); i++)
+        zfi_values_show(run, i);
     zfi_list_mark(&run->engine->to_device, &run->writes.any);
     st = zfi_send(run->engine);
     for (uint32_t i = first; i < end; i++) {
@@ -199,6 +202,8 @@ zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
     if (!zfi_config_publishes_at_fetch(&run->engine->config))
         return ZF_OK;
     st = merge(run, 0, run->n_params, is_checked);
+    if (zfi_is_sharded(run->engine))
+        zfi_values_end(run);
     run->clock.n_due = 0;
     return st;
 }
@@ -206,7 +211,7 @@ zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
 zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t param) {
     if (!zfi_config_publishes_at_fetch(&run->engine->config) || !run->clock.n_due || run->unfetched.is_done[param])
         return ZF_OK;
-    for (uint32_t i = 0; i < run->clock.n_due; i++) {
+    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
         part_t part = part_of(run, &run->clock.due[i], param, param + 1);
         end_part(run, &part);
     }

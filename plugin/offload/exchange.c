@@ -15,7 +15,7 @@
 static uint64_t n_elems_of(const zfi_matrix_t *matrix) { return matrix->rows * matrix->cols; }
 
 zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, void *out) {
-    zfi_place_args_t args = {run->dev.data, number, first, n, run->dev.scratch};
+    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
     zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
     return zfi_device_run(run, ops, 2);
@@ -44,7 +44,11 @@ zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
 
 static zf_status_t write_visible(zfi_run_t *run, const zfi_tile_t *tile, const void *bits) {
     const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
-    zfi_place_args_t args = {run->dev.data, tile->matrix, tile->matrix_offset, tile->n_elems, run->dev.scratch};
+    zfi_place_args_t args = {.data = run->dev.data,
+                             .matrix = tile->matrix,
+                             .first = tile->matrix_offset,
+                             .n = tile->n_elems,
+                             .bits = run->dev.scratch};
     zfi_range_t range = {run->dev.scratch, bits, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
     return zfi_device_run(run, ops, 2);

@@ -44,9 +44,9 @@ void *zfi_mirrored(const zfi_run_t *run, const void *device) {
     return found;
 }
 
-void zfi_mirror_down(zfi_run_t *run, const void *device, uint64_t nbytes) {
+void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes) {
     if (is_wanted(run) && nbytes)
-        zfi_list_copy(&run->engine->to_device, ZFI_OP_DOWN, zfi_mirrored(run, device), device, nbytes);
+        zfi_list_copy(by, ZFI_OP_DOWN, zfi_mirrored(run, device), device, nbytes);
 }
 
 void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes) {

@@ -27,8 +27,9 @@ void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror);
  * mirrors. */
 void *zfi_mirrored(const zfi_run_t *run, const void *device);
 
-/* [hook] With what is enqueued next: the mirror follows the device; the device follows the mirror. */
-void zfi_mirror_down(zfi_run_t *run, const void *device, uint64_t nbytes);
+/* [hook] With what is enqueued next: the mirror follows the device (on the stream that `by` is collected for); the
+ * device follows the mirror. */
+void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes);
 void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes);
 
 #endif

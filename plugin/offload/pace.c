@@ -51,10 +51,11 @@ static void note_fetch(void *raw) {
             pace->steps[(pace->n_steps - 1) % ZFI_PACE_STEPS].fetched_ns[i] = now;
 }
 
-/* The state is cut into equal parts: the one in which a parameter's ends. */
+/* The state of this rank is cut into equal parts: the one in which a parameter's ends. */
 static uint32_t point_of(const zfi_run_t *run, uint32_t id) {
     const zfi_param_t *param = &run->params[run->params[id].owner];
-    const zfi_matrix_t *last = &run->plan.matrices[param->first_matrix + param->n_matrices - 1];
+    uint32_t first, n = zfi_owned_matrices(&run->plan, param, &first);
+    const zfi_matrix_t *last = &run->plan.matrices[first + n - 1];
     const zfi_tile_t *tile = &run->plan.tiles[last->first_tile + last->n_tiles - 1];
     return (uint32_t)((tile->state_base + tile->n_elems - 1) * ZFI_FIT_POINTS / run->plan.n_state_elems);
 }
@@ -62,12 +63,13 @@ static uint32_t point_of(const zfi_run_t *run, uint32_t id) {
 zf_status_t zfi_pace_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n) {
     zfi_engine_t *engine = run->engine;
     uint64_t points = n ? 0 : (uint64_t)1 << (ZFI_FIT_POINTS - 1);
+    uint32_t first;
     fetch_args_t args;
     zf_status_t st;
-    if (!engine->config.is_interval_fit || zfi_is_sharded(engine)) /* there, values come with the step */
+    if (!engine->config.is_interval_fit || !run->plan.n_chunks)
         return ZF_OK;
     for (uint32_t i = 0; i < n; i++)
-        if (run->params[run->params[ids[i]].owner].n_matrices)
+        if (zfi_owned_matrices(&run->plan, &run->params[run->params[ids[i]].owner], &first))
             points |= (uint64_t)1 << point_of(run, ids[i]);
     points &= ~run->pace.fetched;
     if (!points)

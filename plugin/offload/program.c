@@ -21,6 +21,7 @@
 #include "offload/sums.h"
 #include "offload/update_all.h"
 #include "offload/values.h"
+#include "offload/values_at_fetch.h"
 #include "offload/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
@@ -137,6 +138,15 @@ static void share_values(zfi_run_t *run, uint64_t step) {
         note_write(run, &run->writes.publish[c]);
 }
 
+static int waits_to_be_fetched(const zfi_run_t *run, const zfi_close_t *close) {
+    return !close->is_warm_up && !close->publishes_all && zfi_config_publishes_at_fetch(&run->engine->config);
+}
+
+/* ... and other ranks wait for its values. */
+static int travels_at_fetch(const zfi_run_t *run, const zfi_close_t *close) {
+    return zfi_is_sharded(run->engine) && waits_to_be_fetched(run, close);
+}
+
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
@@ -150,7 +160,8 @@ static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->is_sums_only)
         return;
     zfi_selected_round_moments(run, close);
-    zfi_publish_upload(run, close);
+    if (!travels_at_fetch(run, close))
+        zfi_publish_upload(run, close);
 }
 
 /* Sums on the device: this step's gradients, and what closes now is made ready to travel. */
@@ -179,7 +190,7 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
     zfi_close_t close;
     zfi_window_close(run, cohort, t, 0, &close);
     start_replay(run, &close);
-    if (!close.is_warm_up && zfi_config_publishes_at_fetch(&run->engine->config))
+    if (waits_to_be_fetched(run, &close))
         zfi_at_fetch_keep(run, &close);
     else if (close.is_warm_up || run->engine->config.publish_lag == 0)
         zfi_program_publish(run, &close);
@@ -205,6 +216,8 @@ static void defer(zfi_run_t *run, uint64_t t) {
         else
             add_slot(run, c, t);
     share_values(run, t);
+    if (zfi_is_sharded(run->engine) && zfi_config_publishes_at_fetch(&run->engine->config))
+        zfi_values_send(run, t);
     row->end_job = run->clock.next_job;
     if (row->has_choice) /* closes of this step were merged, or are, by the mask before it */
         row->choice_turn = ++run->clock.n_choices & 1;
@@ -283,7 +296,7 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
         st = zfi_wait(engine, &engine->lines.entered, run->clock.waiting_choice, waited_ns);
     if (!st) /* what is due later stops where the device's ring is full */
         st = zfi_wait(engine, &engine->lines.up, zfi_publish_at_rest(run), waited_ns);
-    if (!st) /* what was gathered and not asked for yet */
+    if (!st && run->shards.all) /* what was gathered and not asked for yet */
         st = zfi_wait(engine, &engine->lines.shared, engine->n_shared, waited_ns);
     if (!st)
         st = zfi_update_all_check(run);

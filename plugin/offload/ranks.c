@@ -60,9 +60,12 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->is_published = calloc(run->plan.room.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
+    reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
+    reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
-        !reduction->value_number || !reduction->value_nbytes || zfi_importance_new(run) || zfi_buffers_new(run))
+        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
+        zfi_importance_new(run) || zfi_buffers_new(run))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
     lay_out(reduction, n_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
@@ -94,6 +97,8 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->is_published);
     free(reduction->value_number);
     free(reduction->value_nbytes);
+    free(reduction->value_up);
+    free(reduction->value_at);
     zfi_importance_free(run);
     if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
         free_mirrors(run);
@@ -261,7 +266,8 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     zf_status_t st;
     if (bucket != ZF_NO_ID) {
         unsigned char *flat = zfi_flat(run, bucket);
-        zfi_mirror_down(run, flat, run->buckets.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
+        zfi_mirror_down(run, &engine->to_device, flat,
+                        run->buckets.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
         args.flat = zfi_mirrored(run, flat);
         zfi_buffers_close(run, bucket, args.number);
     }
@@ -287,7 +293,7 @@ void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
 }
 
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
-    zfi_mirror_down(run, zfi_norm_parts(run) + zfi_rank(run->engine), sizeof(zfi_norm_part_t));
+    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_rank(run->engine), sizeof(zfi_norm_part_t));
     return start(run, run_norm, ZF_NO_ID, step, out_number);
 }
 
@@ -298,7 +304,7 @@ void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
-    zfi_mirror_down(run, run->dev.head.grad, zfi_selected_nbytes(run));
+    zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, zfi_selected_nbytes(run));
     return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
 }
 
@@ -310,13 +316,14 @@ void zfi_ranks_await_selected(zfi_run_t *run) {
     zfi_mirror_up(run, run->dev.head.grad, nbytes);
 }
 
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number) {
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number) {
     zfi_engine_t *engine = run->engine;
     reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
     zf_status_t st;
-    zfi_mirror_down(run, zfi_values(run, bucket) + zfi_rank(engine) * nbytes, nbytes);
+    zfi_mirror_down(run, by, zfi_values(run, bucket) + zfi_rank(engine) * nbytes, nbytes);
     *out_number = args.number;
-    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
 }
@@ -328,7 +335,7 @@ zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whol
     zf_status_t st;
     args.nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype);
     *out_number = args.number;
-    zfi_mirror_down(run, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
+    zfi_mirror_down(run, &engine->to_device, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
     zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
     st = zfi_send(engine);
     return st ? st : zfi_serial_start(engine->values, run_fetch, &args, sizeof args);
@@ -343,9 +350,11 @@ void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *who
 
 void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
     zfi_engine_t *engine = run->engine;
-    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, run->reduction.value_number[bucket],
-                                                 &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, zfi_values(run, bucket), zfi_n_ranks(engine) * run->reduction.value_nbytes[bucket]);
+    uint64_t number = run->reduction.value_number[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
+    if (run->reduction.value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
+        zfi_mirror_up(run, zfi_values(run, bucket), zfi_n_ranks(engine) * run->reduction.value_nbytes[bucket]);
+    run->reduction.value_up[bucket] = number;
 }
 
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {

@@ -40,9 +40,10 @@ void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number);
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step);
 void zfi_ranks_await_selected(zfi_run_t *run);
 
-/* [hook] The nbytes of values of a bucket that the device stream writes with what is enqueued so far into this rank's
- * part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
-zf_status_t zfi_ranks_share(zfi_run_t *run, uint32_t bucket, uint64_t step, uint64_t nbytes, uint64_t *out_number);
+/* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
+ * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number);
 /* [hook] What the device stream does from now on sees the values that run->reduction.value_number[bucket] stands for.
  */
 void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket);

@@ -170,7 +170,8 @@ static void move_tiles(zfi_run_t *run, const zfi_param_t *param, unsigned char *
         for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles; i++) {
             const zfi_tile_t *tile = &run->plan.tiles[i];
             uint64_t at = run->buckets.offset[param->id] + matrix->param_offset + tile->matrix_offset;
-            zfi_place_args_t args = {run->dev.data, m, tile->matrix_offset, tile->n_elems, NULL};
+            zfi_place_args_t args = {
+                .data = run->dev.data, .matrix = m, .first = tile->matrix_offset, .n = tile->n_elems};
             args.bits = whole ? whole + at * elem : run->shards.arena.base + shard->at + (at - shard->first) * elem;
             zfi_list_add(&run->engine->to_device, zfi_op_launch(kernel, &args, sizeof args));
         }

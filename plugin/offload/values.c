@@ -6,68 +6,40 @@
 
 #include "instance/memory.h"
 #include "offload/ranks.h"
+#include "offload/value_pieces.h"
 
 void zfi_values_note(zfi_run_t *run, uint32_t cohort) {
     if (zfi_is_sharded(run->engine))
         run->reduction.is_published[cohort] = 1;
 }
 
-/* ---- what a rank sends ------------------------------------------------------------------------------------------- */
-
-/* Calls fn for the elements of every published matrix of a bucket that a rank owns, in the order in which they travel:
- * elements [first, end) of the matrix, behind `at` others. Returns how many elements there are. */
-typedef void (*owned_fn)(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t end, uint64_t at, void *arg);
-
-static uint64_t for_each_owned(zfi_run_t *run, uint32_t number, uint32_t rank, owned_fn fn, void *arg) {
-    const zfi_bucket_t *bucket = &run->buckets.all[number];
-    uint64_t at = 0, owned_first, owned_end, first, end;
-    for (uint32_t i = 0; i < bucket->n_params; i++) {
-        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
-        zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
-        if (param->is_sharded) /* shown where it is fetched */
-            continue;
-        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
-            const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            if (!run->reduction.is_published[matrix->cohort])
-                continue;
-            zfi_overlap(matrix->param_offset, matrix->rows * matrix->cols, owned_first, owned_end, &first, &end);
-            if (first >= end)
-                continue;
-            if (fn)
-                fn(run, m, first, end, at, arg);
-            at += end - first;
-        }
-    }
-    return at;
-}
-
-/* Elements of the part that every rank sends: as many as the one that has most. 0: nothing of the bucket is published.
- */
-static uint64_t part_of(zfi_run_t *run, uint32_t number) {
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < run->buckets.n_ranks; r++) {
-        uint64_t n = for_each_owned(run, number, r, NULL, NULL);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
 typedef struct moved {
     zfi_kernel_t kernel;
-    unsigned char *part; /* of the rank whose elements they are */
+    unsigned char *values; /* [ranks][part_nbytes] */
+    uint64_t part_nbytes;
+    int is_own; /* this rank's pieces, or those of the others */
 } moved_t;
 
-static void move(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t end, uint64_t at, void *arg) {
+static void move(zfi_run_t *run, const zfi_value_piece_t *piece, void *arg) {
     const moved_t *moved = arg;
-    zfi_place_args_t args = {run->dev.data, number, first, end - first, NULL};
-    args.bits = moved->part + at * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype);
+    size_t elem = zfi_dtype_nbytes(run->plan.matrices[piece->matrix].place.dtype);
+    zfi_place_args_t args = {.data = run->dev.data, .matrix = piece->matrix, .first = piece->first};
+    if ((piece->rank == zfi_rank(run->engine)) != moved->is_own)
+        return;
+    args.n = piece->end - piece->first;
+    args.bits = moved->values + piece->rank * moved->part_nbytes + piece->at * elem;
     zfi_list_add(&run->engine->to_device, zfi_op_launch(moved->kernel, &args, sizeof args));
 }
 
-/* A rank's elements between what the model reads and its part of the bucket's memory. */
-static void move_part(zfi_run_t *run, uint32_t number, uint32_t rank, uint64_t part_nbytes, zfi_kernel_t kernel) {
-    moved_t moved = {kernel, zfi_values(run, number) + rank * part_nbytes};
-    (void)for_each_owned(run, number, rank, move, &moved);
+/* This rank's elements from what the model reads into its part of the bucket's memory; then those of others back. */
+static void pack(zfi_run_t *run, uint32_t number, uint64_t part_nbytes) {
+    moved_t moved = {ZFI_KERNEL_READ_PLACE, zfi_values(run, number), part_nbytes, 1};
+    (void)zfi_value_pieces(run, number, move, &moved);
+}
+
+static void show(zfi_run_t *run, uint32_t number, uint64_t part_nbytes) {
+    moved_t moved = {ZFI_KERNEL_WRITE_PLACE, zfi_values(run, number), part_nbytes, 0};
+    (void)zfi_value_pieces(run, number, move, &moved);
 }
 
 static int has_any(const zfi_run_t *run) {
@@ -77,20 +49,26 @@ static int has_any(const zfi_run_t *run) {
     return 0;
 }
 
+void zfi_values_free_memory(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    if (engine->n_taken < engine->n_shared)
+        zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.taken, engine->n_shared));
+    engine->n_taken = engine->n_shared;
+}
+
 int zfi_values_share(zfi_run_t *run, uint64_t step) {
     zfi_engine_t *engine = run->engine;
-    uint64_t *numbers = run->reduction.value_number;
+    uint64_t *numbers = run->reduction.value_number, *nbytes = run->reduction.value_nbytes;
     if (!zfi_is_sharded(engine) || !has_any(run))
         return 0;
     for (uint32_t b = run->buckets.n; b-- > 0;) {
-        uint64_t nbytes = part_of(run, b) * zfi_dtype_nbytes(run->buckets.all[b].value_dtype);
         zf_status_t st;
         numbers[b] = 0;
-        run->reduction.value_nbytes[b] = nbytes;
-        if (!nbytes)
+        nbytes[b] = zfi_value_pieces(run, b, NULL, NULL) * zfi_dtype_nbytes(run->buckets.all[b].value_dtype);
+        if (!nbytes[b])
             continue;
-        move_part(run, b, zfi_rank(engine), nbytes, ZFI_KERNEL_READ_PLACE);
-        st = zfi_ranks_share(run, b, step, nbytes, &numbers[b]);
+        pack(run, b, nbytes[b]);
+        st = zfi_ranks_share(run, &engine->to_device, b, step, nbytes[b], &numbers[b]);
         if (st)
             zfi_list_fail(&engine->to_device, st);
     }
@@ -98,10 +76,9 @@ int zfi_values_share(zfi_run_t *run, uint64_t step) {
         if (!numbers[b])
             continue;
         zfi_ranks_await_values(run, b);
-        for (uint32_t r = 0; r < zfi_n_ranks(engine); r++)
-            if (r != zfi_rank(engine))
-                move_part(run, b, r, run->reduction.value_nbytes[b], ZFI_KERNEL_WRITE_PLACE);
+        show(run, b, nbytes[b]);
     }
+    zfi_values_free_memory(run);
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);
     return 1;
 }

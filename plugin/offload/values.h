@@ -4,7 +4,8 @@
  * Model. At the end of a step, each rank shows new values of its own tiles of the matrices whose windows were
  * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' tiles are:
  * how many there are of each rank follows from the layout, and each sends as many bytes as the one that has most. Both
- * go on the device stream, buckets in the order of the next forward pass: their last one first. */
+ * go on the device stream, buckets in the order of the next forward pass: their last one first. Where values become
+ * visible at fetch, they travel otherwise (values_at_fetch.h). */
 #ifndef ZFI_VALUES_H
 #define ZFI_VALUES_H
 
@@ -15,5 +16,8 @@ void zfi_values_note(zfi_run_t *run, uint32_t cohort);
 
 /* [hook] What was noted becomes visible on every rank. 1: visible values are written. */
 int zfi_values_share(zfi_run_t *run, uint64_t step);
+
+/* [hook] All values that were handed over are visible with what is collected so far: their memory is free then. */
+void zfi_values_free_memory(zfi_run_t *run);
 
 #endif

@@ -23,7 +23,7 @@ says 0 "^update_interval = 4 *; $dir/some.ini:3\$" config "$dir/some.ini"
 says 0 "^energy = 0.8 *; $dir/some.ini:4\$" config "$dir/some.ini"
 says 0 "^threads = 3 *; $dir/some.ini:7\$" config "$dir/some.ini"
 says 0 '^topk_ratio = 0.1 *; default$' config "$dir/some.ini"
-says 0 '^publish_lag = 1 *; default auto$' config "$dir/some.ini"
+says 0 '^publish_lag = 0 *; default auto$' config "$dir/some.ini"
 says 0 '^publish_lag = 0 *; zenflow.publish_lag = 0$' config "$dir/some.ini" 'zenflow.publish_lag = 0'
 says 0 'energy has no effect without topk_ratio = auto' config "$dir/some.ini"
 "$zf" --plugin "$plugin" config "$dir/some.ini" >"$dir/whole.ini"

@@ -233,9 +233,9 @@ START_TEST(what_users_get_is_cut_at_65536) { /* whatever the number of cohorts *
 }
 END_TEST
 
-/* 4,085 + 11 elements: neighbours may have 4 together. */
+/* 1,024 + 11 elements: neighbours may have 4 together. */
 START_TEST(small_neighbours_share_a_lot) {
-    static const float zeros[4085];
+    static const float zeros[1024];
     zo_decl_t one = {.ndim = 1, .shape = {1}, .visible = zeros}, d[10];
     zo_config_t c = config(4, 1, 1);
     static const uint32_t cohorts[10] = {0, 1, 1, 1, 2, 3, 3, 3, 3, 3};
@@ -243,7 +243,7 @@ START_TEST(small_neighbours_share_a_lot) {
 
     for (int i = 0; i < 10; i++)
         d[i] = one;
-    d[0] = matrix(4085, 1, zeros);
+    d[0] = matrix(1024, 1, zeros);
     d[2].shape[0] = 2;                      /* 1, 2, 1: a lot of 16 bytes */
     d[4].shape[0] = 2;                      /* would make 6: a lot of its own, 8 bytes, as the next has another type */
     d[5].dtype = d[5].grad_dtype = ZO_BF16; /* 2 bytes */

@@ -286,7 +286,25 @@ END_TEST
 
 /* ---- plain reads and writes -------------------------------------------------------------------------------------- */
 
+/* An element that is written goes to the model; one that is read comes from there. */
+static void naive_place(const zfi_data_matrix_t *matrix, const zfi_place_args_t *args, int is_write) {
+    size_t elem = zfi_dtype_nbytes(matrix->place.dtype);
+    const uint8_t *mask = args->data->masks[args->turn] + matrix->channel_base;
+    for (uint64_t e = 0; e < args->n; e++) {
+        uint64_t row = (args->first + e) / matrix->cols, col = (args->first + e) % matrix->cols;
+        unsigned char *bits = (unsigned char *)args->bits + e * elem, *at = world_visible(matrix, args->first + e);
+        int is_kept =
+            args->keeps_selected && (matrix->k == matrix->n_channels || mask[matrix->channels_are_rows ? row : col]);
+        if (is_write ? !is_kept && !args->data->is_foreign[matrix->param] : 1)
+            memcpy(is_write ? at : bits, is_write ? bits : at, elem);
+    }
+}
+
 static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
+    if (seed % 4 > 1) {
+        take_turns(want);
+        take_turns(got);
+    }
     for (uint32_t i = 0; i < want->data.n_matrices; i++) {
         const zfi_data_matrix_t *matrix = &want->matrices[i];
         zfi_dtype_t dtype = matrix->place.dtype;
@@ -294,13 +312,16 @@ static void try_places(world_t *want, world_t *got, const zfi_kernels_t *table, 
         uint64_t first = world_below(want, matrix->rows * matrix->cols);
         uint64_t n = world_below(want, matrix->rows * matrix->cols - first + 1);
         unsigned char *bits = world_array(want, "bits", WORLD_BYTES, n, elem);
-        zfi_place_args_t args = {&got->data, i, first, n, world_array(got, "bits", WORLD_BYTES, n, elem)};
+        zfi_place_args_t args = {.data = &got->data, .matrix = i, .first = first, .n = n}, naive;
+        args.bits = world_array(got, "bits", WORLD_BYTES, n, elem);
+        args.keeps_selected = seed % 2 && seed % 3 == 0;
+        args.turn = seed % 4 > 1;
         world_fill(want, bits, dtype, n);
         memcpy(args.bits, bits, n * elem);
-        for (uint64_t e = 0; e < n && !(seed % 2 && want->data.is_foreign[matrix->param]); e++) {
-            void *at = world_visible(matrix, first + e);
-            memcpy(seed % 2 ? at : bits + e * elem, seed % 2 ? bits + e * elem : at, elem);
-        }
+        naive = args;
+        naive.data = &want->data;
+        naive.bits = bits;
+        naive_place(matrix, &naive, seed % 2);
         LAUNCH(table, seed % 2 ? ZFI_KERNEL_WRITE_PLACE : ZFI_KERNEL_READ_PLACE, &args);
     }
 }

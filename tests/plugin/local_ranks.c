@@ -47,6 +47,11 @@ static void copy(const zt_rank_t *rank, const struct zt_call *call) {
     }
 }
 
+static int is_held(const zt_ranks_t *all, const zf_collective_t *what) {
+    return all->held_from && what->purpose == ZF_COLLECTIVE_FOR_VALUES && what->bucket == 0 &&
+           what->step >= all->held_from;
+}
+
 static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err) {
     zt_rank_t *rank = ctx;
     zt_ranks_t *all = rank->all;
@@ -56,6 +61,8 @@ static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf
     pthread_mutex_lock(&all->lock);
     if (call->number != request / ZT_LANES) { /* all have copied, and gone on */
         st = ZF_OK;
+    } else if (is_held(all, &call->what[rank->rank])) {
+        st = ZF_IN_PROGRESS;
     } else if (call->n_posted == all->size) {
         if (!call->is_copied[rank->rank])
             copy(rank, call);
@@ -107,6 +114,6 @@ zf_status_t zt_ranks_try_open(zt_rank_t *rank, zt_rig_t *rig, const char *config
     rig->host.ctx = rank;
     if (uses_queue)
         zt_rig_use_queue(rig);
-    st = zt_rig_try_create(rig, config, 0);
+    st = zt_rig_try_create(rig, config, rank->flags);
     return st >= 0 ? zt_rig_try_bind(rig) : st;
 }

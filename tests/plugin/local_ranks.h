@@ -21,12 +21,14 @@ typedef struct zt_rank {
     uint64_t nbytes_of_values;                      /* that it has sent to each other rank */
     uint64_t n_of_parameters, nbytes_of_parameters; /* gathers of parameters, and what they have sent to each */
     int fails_to_start, fails_to_abort;             /* set by the test */
+    uint32_t flags;                                 /* ... of create */
     zf_collectives_ext_t table;
 } zt_rank_t;
 
 typedef struct zt_ranks {
     pthread_mutex_t lock; /* guards: */
     uint32_t size;
+    uint64_t held_from; /* values of bucket 0 do not come, from this step on; 0: they do */
     struct zt_call {
         uint64_t number; /* of the newest call here, from 1 */
         zf_collective_t what[ZT_MAX_RANKS];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_at_fetch.c - publishing at fetch: the step does not wait for a replay, a fetch brings what it names
  * and nothing else, in any order. */
+#define _GNU_SOURCE
 #include <check.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -234,5 +236,48 @@ START_TEST(only_what_is_late_waits) {
 }
 END_TEST
 
-ZT_MAIN("at_fetch", any_order_and_any_missing, neighbours_in_a_chunk, unfetched_comes_with_the_next_step,
-        what_the_host_wrote_stays, only_what_is_late_waits)
+/* ---- a host that does not fetch ---------------------------------------------------------------------------------- */
+
+static void take_a_while(void *ctx, const zf_rule_update_t *update) {
+    (void)ctx;
+    (void)update;
+    nanosleep(&(struct timespec){0, 200000}, NULL);
+}
+
+static int n_said;
+
+static void note_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
+                      uint64_t length) {
+    (void)ctx, (void)component, (void)file, (void)line;
+    n_said += level == ZF_LOG_WARN && memmem(msg, length, "call param_fetch", 16) != NULL;
+}
+
+/* Lines about waits in a run of some steps with slow workers. */
+static int n_waits_said(const char *keys, uint32_t flags) {
+    static const zf_rule_callback_t slow = {.struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
+    char config[256];
+    n_said = 0;
+    start();
+    rig.rule = ZF_RULE_CALLBACK;
+    rig.callback = &slow;
+    rig.host.log = note_line;
+    snprintf(config, sizeof config, "[zenflow]\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n%s[host]\nthreads = 1\n",
+             keys);
+    zt_rig_open(&rig, config, flags);
+    for (int t = 0; t < 48; t++)
+        zt_rig_step(&rig);
+    zt_rig_end(&rig);
+    return n_said;
+}
+
+/* It waits, since it is to train on what one that fetches trains on; the log says so once, with the cure. */
+START_TEST(waits_are_said) {
+    ck_assert_int_eq(n_waits_said("", 0), 1);
+    ck_assert_int_eq(n_waits_said("publish_lag = 0\n", 0), 0); /* asked for */
+    ck_assert_int_eq(n_waits_said("publish_lag = 1\n", 0), 0);
+    ck_assert_int_eq(n_waits_said("", ZF_CREATE_CAP_FETCH), 0);
+}
+END_TEST
+
+ZT_MAIN("at_fetch", waits_are_said, any_order_and_any_missing, neighbours_in_a_chunk,
+        unfetched_comes_with_the_next_step, what_the_host_wrote_stays, only_what_is_late_waits)

@@ -129,21 +129,23 @@ START_TEST(overlap_and_lag) {
 }
 END_TEST
 
-/* auto: 0 for a host that fetches, else 1; what was given stays. */
+/* auto: 0, which a host that does not fetch waits for without having asked for it; what was given stays. */
 START_TEST(lag_follows_the_host) {
     char text[16];
     int key = zfi_key_find("zenflow", "publish_lag");
     for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = auto\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch, 1);
-        ck_assert_uint_eq(config.publish_lag, !can_fetch);
+        ck_assert_uint_eq(config.publish_lag, 0);
+        ck_assert_int_eq(config.waits_unasked, !can_fetch);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), can_fetch);
         zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
-        ck_assert_str_eq(text, can_fetch ? "0" : "1");
+        ck_assert_str_eq(text, "0");
         ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch, 1);
         ck_assert_uint_eq(config.publish_lag, 1);
         ck_assert_int_eq(zfi_config_publishes_at_fetch(&config), 0);
+        ck_assert_int_eq(config.waits_unasked, 0);
         ck_assert_int_eq(parse("[zenflow]\noverlap_step = false\npublish_lag = auto\n"), ZF_OK);
         zfi_config_settle(&config, can_fetch, 1);
         ck_assert_uint_eq(config.publish_lag, 0);
@@ -156,12 +158,14 @@ END_TEST
 
 /* Where there is no prediction the default is none; what was asked for stays, and create() refuses it. */
 START_TEST(default_prediction) {
-    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+    for (int can_fetch = 0; can_fetch < 2; can_fetch++) {
+        ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
+        zfi_config_settle(&config, can_fetch, 1);
+        ck_assert_uint_eq(zfi_config_predict(&config), 1);
+    }
+    ck_assert_int_eq(parse("[zenflow]\npublish_lag = 1\n"), ZF_OK);
     zfi_config_settle(&config, 0, 1);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
-    ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
-    zfi_config_settle(&config, 1, 1);
-    ck_assert_uint_eq(zfi_config_predict(&config), 1);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_config_settle(&config, 0, 0);
     ck_assert_uint_eq(config.predict, 0);

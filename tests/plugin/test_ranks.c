@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "local_ranks.h"
@@ -359,6 +360,131 @@ START_TEST(fitted) {
 }
 END_TEST
 
+/* ---- publishing at fetch ----------------------------------------------------------------------------------------- */
+
+/* Everything closes at every step, nothing runs ahead; each parameter has a bucket of its own. */
+static const char at_fetch[] = "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n"
+                               "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
+                               "stage = 1\nbucket_bytes = 1\n";
+enum { FETCHED_STEPS = 12 };
+
+static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
+    zt_rig_t *rig = &job->rig;
+    *fence = (zf_fence_t){.struct_size = sizeof *fence};
+    ZT_OK(rig, rig->zf->param_fetch(rig->inst, &rig->params[param].id, 1, &rig->stream, fence, &rig->err));
+    if (rig->queue)
+        zt_rig_sync(rig);
+}
+
+static void finish_step(job_t *job) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    while (report.step < job->rig.step) {
+        ZT_OK(&job->rig, job->rig.zf->poll(job->rig.inst, &report, &job->rig.err));
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+}
+
+static int shows(const zt_param_t *param, const void *values) {
+    return memcmp(param->visible, values, param->n_elems * param->elem_nbytes) == 0;
+}
+
+/* Each rank fetches some of them, in an order of its own: these have AdamW's values, the others those of before. */
+static void *run_fetching_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    float before[N_SHAPES][24 * 40];
+    open_job(job);
+    for (uint64_t t = 1; t <= FETCHED_STEPS && job->st >= 0; t++) {
+        uint64_t draw = zt_hash(t * 8 + job->rank->rank);
+        uint8_t is_fetched[N_SHAPES] = {0};
+        for (uint32_t i = 0; i < N_SHAPES; i++)
+            memcpy(before[i], rig->params[i].serial.w, rig->params[i].n_elems * sizeof(float));
+        job->st = zt_rig_try_step(rig);
+        finish_step(job);
+        for (uint32_t k = 0; k < N_SHAPES && t > 1 && draw >> 60; k++) {
+            uint32_t i = (uint32_t)(draw + k * (2 * (draw >> 8 & 1) + 1)) % N_SHAPES; /* up, or by threes */
+            zf_fence_t fence;
+            if (!(draw >> (16 + k) & 1) || shapes[i].is_bf16)
+                continue;
+            fetch(job, i, &fence);
+            if (!rig->queue)
+                zt_rig_wait(rig, &fence);
+            is_fetched[i] = 1;
+            for (uint32_t p = 0; p < N_SHAPES; p++)
+                if (!shapes[p].is_bf16)
+                    ck_assert_msg(shows(&rig->params[p], is_fetched[p] ? rig->params[p].serial.w : before[p]),
+                                  "rank %u, step %d: parameter %u after the fetch of %u", job->rank->rank, (int)t, p,
+                                  i);
+        }
+    }
+    if (job->st >= 0)
+        job->st = rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err);
+    return NULL;
+}
+
+static void fetched(uint32_t n, int uses_queue, void *(*run)(void *)) {
+    job_t jobs[MOST] = {0};
+    zt_ranks_init(&ranks, n);
+    for (uint32_t r = 0; r < n; r++) {
+        jobs[r].config = at_fetch;
+        jobs[r].uses_queue = uses_queue;
+        ranks.ranks[r].flags = ZF_CREATE_CAP_FETCH;
+    }
+    run_jobs_with(run, jobs, n);
+    for (uint32_t r = 0; r < n; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        check_visible(jobs, r);
+    }
+    end_jobs(jobs, n);
+}
+
+START_TEST(two_fetch_in_any_order) { fetched(2, 0, run_fetching_job); }
+END_TEST
+
+START_TEST(four_fetch_in_any_order) { fetched(4, 1, run_fetching_job); }
+END_TEST
+
+static pthread_barrier_t both;
+static void hold_from(uint64_t step) {
+    pthread_mutex_lock(&ranks.lock);
+    ranks.held_from = step;
+    pthread_mutex_unlock(&ranks.lock);
+}
+
+/* The last parameter's values do not come: whoever fetches another one has it, and nothing waits for the step. */
+static void *run_held_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    zf_fence_t first, last;
+    open_job(job);
+    if (job->st >= 0)
+        job->st = zt_rig_try_step(rig);
+    if (job->st < 0)
+        return NULL;
+    hold_from(2);
+    job->st = zt_rig_try_step(rig);
+    finish_step(job);
+    fetch(job, 0, &first);
+    zt_rig_wait(rig, &first);
+    ck_assert(shows(&rig->params[0], rig->params[0].serial.w));
+    fetch(job, N_SHAPES - 1, &last);
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    ck_assert(!shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
+    pthread_barrier_wait(&both);
+    hold_from(0);
+    zt_rig_wait(rig, &last);
+    ck_assert(shows(&rig->params[N_SHAPES - 1], rig->params[N_SHAPES - 1].serial.w));
+    job->st = rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err);
+    return NULL;
+}
+
+START_TEST(a_fetch_waits_for_its_bucket) {
+    pthread_barrier_init(&both, NULL, 2);
+    fetched(2, 0, run_held_job);
+    pthread_barrier_destroy(&both);
+}
+END_TEST
+
 START_TEST(two_shard_on_the_hosts_thread) { shard(2, 0); }
 END_TEST
 
@@ -467,7 +593,8 @@ END_TEST
 ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_on_the_hosts_thread,
         four_average_on_the_hosts_thread, two_average_on_a_queue, four_average_on_a_queue,
         two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
-        values_travel_once_a_window, two_are_edited, four_are_edited, two_are_edited_in_silence,
-        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
-        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order, a_fetch_waits_for_its_bucket,
+        two_are_edited, four_are_edited, two_are_edited_in_silence, four_are_edited_in_silence, edits_that_differ,
+        one_is_traced, exports_that_differ, fitted, a_rank_that_does_not_come_is_named,
+        memory_of_a_stuck_exchange_stays, a_transport_that_fails, what_differs_is_named,
+        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

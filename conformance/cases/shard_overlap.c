@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_overlap.c - the recorded timeline of steps on several ranks (model in shard_overlap.h). */
+#include "shard_overlap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "zf/ext/collectives.h"
+
+enum { LANES = 4, LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };
+
+static const uint64_t forward_ns = 16000000, backward_ns = 32000000; /* of a layer; other passes are short */
+static const uint64_t link_ns = 12000000;                            /* a layer's reduce-scatter, or its all-gather */
+enum { SHORT = 16 };
+
+typedef enum call { IN_FETCH, IN_GRADS_READY, IN_STEP, N_CALLS } call_t;
+
+typedef enum schedule { OVERLAPPED, SERIAL, INSTANT, N_SCHEDULES } schedule_t;
+static const char *const schedule_names[] = {"overlapped", "serial", "instant link"};
+
+typedef struct span {
+    uint64_t begin_ns, end_ns;
+} span_t;
+
+/* The link, and what was recorded on it. One exchange is under way in a lane at a time. */
+typedef struct mirror {
+    uint32_t n_ranks;
+    double ns_per_byte;
+    zf_collective_t calls[LANES];
+    span_t spans[LANES];
+    span_t reduced[LAYERS], gathered[LAYERS]; /* the newest of each bucket */
+} mirror_t;
+
+typedef struct host {
+    mirror_t mirror;
+    zf_collectives_ext_t collectives;
+    const zf_loader_t *loader;
+    const zf_plugin_t *zf;
+    zf_instance_t *instance;
+    zf_stream_t stream;
+    zf_host_t table;
+    zf_tensor_t params[LAYERS], grads[LAYERS];
+    float *memory;            /* [2][LAYERS][ROWS * COLUMNS] */
+    zf_fence_t given[LAYERS]; /* its gradients may be written again */
+    uint64_t in_ns[N_CALLS];  /* in a hook and waiting for what it returns, in this step */
+} host_t;
+
+/* Of a step, in ms. */
+enum { REDUCE = N_CALLS, GATHER, N_MEASURED };
+typedef struct measured {
+    double ms[N_MEASURED]; /* in each call; the last reduce-scatter, the first all-gather */
+} measured_t;
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void compute(uint64_t ns) { nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL); }
+
+static void check(zf_status_t st, const zf_error_t *err) {
+    if (st >= 0)
+        return;
+    fprintf(stderr, "zf-conform shard --overlap: status %d: %.300s\n", st, err->message);
+    exit(2);
+}
+
+/* ---- the mirror -------------------------------------------------------------------------------------------------- */
+
+static zf_status_t find_group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+    const mirror_t *mirror = ctx;
+
+    (void)number, (void)err;
+    *out_rank = 0;
+    *out_size = mirror->n_ranks;
+    return ZF_OK;
+}
+
+/* Rank 0's part, from each rank. */
+static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
+    mirror_t *mirror = ctx;
+    const uint32_t lane = call->lane % LANES;
+    const double ns = mirror->ns_per_byte * (double)((mirror->n_ranks - 1) * call->nbytes);
+    const char *own = call->send ? call->send : call->recv;
+
+    (void)err;
+    for (uint32_t r = 1; r < mirror->n_ranks; r++)
+        memcpy((char *)call->recv + r * call->nbytes, own, call->nbytes);
+    mirror->calls[lane] = *call;
+    mirror->spans[lane].begin_ns = now_ns();
+    mirror->spans[lane].end_ns = mirror->spans[lane].begin_ns + (uint64_t)ns;
+    *out_request = lane;
+    return ZF_OK;
+}
+
+static zf_status_t test(void *ctx, uint64_t lane, uint32_t *out_late_rank, zf_error_t *err) {
+    mirror_t *mirror = ctx;
+    const zf_collective_t *call = &mirror->calls[lane];
+    const uint64_t now = now_ns();
+
+    (void)out_late_rank, (void)err;
+    if (now < mirror->spans[lane].end_ns)
+        return ZF_IN_PROGRESS;
+    mirror->spans[lane].end_ns = now;
+    if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS)
+        mirror->reduced[call->bucket] = mirror->spans[lane];
+    if (call->purpose == ZF_COLLECTIVE_FOR_VALUES)
+        mirror->gathered[call->bucket] = mirror->spans[lane];
+    return ZF_OK;
+}
+
+static zf_status_t give_up(void *ctx, uint64_t lane, zf_error_t *err) {
+    (void)ctx, (void)lane, (void)err;
+    return ZF_OK;
+}
+
+static const void *get_extension(void *ctx, const char *id) {
+    host_t *host = ctx;
+
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &host->collectives : NULL;
+}
+
+/* ---- the host ---------------------------------------------------------------------------------------------------- */
+
+static void make_tensors(host_t *host) {
+    static const int64_t shape[] = {ROWS, COLUMNS};
+    const uint64_t n = ROWS * COLUMNS;
+
+    host->memory = calloc(2 * LAYERS, n * sizeof *host->memory);
+    if (!host->memory)
+        exit(2);
+    for (uint64_t i = 0; i < 2 * LAYERS * n; i++)
+        host->memory[i] = (float)(i % 251) / 1024.0f;
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        zf_tensor_contiguous(host->memory + i * n, zf_dtype_float32(), 2, shape, &host->params[i]);
+        zf_tensor_contiguous(host->memory + (LAYERS + i) * n, zf_dtype_float32(), 2, shape, &host->grads[i]);
+        host->given[i] = (zf_fence_t){.struct_size = sizeof host->given[i]};
+    }
+}
+
+static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, int is_instant) {
+    static const char *const names[LAYERS] = {"layer0", "layer1", "layer2", "layer3",
+                                              "layer4", "layer5", "layer6", "layer7"};
+    char config[320];
+    zf_param_decl_t decls[LAYERS];
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .flags = ZF_CREATE_CAP_FETCH,
+                             .host = &host->table,
+                             .config_text = config,
+                             .device_type = ZF_DEVICE_CPU};
+
+    memset(host, 0, sizeof *host);
+    host->mirror = (mirror_t){.n_ranks = n_ranks};
+    if (!is_instant)
+        host->mirror.ns_per_byte = (double)link_ns * n_ranks / ((n_ranks - 1.0) * ROWS * COLUMNS * sizeof(float));
+    host->collectives = (zf_collectives_ext_t){.struct_size = sizeof host->collectives,
+                                               .ctx = &host->mirror,
+                                               .group = find_group,
+                                               .start = start,
+                                               .test = test,
+                                               .abort = give_up};
+    host->loader = loader;
+    host->zf = zf_loader_plugin(loader);
+    make_tensors(host);
+    args.config_text_nbytes =
+        (size_t)snprintf(config, sizeof config,
+                         "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\npublish_lag = 0\nfull_warm_up_rounds = 1\n"
+                         "[host]\nthreads = 1\naffinity = none\n[log]\nlevel = error\n[shard]\nstage = %u\n"
+                         "bucket_bytes = 1\n",
+                         stage);
+    zf_host_stderr("zf-conform", "1", 0, &host->table);
+    host->table.get_extension = get_extension;
+    host->table.ctx = host;
+    zf_stream_host_thread(&host->stream);
+    check(host->zf->create(&args, &host->instance, &err), &err);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        decls[i] = (zf_param_decl_t){.struct_size = sizeof *decls, .name = names[i], .tensor = &host->params[i]};
+    check(host->zf->bind_params(host->instance, decls, LAYERS, sizeof *decls, NULL, NULL, &err), &err);
+}
+
+static void close_host(host_t *host) {
+    host->zf->destroy(host->instance);
+    free(host->memory);
+}
+
+static void wait_for(host_t *host, const zf_fence_t *fence) {
+    zf_error_t err = {.struct_size = sizeof err};
+
+    check(zf_loader_fence_wait(host->loader, fence, UINT64_C(60000000000), &err), &err);
+}
+
+/* n = 0: all. */
+static void fetch(host_t *host, uint32_t layer, uint32_t n) {
+    const uint64_t began = now_ns();
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_fence_t ready = {.struct_size = sizeof ready};
+
+    check(host->zf->param_fetch(host->instance, n ? &layer : NULL, n, &host->stream, &ready, &err), &err);
+    wait_for(host, &ready);
+    host->in_ns[IN_FETCH] += now_ns() - began;
+}
+
+static void deliver(host_t *host, uint32_t layer, int is_last) {
+    const uint64_t began = now_ns();
+    zf_error_t err = {.struct_size = sizeof err};
+    const zf_grad_item_t item = {.struct_size = sizeof item,
+                                 .id = layer,
+                                 .flags = ZF_GRAD_PART | ZF_GRAD_ASYNC_READ | (is_last ? ZF_GRAD_LAST : ZF_GRAD_MORE),
+                                 .tensor = &host->grads[layer]};
+
+    check(host->zf->grads_ready(host->instance, &item, 1, sizeof item, &host->stream, &host->given[layer], &err), &err);
+    host->in_ns[IN_GRADS_READY] += now_ns() - began;
+}
+
+static void step(host_t *host) {
+    const zf_group_hyper_t hyper = {
+        .struct_size = sizeof hyper, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+    const zf_step_args_t args = {.struct_size = sizeof args,
+                                 .groups = &hyper,
+                                 .n_groups = 1,
+                                 .elem_size = sizeof hyper,
+                                 .clip_norm = 1.0,
+                                 .stream = &host->stream};
+    const uint64_t began = now_ns();
+    zf_error_t err = {.struct_size = sizeof err};
+
+    check(host->zf->step(host->instance, &args, NULL, &err), &err);
+    host->in_ns[IN_STEP] += now_ns() - began;
+}
+
+static void forward(host_t *host, int is_first, int fetches) {
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        if (is_first && fetches)
+            fetch(host, i, 1);
+        compute(is_first ? forward_ns : forward_ns / SHORT);
+    }
+}
+
+static void backward(host_t *host, schedule_t schedule, int is_last) {
+    for (uint32_t i = LAYERS; i-- > 0;) {
+        compute(is_last ? backward_ns : backward_ns / SHORT);
+        wait_for(host, &host->given[i]); /* another would write there */
+        if (schedule != SERIAL || !is_last)
+            deliver(host, i, is_last);
+    }
+    for (uint32_t i = LAYERS; i-- > 0 && schedule == SERIAL && is_last;)
+        deliver(host, i, 1);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static double ms(uint64_t ns) { return 1e-6 * (double)ns; }
+
+/* A step, from its forward pass to the call of step. What is recorded: the gradients of this step, the values of the
+ * one before. */
+static measured_t train(host_t *host, schedule_t schedule, uint32_t n_accumulated) {
+    const span_t *reduce = &host->mirror.reduced[LAYERS - 1], *gather = &host->mirror.gathered[LAYERS - 1];
+    measured_t out;
+
+    memset(host->in_ns, 0, sizeof host->in_ns);
+    if (schedule == SERIAL)
+        fetch(host, 0, 0);
+    for (uint32_t i = 0; i < n_accumulated; i++) {
+        forward(host, i == 0, schedule != SERIAL);
+        backward(host, schedule, i + 1 == n_accumulated);
+    }
+    step(host);
+    for (int k = 0; k < N_CALLS; k++)
+        out.ms[k] = ms(host->in_ns[k]);
+    out.ms[REDUCE] = ms(reduce->end_ns - reduce->begin_ns);
+    out.ms[GATHER] = ms(gather->end_ns - gather->begin_ns);
+    return out;
+}
+
+static double in_calls(const measured_t *measured) {
+    return measured->ms[IN_FETCH] + measured->ms[IN_GRADS_READY] + measured->ms[IN_STEP];
+}
+
+/* The step that spent least in calls: what else runs on the machine only adds. */
+static measured_t least_of(const measured_t *all, uint32_t n) {
+    const measured_t *least = all;
+
+    for (uint32_t i = 1; i < n; i++)
+        if (in_calls(&all[i]) < in_calls(least))
+            least = &all[i];
+    return *least;
+}
+
+/* When the newest exchanges of each layer were under way. */
+static void print_timeline(const mirror_t *mirror) {
+    const uint64_t first = mirror->reduced[0].begin_ns;
+
+    printf("  | bucket | its reduce-scatter, ms from the first on | its all-gather, of the step before, ms before that "
+           "|\n  |---|---|---|\n");
+    for (uint32_t b = 0; b < LAYERS; b++)
+        printf("  | %" PRIu32 " | %.1f .. %.1f | %.1f .. %.1f |\n", b, ms(mirror->reduced[b].begin_ns - first),
+               ms(mirror->reduced[b].end_ns - first), ms(first - mirror->gathered[b].begin_ns),
+               ms(first - mirror->gathered[b].end_ns));
+}
+
+/* What is asked for. */
+typedef struct plan {
+    const zf_loader_t *loader;
+    uint32_t n_ranks, stage, n_accumulated, n_steps;
+} plan_t;
+
+static measured_t run(const plan_t *plan, schedule_t schedule) {
+    measured_t all[MOST_STEPS];
+    host_t host;
+
+    open_host(&host, plan->loader, plan->n_ranks, plan->stage, schedule == INSTANT);
+    for (uint32_t i = 0; i < WARM_UP + plan->n_steps; i++) {
+        measured_t one = train(&host, schedule, plan->n_accumulated);
+
+        if (i >= WARM_UP)
+            all[i - WARM_UP] = one;
+    }
+    if (schedule == OVERLAPPED)
+        print_timeline(&host.mirror);
+    close_host(&host);
+    return least_of(all, plan->n_steps);
+}
+
+static int measure(const plan_t *plan) {
+    measured_t least[N_SCHEDULES];
+    double may_be, exposed, resolution;
+    int is_missed;
+
+    printf("%u ranks, stage %u, gradients of %u pass(es):\n\n", plan->n_ranks, plan->stage, plan->n_accumulated);
+    for (int i = 0; i < N_SCHEDULES; i++)
+        least[i] = run(plan, (schedule_t)i);
+    printf("\n  | schedule | in param_fetch, ms per step | in grads_ready | in step | exposed | last reduce-scatter | "
+           "first all-gather |\n  |---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < N_SCHEDULES; i++) {
+        const double *in = least[i].ms;
+
+        printf("  | %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", schedule_names[i], in[IN_FETCH],
+               in[IN_GRADS_READY], in[IN_STEP], in_calls(&least[i]) - in_calls(&least[INSTANT]), in[REDUCE],
+               in[GATHER]);
+    }
+    may_be = least[OVERLAPPED].ms[REDUCE] + least[OVERLAPPED].ms[GATHER];
+    resolution = in_calls(&least[INSTANT]);
+    exposed = in_calls(&least[OVERLAPPED]) - resolution;
+    is_missed = exposed > may_be + resolution;
+    printf("\n  exposed: %.1f ms, may be %.1f ms, to within %.1f ms: %s; serial: %.1f ms\n\n", exposed, may_be,
+           resolution, is_missed ? "missed" : "held", in_calls(&least[SERIAL]) - resolution);
+    fflush(stdout);
+    return is_missed;
+}
+
+int zs_overlap(const zf_loader_t *loader, uint32_t n_ranks, uint32_t stage, uint32_t n_steps) {
+    plan_t plan = {loader, n_ranks, stage, 1, n_steps};
+    int is_missed = measure(&plan);
+
+    plan.n_accumulated = 8;
+    return measure(&plan) || is_missed;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/waits.c - waits of a trainer that does not fetch (contract in waits.h). */
+#include "hooks/waits.h"
+
+#include <inttypes.h>
+
+enum { SETTLE = 8, WATCHED = 24 }; /* steps after warm-up: threads and caches come to rest; then waits are counted */
+
+static const double LEAST_SHARE = 0.03;
+
+static void say(zf_instance_t *inst, double wait_s, double step_s) {
+    zfi_log(
+        &inst->engine, ZF_LOG_WARN, "step",
+        "this trainer does not fetch parameters, so each step waits %.2f ms of %.2f (%.0f %%) for the windows that it "
+        "closes: call param_fetch before parameters are read (PyTorch: model=) and forward hides it; [zenflow] "
+        "publish_lag = 1 takes it away for values that come a step later, which costs training loss",
+        1e3 * wait_s, 1e3 * step_s, 100 * wait_s / step_s);
+}
+
+void zfi_waits_watch(zf_instance_t *inst) {
+    const zfi_config_t *config = &inst->engine.config;
+    uint64_t first = config->full_warm_up_rounds + SETTLE, t = inst->run->clock.t + inst->run->clock.steps_before;
+    uint64_t now, stall;
+    if (!config->waits_unasked || inst->waits.is_said || t < first)
+        return;
+    now = zfi_now_ns();
+    stall = atomic_load(&inst->engine.count.stall_replay_ns);
+    if (!inst->waits.began_ns) {
+        inst->waits = (zfi_waits_t){.began_ns = now, .stall_ns = stall, .first_step = t};
+    } else if (t >= inst->waits.first_step + WATCHED) {
+        double n = 1e9 * (double)(t - inst->waits.first_step), wait_s = (double)(stall - inst->waits.stall_ns) / n;
+        double step_s = (double)(now - inst->waits.began_ns) / n;
+        inst->waits.is_said = 1;
+        if (wait_s > LEAST_SHARE * step_s)
+            say(inst, wait_s, step_s);
+    }
+}
