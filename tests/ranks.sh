@@ -197,7 +197,7 @@ else
     noticed stop "rank 1 has not come to" 1
     noticed stop "rank 1 has not come to" 2
     noticed stop "rank 1 has not come to" 3
-    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 7
+    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 20
     noticed late "rank 1 has not come to" 3 7
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
