@@ -43,6 +43,7 @@ typedef struct zs_ranks {
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
     int has_fault;                   /* of any rank */
+    uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
     uint32_t stage;

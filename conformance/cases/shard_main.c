@@ -17,7 +17,7 @@
 
 typedef struct zs_options {
     const char *plugin, *mpi, *device, *fault, *save, *load;
-    uint32_t n_cases, only, at_rank, deadline_ms, stage;
+    uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
     int overlap, wants_help;
@@ -41,6 +41,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
+    ZC_OPTION("hold-us", ZC_U32, AT(hold_us), "US", "exchanges begin as late as up to that, on each rank by itself",
+              .least = 0, .most = 900000),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
               "what one rank does wrong in the first case, which every other must notice",
               .choices = "none kill stop late config name values hyper discard flush fetch"),
@@ -229,6 +231,7 @@ int zs_shard_main(int argc, char **argv) {
         o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
     ranks->has_fault = o.fault != NULL;
+    ranks->hold_us = o.hold_us;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     status = run_all(&o, ranks);

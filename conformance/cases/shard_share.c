@@ -72,6 +72,20 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     }
 }
 
+/* More hosts that fetch, and that publish then, than other laws need. */
+static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
+    char *lag = strstr(c->config_text, "publish_lag = 1\n");
+
+    if (lag && !c->is_predict_auto && !c->is_fit && zx_chance(rng, 60)) {
+        lag[strlen("publish_lag = ")] = '0';
+        c->config.publish_lag = 0;
+    }
+    if (c->config.publish_lag || strstr(c->config_text, "publish_lag = auto") || zx_chance(rng, 30))
+        return;
+    c->mode = (zx_mode_t)(c->mode | 1);
+    c->config.can_fetch = 1;
+}
+
 /* Small ones and vectors are whole on every rank. */
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
     const zx_param_t *p = &c->params[param];
@@ -94,22 +108,8 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
     ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
     if (ranks->has_fault) /* as many buckets as there are matrices */
         ranks->resident_bytes = 0, ranks->bucket_bytes = 1;
-    c->config.can_fetch = 0;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
-}
-
-/* More hosts that fetch, and that publish then, than other laws need. */
-static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
-    char *lag = strstr(c->config_text, "publish_lag = 1\n");
-
-    if (lag && !c->is_predict_auto && !c->is_fit && zx_chance(rng, 60)) {
-        lag[strlen("publish_lag = ")] = '0';
-        c->config.publish_lag = 0;
-    }
-    if (c->config.publish_lag || strstr(c->config_text, "publish_lag = auto") || zx_chance(rng, 30))
-        return;
-    c->mode = (zx_mode_t)(c->mode | 1);
-    c->config.can_fetch = 1;
+    c->config.can_fetch = 0;
 }
 
 /* Stages 1 to 3 are not in every mode; what is not in this version is not asked for. */
@@ -129,7 +129,7 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     if (follow)
         memcpy(follow, "on_overwrite = error ", 21);
     c->is_follow = 0;
-    if (!zs_moves(ranks))
+    if (!zs_moves(ranks) && !zs_shards_params(ranks))
         draw_fetches(c, &rng);
 }
 

@@ -78,8 +78,8 @@ static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
     if (forced && *forced) {
         int wanted = zfi_isa_parse(forced);
         if (wanted < 0)
-            return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, avx2, avx512",
-                             forced);
+            return zfi_error(err, ZF_ERR_CONFIG, "create",
+                             "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, neon, avx2, avx512", forced);
         if (!zfi_kernels_of((zfi_isa_t)wanted))
             return zfi_error(err, ZF_ERR_CONFIG, "create",
                              "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
@@ -210,8 +210,8 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
             "all of them then; use stage = 2, or a host that fetches and releases by %s "
             "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
             zfi_n_ranks(engine), ZF_EXT_SHARDS);
-    if (config->stage > 2) /* values are published in the step, and shown where they are fetched */
-        config->can_fetch = 0;
+    if (config->stage > 2)
+        config->can_fetch = 0; /* values are published in the step, then gathered */
     config->lateness = 0;
     return ZF_OK;
 }
