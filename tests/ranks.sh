@@ -159,6 +159,7 @@ caught() {
     drawn="--cases 60 --seed 3"
     case $1 in
     average_is_sum) n=2 ;; # averages are exact of powers of two
+    fetched_* | changed_*) drawn="$drawn --stage 3" ;;
     flush_counts_not_joined | sums_round_moments) n=2 drawn="--cases 80 --seed 12 --stage 1" ;;
     esac
     # shellcheck disable=SC2086 # words
@@ -202,7 +203,7 @@ else
     noticed stop "rank 1 has not come to" 1
     noticed stop "rank 1 has not come to" 2
     noticed stop "rank 1 has not come to" 3
-    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 7
+    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 20
     noticed late "rank 1 has not come to" 3 7
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'

@@ -74,8 +74,14 @@ void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n) {
     zx_host_fetch(&run->host, params, n);
 }
 
-/* Each of several ranks fetches what it likes, in an order of its own. */
-static zx_rng_t *fetch_rng(const zx_run_t *run) { return run->c->ranks ? &run->c->ranks->rng : &run->c->rng; }
+/* Each of several ranks fetches what it likes, in an order of its own; where parameters live as shards, in the same
+ * one.
+ */
+static zx_rng_t *fetch_rng(zx_run_t *run) {
+    if (run->host.shards)
+        return &run->host.fetches;
+    return run->c->ranks ? &run->c->ranks->rng : &run->c->rng;
+}
 
 void zx_run_fetch_some(zx_run_t *run) {
     zx_rng_t *r = fetch_rng(run);

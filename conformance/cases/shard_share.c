@@ -106,6 +106,8 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
         return;
     ranks->resident_bytes = residents[zx_below(&rng, 6)];
     ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
+    if (ranks->has_fault) /* as many buckets as there are matrices */
+        ranks->resident_bytes = 0, ranks->bucket_bytes = 1;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
     c->config.can_fetch = 0;
 }

@@ -393,6 +393,22 @@ static void log_plan(const zf_instance_t *inst) {
         (double)layout->device_nbytes / 1048576);
 }
 
+static void log_shards(const zf_instance_t *inst) {
+    const zfi_run_t *run = inst->run;
+    uint64_t n_sharded = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < run->n_params; i++) {
+        n += run->params[i].is_sharded && run->params[i].has_state;
+        n_sharded += run->params[i].is_sharded && run->params[i].has_state ? run->params[i].n_elems : 0;
+    }
+    if (run->shards.all)
+        zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
+                "parameters are sharded: %" PRIu64 " elements in %u tensors; this rank keeps %.1f MiB of them, and %u "
+                "buffers of %.1f MiB for what is fetched; the others stay whole",
+                n_sharded, n, (double)run->shards.nbytes / 1048576, run->shards.n_buffers,
+                (double)run->shards.buffer_nbytes / 1048576);
+}
+
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
     zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
@@ -408,6 +424,7 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, u
             out_ids[i] = i;
         zfi_struct_write(out_layout, &inst->run->mem.layout, sizeof inst->run->mem.layout);
         (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst);
+        log_shards(inst);
     }
     zfi_hook_end(inst);
     return st;

@@ -311,10 +311,10 @@ static uint32_t hold(zfi_run_t *run, const zfi_param_t *param, int is_held) {
 /* Room for the buckets that are held and those of the list. */
 static zf_status_t make_room(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     const zfi_shards_t *shards = &run->shards;
-    uint32_t n_held = 0, most = n ? n : run->n_params;
-    for (uint32_t b = 0; b < run->buckets.n; b++) {
+    uint32_t n_held = n ? 0 : shards->n_whole;
+    for (uint32_t b = 0; b < run->buckets.n && n; b++) {
         uint32_t is_wanted = shards->all[b].n_held != 0;
-        for (uint32_t i = 0; i < most && !is_wanted; i++) {
+        for (uint32_t i = 0; i < n && !is_wanted; i++) {
             const zfi_param_t *param = listed(run, ids, n, i);
             is_wanted = param->is_sharded && run->buckets.of_param[param->id] == b;
         }
