@@ -431,7 +431,9 @@ stage_waits() {
             say "waits: $file:$line $timeline: $reason"
             found "wait $(basename "$file") $timeline $nth" "- | $reason"
         else
-            fails waits "$file:$line $timeline was not caught${reached:-: no case reaches it}"
+            [ -n "$reached" ] && why="not seen: every case conformed without it" || why="not seen: no case reaches it"
+            fails waits "$file:$line $timeline: $why"
+            found "wait $(basename "$file") $timeline $nth" "- | $why"
         fi
     done <build/cuda-faults/waits
 }
@@ -443,7 +445,7 @@ write_record() {
         echo
         echo "Written by \`sh tests/cuda.sh --only faults|waits [--match REGEX] --record FILE\`, which add up. By: plain (values, or a finding of the"
         echo "double), tsan (the thread sanitizer, told of CUDA's orders only), own (tests/cuda/backend), ranks"
-        echo "(law 4 on two ranks), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
+        echo "(law 4 on two ranks; exchanges held up to 60 ms), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
         for kind in fault wait; do
             echo
             [ $kind = fault ] && echo "## Planted (tests/cuda/faults)" || echo "## Waits left out (file, timeline, the how many of it there)"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer.c - a few steps on a shape of the usual kind, so that every kernel of the plugin works and the double can count
- * its traffic: FAKECUDA_TRAFFIC=1 trainer PLUGIN.so [plain|strided] [KEY=VALUE...]
+/* trainer.c - a few steps on a shape of the usual kind, so that every kernel of the plugin works and the double can
+ * count its traffic: FAKECUDA_TRAFFIC=1 trainer PLUGIN.so [plain|strided] [KEY=VALUE...]
  *
- * One matrix of ROWS x COLS in bfloat16, with aligned rows, and one bias in float32; every step is applied. `strided`: a
- * gradient with room between its rows. KEY=VALUE are overrides of the configuration, as section.key=value. */
+ * One matrix of ROWS x COLS in bfloat16, with aligned rows, and one bias in float32; every step is applied. `strided`:
+ * a gradient with room between its rows. KEY=VALUE are overrides of the configuration, as section.key=value. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
