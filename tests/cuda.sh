@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda.sh - everything that can be said of the CUDA code without a GPU. From any directory: sh tests/cuda.sh [--cases N]
 #
-#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions (tests/cuda/gate)
+#   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions; coalescing (tests/cuda/gate)
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
 #             with streams that share hardware queues, without stream memory operations, and with long delays
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests and N/6 cases under the sanitizers
+#   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
 #   faults    each of tests/cuda/faults/*.patch is built and caught
-#   waits     each wait that the programs of plugin/offload enqueue is left out in turn, and that is caught
+#   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
 #
-#   --only STAGE  one of them.   --seed S  of the cases (default 1).   ZF_JOBS=N  builds and cases side by side
+#   --only STAGE  one of them.   --match REGEX  faults and waits so named.   --seed S  of the cases (default 1)
+#   --record FILE  what faults and waits were caught by, also in earlier runs of pieces, as a page
+#   ZF_JOBS=N  builds and cases side by side
 #
 # Needs nvcc with cuda.h, cmake, ninja and python3; exit status 77 without nvcc. The last line is the verdict; exit status 0
 # only if every stage passed. What the double models, and its environment variables: tests/cuda/README.md.
@@ -21,13 +24,17 @@ cd "$root" || exit 2
 cases=60
 seed=1
 only=
+match=
+record=
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2 ;;
     --seed) seed=$2 ;;
     --only) only=$2 ;;
+    --match) match=$2 ;;
+    --record) record=$2 ;;
     *)
-        sed -n '3,18p' "$0" >&2
+        sed -n '3,21p' "$0" >&2
         exit 2
         ;;
     esac
@@ -35,6 +42,12 @@ while [ $# -gt 0 ]; do
 done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 6 > 0 ? cases / 6 : 1))
+targets="zfplugin zf-conform zf_double test_cuda_backend opcodes test_driver"
+has_mpi=
+if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
+    has_mpi=1
+    targets="$targets zf_mpi"
+fi
 failed=
 
 command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] || {
@@ -48,6 +61,7 @@ fails() {
     failed="$failed $1"
 }
 wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+is_matched() { printf '%s\n' "$1" | grep -qE -- "$match"; }
 
 # build SOURCE FOLDER CMAKE-ARGUMENT...
 build() {
@@ -56,7 +70,7 @@ build() {
     shift 2
     mkdir -p "$to"
     cmake -S "$from" -B "$to" -G Ninja -DZF_CUDA=ON ${ZF_CMAKE_ARGS:-} "$@" >"$to/cuda.log" 2>&1 &&
-        cmake --build "$to" --parallel "$jobs" --target zfplugin zf-conform zf_double opcodes test_driver >>"$to/cuda.log" 2>&1
+        cmake --build "$to" --parallel "$jobs" --target $targets >>"$to/cuda.log" 2>&1
 }
 
 # conform FOLDER CASES [NAME=VALUE...]: zf-conform on the double; its output goes to FOLDER/conform.out
@@ -65,14 +79,33 @@ conform() {
     n=$2
     shift 2
     env LD_LIBRARY_PATH="$root/$folder/tests/cuda/double" "$@" "$folder/conformance/zf-conform" exact \
-        --plugin "$folder/plugin/libzfplugin.so.1" --device cuda --cases "$n" --seed "$seed" --jobs "$jobs" --deadline 300 \
-        >"$folder/conform.out" 2>&1
-    status=$?
+        --plugin "$folder/plugin/libzfplugin.so.1" --device cuda --cases "$n" --seed "$seed" --jobs "$jobs" \
+        --deadline "${deadline:-300}" --max-failures "${most:-3}" >"$folder/conform.out" 2>&1
+    judge_output "$folder/conform.out" $?
+}
+
+# shard FOLDER RANKS CASES [NAME=VALUE...]: law 4 on the double, as conform; its output goes to FOLDER/shard.out
+shard() {
+    folder=$1
+    ranks=$2
+    n=$3
+    shift 3
+    env LD_LIBRARY_PATH="$root/$folder/tests/cuda/double" "$@" timeout -k 5 1800 mpirun --allow-run-as-root --oversubscribe \
+        --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$ranks" \
+        "$folder/conformance/zf-conform" shard --plugin "$folder/plugin/libzfplugin.so.1" ${stage:+--stage $stage} \
+        --mpi "$folder/bindings/mpi/libzf_mpi.so" --device cuda --cases "$n" --seed "$seed" --hold-us "${hold_us:-0}" \
+        >"$folder/shard.out" 2>&1
+    judge_output "$folder/shard.out" $?
+}
+
+# judge_output FILE STATUS
+judge_output() {
+    status=$2
     # What the double finds in a process that then ends in peace does not always show in its status.
-    if [ $status -eq 0 ] && grep -qE '^(fakecuda|emulator): ' "$folder/conform.out"; then
+    if [ "$status" -eq 0 ] && grep -qE '^(fakecuda|emulator): ' "$1"; then
         status=96
     fi
-    return $status
+    return "$status"
 }
 
 # judge WHAT FOLDER CASES [NAME=VALUE...]
@@ -88,7 +121,7 @@ judge() {
 }
 
 own_tests() { # NAME FOLDER
-    if ctest --test-dir "$2" -R '^(cuda_|test_driver)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
+    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_backend)' -E '^cuda_(exact|ranks)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
         say "$1: $(grep 'tests passed' "$2/own.out")"
     else
         fails "$1" "the double's own tests"
@@ -96,8 +129,23 @@ own_tests() { # NAME FOLDER
     fi
 }
 
+# trainer.c in four modes, so that each kernel has work whose traffic can be counted: to build/cuda/traffic.txt. Threads run in
+# order (seed 0): lanes whose turns lie far apart would not be seen to be one request.
+count_traffic() {
+    (targets=trainer && build . build/cuda) || return 1
+    common="zenflow.full_warm_up_rounds=1 zenflow.update_interval=2 zenflow.publish_lag=0"
+    for mode in "plain $common" "strided $common host.moments_dtype=bfloat16" \
+        "plain $common zenflow.deferred=moments zenflow.accumulate_on=device" "plain zenflow.deferred=none"; do
+        # shellcheck disable=SC2086 # words
+        FAKECUDA_TRAFFIC=1 FAKECUDA_SEED=0 FAKECUDA_DELAY_US=0 LD_LIBRARY_PATH="$root/build/cuda/tests/cuda/double" \
+            build/cuda/tests/cuda/trainer build/cuda/plugin/libzfplugin.so.1 $mode 2>&1 || return 1
+    done >build/cuda/traffic.txt
+}
+
 stage_gate() {
-    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt || fails gate "see above"
+    count_traffic || fails gate "trainer.c: build/cuda/traffic.txt, build/cuda/cuda.log"
+    python3 tests/cuda/gate/gate.py build/cuda/kernels/cuda/zfi.ptx tests/cuda/gate/table.txt --traffic build/cuda/traffic.txt ||
+        fails gate "see above"
 }
 
 stage_plain() {
@@ -132,6 +180,23 @@ stage_failures() {
     done
 }
 
+# Law 4 where the ranks compute on CUDA: exchanges go through page-locked memory.
+stage_ranks() {
+    [ -n "$has_mpi" ] || {
+        say "ranks: MPI is missing (libopenmpi-dev openmpi-bin): left out"
+        return
+    }
+    for how in "2 $few" "3 $few" "2 $few CUDA_DEVICE_MAX_CONNECTIONS=1" "2 $few FAKECUDA_MEMOPS=0"; do
+        # shellcheck disable=SC2086 # words
+        if shard build/cuda $how; then
+            say "ranks: $(grep '^law 4' build/cuda/shard.out)${how##*[0-9] }"
+        else
+            fails ranks "$how"
+            grep -v '^--' build/cuda/shard.out | cut -c1-600 | head -n 12
+        fi
+    done
+}
+
 # stage_sanitized NAME SANITIZER
 stage_sanitized() {
     build . build/cuda-$1 -DZF_SANITIZE=$2 -DCMAKE_BUILD_TYPE=Debug || {
@@ -142,78 +207,260 @@ stage_sanitized() {
     judge "$1" build/cuda-$1 "$few"
 }
 
-# A fault that values do not show is looked for by the thread sanitizer as well. The copy of the tree keeps the times of its
-# files, so that only what a patch touches is built again.
-stage_faults() {
+# What a fault, or a wait that was left out, was found by; one file each, so that pieces of a stage (--match) add up.
+found() { printf '%s\n' "$2" >"build/cuda-faults/found/$1"; }
+
+# copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
+# is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
+copy_tree() {
     src=build/cuda-faults/src
-    rm -rf $src
-    mkdir -p $src
-    tar cf - --exclude=./build --exclude=./.git . | tar xf - -C $src
+    mkdir -p $src build/cuda-faults/found
+    find . \( -path ./build -o -path ./.git \) -prune -o -type f -print | while read -r file; do
+        cmp -s "$file" "$src/$file" || {
+            mkdir -p "$(dirname "$src/$file")"
+            cp -p "$file" "$src/$file"
+            touch "$src/$file"
+        }
+    done
+    (cd $src && find . -type f) | while read -r file; do
+        [ -e "$file" ] || rm -f "$src/$file"
+    done
+}
+
+# build_fault WAY: plain, or under the thread sanitizer; without machine code, which the double does not take.
+build_fault() {
+    sanitize=
+    [ "$1" = plain ] || sanitize=thread
+    build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
+}
+
+signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_cuda.*:[EF]:.{0,100}'
+
+# copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
+# is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
+copy_tree() {
+    src=build/cuda-faults/src
+    mkdir -p $src build/cuda-faults/found
+    find . \( -path ./build -o -path ./.git \) -prune -o -type f -print | while read -r file; do
+        cmp -s "$file" "$src/$file" || {
+            mkdir -p "$(dirname "$src/$file")"
+            cp -p "$file" "$src/$file"
+            touch "$src/$file"
+        }
+    done
+    (cd $src && find . -type f) | while read -r file; do
+        [ -e "$file" ] || rm -f "$src/$file"
+    done
+}
+
+# build_fault WAY: plain, or under the thread sanitizer; without machine code, which the double does not take.
+build_fault() {
+    sanitize=
+    [ "$1" = plain ] || sanitize=thread
+    build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
+}
+
+signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_cuda.*:[EF]:.{0,100}'
+
+# symptom WAY: what the fault that was caught showed itself by.
+symptom() {
+    file=build/cuda-faults/$1/conform.out
+    [ "$1" != ranks ] || file=build/cuda-faults/plain/shard.out
+    grep -oE "$signs" "$file" | grep -m 1 -vE 'no answer within|left out'
+}
+
+# shows FILE STATUS: whether a run found a fault. That a case did not end in time is no sign: the machine may be slow.
+shows() {
+    [ "$2" -ne 0 ] && grep -E "$signs" "$1" | grep -qvE 'no answer within|deadline of'
+}
+
+# catches WAY CASES SEED: whether the planted fault shows; a fault that values do not show is looked for by the thread sanitizer.
+catches() {
+    if [ "$1" = own ]; then
+        catches_by_own_tests
+        return
+    elif [ "$1" = shuffle ]; then
+        shuffled
+        shows build/cuda-faults/shuffle/conform.out $?
+        return
+    fi
+    build_fault "$1" || {
+        echo "does not build: build/cuda-faults/$1/cuda.log" >"build/cuda-faults/$1/conform.out"
+        return 0
+    }
+    conform "build/cuda-faults/$1" "$2" FAKECUDA_SEED="$3" FAKECUDA_DELAY_US=500
+    shows "build/cuda-faults/$1/conform.out" $?
+}
+
+# The backend's orders made call by call (tests/cuda/backend).
+catches_by_own_tests() {
+    mkdir -p build/cuda-faults/own
+    build_fault plain || return 1
+    ! ctest --test-dir build/cuda-faults/plain -R '^test_cuda_backend' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
+}
+
+stage_faults() {
+    targets=$(echo "$targets" | sed 's/ opcodes test_driver//')
+    deadline=120
+    most=1
+    copy_tree
     for patch in tests/cuda/faults/*.patch; do
         name=$(basename "$patch" .patch)
+        is_matched "$name" || continue
         patch -d $src -p1 -s -F0 <"$patch" || {
             fails faults "$name does not apply"
             continue
         }
         caught=
-        for way in plain tsan; do
-            sanitize=
-            [ $way = plain ] || sanitize=thread
-            build $src build/cuda-faults/$way -DZF_SANITIZE=$sanitize || {
-                fails faults "$name does not build: build/cuda-faults/$way/cuda.log"
+        for try in own "plain 6 1" "tsan 6 1" "plain 18 2" "tsan 18 3" shuffle; do
+            # shellcheck disable=SC2086 # words
+            if catches $try; then
+                caught=${try%% *}
                 break
-            }
-            for cuda_seed in 1 2 3; do
-                conform build/cuda-faults/$way 24 FAKECUDA_SEED=$cuda_seed FAKECUDA_DELAY_US=500 || {
-                    caught=$way
-                    break 2
-                }
-            done
+            fi
         done
-        if [ -n "$caught" ]; then
-            say "faults: $name: caught ($caught): $(grep -m 1 -oE 'law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*' \
-                build/cuda-faults/$caught/conform.out)"
-        else
+        if [ -z "$caught" ]; then
             fails faults "$name was not caught"
+        elif grep -q '^does not build' build/cuda-faults/$caught/conform.out; then
+            fails faults "$name $(cat build/cuda-faults/$caught/conform.out)"
+        else
+            say "faults: $name: caught ($caught): $(symptom $caught)"
+            found "fault $name" "$caught | $(symptom $caught)"
         fi
         patch -d $src -p1 -s -R <"$patch"
     done
 }
 
-# Every wait that plugin/offload enqueues, left out in turn.
-stage_waits() {
-    src=build/cuda-faults/src
-    [ -d $src ] || {
-        mkdir -p $src
-        tar cf - --exclude=./build --exclude=./.git . | tar xf - -C $src
-    }
-    patch -d $src -p1 -s -F0 <tests/cuda/faults/each/waits.patch
-    for way in plain tsan; do
-        sanitize=
-        [ $way = plain ] || sanitize=thread
-        build $src build/cuda-faults/$way -DZF_SANITIZE=$sanitize || fails waits "does not build: build/cuda-faults/$way/cuda.log"
+# Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE N", the file in plugin/, the N-th one there for this timeline.
+waits() {
+    (cd plugin && grep -n 'zfi_op_wait(' offload/*.c hooks/*.c) |
+        sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p' |
+        awk '{ print $0, ++n[$1 " " $3] }'
+}
+
+# drops WAY CASES: whether leaving out the wait at $place shows. It has to be reached, for what else fails is no proof of it.
+drops() {
+    if [ "$1" = shuffle ]; then
+        drop_file=build/cuda-faults/shuffle/conform.out
+        shuffled ZF_DROP_WAIT="$place"
+        status=$?
+    elif [ "$1" != ranks ]; then
+        drop_file=build/cuda-faults/$1/conform.out
+        conform "build/cuda-faults/$1" "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
+        status=$?
+    elif [ -n "$has_mpi" ]; then
+        drop_file=build/cuda-faults/plain/shard.out
+        hold_us=60000
+        stage=1
+        [ "${place%%:*}" != buffers.c ] || stage=2
+        shard build/cuda-faults/plain 2 "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
+        status=$?
+    else
+        return 1
+    fi
+    grep -q '^left out: ' "$drop_file" || return 1
+    reached=1
+    shows "$drop_file" $status
+}
+
+# Who looks for a wait that is left out.
+watchers() {
+    case $1 in
+    offload/ranks.c* | offload/buffers.c* | hooks/reduce.c*) echo ranks ;;
+    *) echo tsan plain shuffle ;;
+    esac
+}
+
+# shuffled [NAME=VALUE...]: the same programs on a CPU backend that delays and reorders (tests/device/shuffle.c): 180 cases of seconds.
+shuffled() {
+    mkdir -p build/cuda-faults/shuffle
+    cmake --build build/cuda-faults/plain --parallel "$jobs" --target zfplugin_shuffle >>build/cuda-faults/plain/cuda.log 2>&1 || return 0
+    for shuffle_seed in 1 2 3; do
+        env ZF_SHUFFLE_SEED=$shuffle_seed "$@" build/cuda-faults/plain/conformance/zf-conform exact \
+            --plugin build/cuda-faults/plain/tests/device/libzfplugin_shuffle.so --cases 60 --seed $shuffle_seed --jobs "$jobs" \
+            --deadline "$deadline" --max-failures 1 >build/cuda-faults/shuffle/conform.out 2>&1 || return 1
     done
-    for place in $(cd plugin/offload && grep -n 'zfi_op_wait(' ./*.c | cut -d: -f1,2 | sed 's,^\./,,'); do
+}
+
+# known FILE LINE: what faults/each/known.txt has of a wait.
+known() {
+    text=$(sed -n "$2p" "plugin/$1")
+    while IFS='|' read -r its_file its_text its_reason; do
+        [ "$its_file" != "$1" ] || case $text in *"$its_text"*) echo "$its_reason" ;; esac
+    done <tests/cuda/faults/each/known.txt
+}
+
+# fails_without TEST: a test of the CPU's backend passes, and without the wait at $place it does not.
+fails_without() {
+    cmake --build build/cuda-faults/plain --parallel "$jobs" --target "$1" >>build/cuda-faults/plain/cuda.log 2>&1 &&
+        ctest --test-dir build/cuda-faults/plain -R "^$1\$" >/dev/null 2>&1 &&
+        ! ZF_DROP_WAIT="$place" ctest --test-dir build/cuda-faults/plain -R "^$1\$" >/dev/null 2>&1
+}
+
+# Each left out in turn.
+stage_waits() {
+    targets=$(echo "$targets" | sed 's/ opcodes test_driver//')
+    deadline=120
+    most=1
+    copy_tree
+    patch -d $src -p1 -s -F0 <tests/cuda/faults/each/waits.patch
+    for way in tsan plain; do
+        build_fault $way || fails waits "does not build: build/cuda-faults/$way/cuda.log"
+    done
+    waits >build/cuda-faults/waits
+    while read -r file line timeline nth; do
+        is_matched "$file:$timeline" || continue
+        place=$(basename "$file"):$line
         caught=
-        for way in plain tsan; do
-            conform build/cuda-faults/$way 48 ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000 || {
+        reached=
+        for way in tsan shuffle plain ranks; do
+            case " $(watchers "$file") " in *" $way "*) ;; *) continue ;; esac
+            if drops $way 12 </dev/null; then
                 caught=$way
                 break
-            }
+            fi
         done
-        if [ -n "$caught" ]; then
-            say "waits: $place: caught ($caught)"
+        reason=$(known "$file" "$line")
+        if [ -z "$caught" ] && [ "${reason#test }" != "$reason" ] && fails_without "${reason#test }"; then
+            say "waits: $file:$line $timeline: caught (${reason#test })"
+            found "wait $(basename "$file") $timeline $nth" "${reason#test } | fails on the CPU's backend"
+        elif [ -n "$caught" ]; then
+            say "waits: $file:$line $timeline: caught ($caught): $(symptom $caught)"
+            found "wait $(basename "$file") $timeline $nth" "$caught | $(symptom $caught)"
+        elif [ -n "$reason" ] && [ "${reason#test }" = "$reason" ]; then
+            say "waits: $file:$line $timeline: $reason"
+            found "wait $(basename "$file") $timeline $nth" "- | $reason"
         else
-            fails waits "$place was not caught"
+            fails waits "$file:$line $timeline was not caught${reached:-: no case reaches it}"
         fi
-    done
-    patch -d $src -p1 -s -R <tests/cuda/faults/each/waits.patch
+    done <build/cuda-faults/waits
+}
+
+# The page of what was found in this and earlier runs.
+write_record() {
+    {
+        echo "# Faults of the CUDA code that the test double has to catch"
+        echo
+        echo "Written by \`sh tests/cuda.sh --only faults|waits [--match REGEX] --record FILE\`, which add up. By: plain (values, or a finding of the"
+        echo "double), tsan (the thread sanitizer, told of CUDA's orders only), own (tests/cuda/backend), ranks"
+        echo "(law 4 on two ranks), shuffle (the same programs on a CPU backend that delays and reorders), or a named test."
+        for kind in fault wait; do
+            echo
+            [ $kind = fault ] && echo "## Planted (tests/cuda/faults)" || echo "## Waits left out (file, timeline, the how many of it there)"
+            echo
+            echo "| $kind | by | first sign |"
+            echo "|---|---|---|"
+            for file in build/cuda-faults/found/$kind*; do
+                [ ! -e "$file" ] || echo "| $(basename "$file" | cut -d' ' -f2-) | $(tr -d '\140' <"$file" | cut -c1-140) |"
+            done
+        done
+    } >"$record"
 }
 
 # Where a report ends a process the case fails.
 export ASAN_OPTIONS="detect_leaks=0:exitcode=99${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export TSAN_OPTIONS="halt_on_error=1:exitcode=99${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
-build . build/cuda || {
+case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || {
     say "the build failed: build/cuda/cuda.log"
     tail -n 20 build/cuda/cuda.log
     exit 1
@@ -223,8 +470,10 @@ build . build/cuda || {
 ! wanted failures || stage_failures
 ! wanted asan || stage_sanitized asan address
 ! wanted tsan || stage_sanitized tsan thread
+! wanted ranks || stage_ranks
 ! wanted faults || stage_faults
 ! wanted waits || stage_waits
+[ -z "$record" ] || write_record
 if [ -n "$failed" ]; then
     echo "FAIL:$failed"
     exit 1

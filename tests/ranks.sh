@@ -67,9 +67,9 @@ conforms() {
     fi
 }
 
-# noticed FAULT TEXT [STAGE] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
+# noticed FAULT TEXT [STAGE [SEED]] - every rank but rank 1 ends with an error that has TEXT, within the deadline and some
 noticed() {
-    out=$(ranks 3 --fault "$1" --stage "${3:-0}")
+    out=$(ranks 3 --fault "$1" --stage "${3:-0}" --seed "${4:-1}")
     for r in 0 2; do
         line=$(echo "$out" | grep "^rank $r noticed after [0-4] s: .*$2")
         [ -n "$line" ] || fail "$1: rank $r did not say \"$2\": $(echo "$out" | cut -c 1-400 | head -n 6)"
@@ -196,6 +196,9 @@ else
     noticed flush "rank 1 has not come to" 1 # FLUSH is an exchange there
     noticed stop "rank 1 has not come to" 1
     noticed stop "rank 1 has not come to" 2
+    noticed stop "rank 1 has not come to" 3
+    noticed fetch "rank 1 has not come to the gathering of parameters (stage 3), bucket" 3 7
+    noticed late "rank 1 has not come to" 3 7
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"

@@ -4,7 +4,7 @@
  *
  * A bucket of P parts goes to the ranks that sum it: each rank sends P-1 parts. At stage 0 so do the sums. At stage 1
  * each rank then sends to every other its part of the norm and, of each bucket, as many selected elements as the rank
- * that owns most of them. */
+ * that owns most of them; at stage 3 those of residents alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +91,8 @@ static uint64_t count_owned(const zs_ranks_t *ranks, const zx_case_t *c, const b
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         uint32_t id = bucket->params[i];
 
+        if (zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
+            continue;
         for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
             n += ranks->selected[id][e] && (bucket->offset[i] + e) / part == r;
     }

@@ -17,7 +17,7 @@
 
 typedef struct zs_options {
     const char *plugin, *mpi, *device, *fault, *save, *load;
-    uint32_t n_cases, only, at_rank, deadline_ms, stage;
+    uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
     int overlap, wants_help;
@@ -35,15 +35,17 @@ static const zc_option_t table[] = {
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
-    ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1 or 2 in all cases that can have it; default: drawn per case",
-              .least = 0, .most = 2),
+    ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1, 2 or 3 in all cases that can have it; default: drawn per case",
+              .least = 0, .most = 3),
     ZC_OPTION("save", ZC_TEXT, AT(save), "DIR", "each case saves a checkpoint there, DIR/case-<number>, and goes on"),
     ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
               "of every wait of the plugin, default 30000; with --fault 1500", .least = 100, .most = 99999),
+    ZC_OPTION("hold-us", ZC_U32, AT(hold_us), "US", "exchanges begin as late as up to that, on each rank by itself",
+              .least = 0, .most = 900000),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
               "what one rank does wrong in the first case, which every other must notice",
-              .choices = "none kill stop late config name values hyper discard flush"),
+              .choices = "none kill stop late config name values hyper discard flush fetch"),
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("overlap", ZC_SWITCH, AT(overlap), NULL,
               "instead, without mpirun: what of a step's exchanges a host waits for on a slow link, as tables"),
@@ -228,6 +230,8 @@ int zs_shard_main(int argc, char **argv) {
     if (o.fault && strcmp(o.fault, "none") == 0)
         o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
+    ranks->has_fault = o.fault != NULL;
+    ranks->hold_us = o.hold_us;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     status = run_all(&o, ranks);

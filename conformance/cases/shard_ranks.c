@@ -33,11 +33,13 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     return ranks->mpi->group(ranks->mpi->ctx, number, out_rank, out_size, err);
 }
 
-/* Some exchanges come late, other ones on each rank: at most 3 ms. */
+/* Some exchanges come late, other ones on each rank: at most 3 ms, or with hold_us every one, at most that. */
 static void tarry(const zs_ranks_t *ranks, const zf_collective_t *call) {
     zx_rng_t rng = zx_rng(call->number, call->lane, ranks->rank);
 
-    if (zx_chance(&rng, 12))
+    if (ranks->hold_us)
+        nanosleep(&(struct timespec){.tv_nsec = (long)zx_below(&rng, ranks->hold_us) * 1000}, NULL);
+    else if (zx_chance(&rng, 12))
         nanosleep(&(struct timespec){.tv_nsec = (long)zx_between(&rng, 1, 30) * 100000}, NULL);
 }
 

@@ -22,7 +22,9 @@ static zf_status_t reload_all(zf_instance_t *inst) {
 }
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_drain(inst, err);
+    zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
+    if (!st)
+        st = zfi_drain(inst, err);
     if (!st)
         st = zfi_overwritten_look(inst, "quiesce", err);
     if (st)

@@ -71,6 +71,23 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     return zfi_list_send(&engine->to_enter);
 }
 
+/* What every rank needs of all: of matrices that are sharded each needs its own elements alone. */
+static int is_joined(const zfi_run_t *run, const zfi_enter_block_t *block) {
+    for (uint64_t i = 0; i < block->n_rects && zfi_is_sharded(run->engine); i++)
+        if (!run->params[run->plan.matrices[block->rects[i].matrix].param].is_sharded)
+            return 1;
+    return 0;
+}
+
+/* Nothing of what is absent is taken. */
+static void drop_absent(const zfi_run_t *run, zfi_enter_block_t *block) {
+    uint32_t n = 0;
+    for (uint64_t i = 0; i < block->n_rects; i++)
+        if (!run->plan.matrices[block->rects[i].matrix].is_absent)
+            block->rects[n++] = block->rects[i];
+    block->n_rects = n;
+}
+
 static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_walk_t walk = {.run = run};
@@ -86,11 +103,12 @@ static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
         n_elems = zfi_enter_walk_fill(&walk, block);
         if (n_elems == 0)
             return ZF_OK;
-        if (zfi_is_sharded(engine))
+        if (is_joined(run, block))
             st =
                 zfi_ranks_join(run, t, (uint32_t *)(void *)block->values, (uint64_t)n_elems * zfi_enter_arrays(engine));
         if (st)
             return st;
+        drop_absent(run, block);
         st = send_block(run, block, n_elems);
         if (st)
             return st;

@@ -122,6 +122,21 @@ START_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) {
 }
 END_TEST
 
+/* A host may change streams between two calls: the plugin's work on the new one comes behind what is on the old one. */
+START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
+    open_all();
+    enqueue(hosts, zfi_op_wait_for_host(&gate, 1));
+    ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
+    enqueue(own, zfi_op_signal(&line, 1));
+    ck_assert_int_eq(zfi_timeline_wait(&line, 1, 1000 * PAUSE_US, NULL), ZF_ERR_TIMEOUT);
+    zfi_timeline_signal(&gate, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&line, 1, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(ops->synchronise(hosts, ops->mark(hosts), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(n_timed_out, 0);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -129,6 +144,7 @@ int main(void) {
     int n_bad;
     tcase_set_timeout(orders, 60);
     tcase_add_loop_test(orders, a_signal_whose_event_is_lost_is_waited_for_by_its_value, 0, 2);
+    tcase_add_test(orders, a_stream_that_is_ordered_behind_another_waits_for_it);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);

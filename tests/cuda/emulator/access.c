@@ -29,7 +29,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
         if (at + nbytes > l->shared_nbytes)
             return fail(x, "address past the end of shared memory", a, line);
         if (l->traffic)
-            emu_traffic_add(l->traffic, x, at, nbytes, 1, line);
+            emu_traffic_add(l->traffic, x, at, nbytes, 1, kind, line);
         emu_shadow_access(x, at, nbytes, kind, line);
         return l->shared + at;
     }
@@ -37,7 +37,7 @@ unsigned char *emu_access(emu_thread_t *x, uint64_t a, uint32_t nbytes, emu_kind
     if (p == NULL)
         return fail(x, "address outside all memory of the device", a, line);
     if (l->traffic)
-        emu_traffic_add(l->traffic, x, a, nbytes, 0, line);
+        emu_traffic_add(l->traffic, x, a, nbytes, 0, kind, line);
     emu_tsan_access(p, nbytes, kind);
     return p;
 }

@@ -38,7 +38,8 @@ void emu_shadow_access(emu_thread_t *x, uint32_t at, uint32_t nbytes, emu_kind_t
 
 /* traffic.c */
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel); /* NULL unless it is wanted */
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, int line);
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared,
+                     emu_kind_t kind, int line);
 void emu_traffic_end_block(emu_traffic_t *t);
 void emu_traffic_finish(emu_traffic_t *t);
 

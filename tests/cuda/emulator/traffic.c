@@ -7,11 +7,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { MAX_SECTORS = 64, N_BANKS = 32, MAX_WORDS = 16, TABLE_SIZE = 1 << 14, MAX_KERNELS = 128 };
+enum { MAX_SECTORS = 64, N_BANKS = 32, MAX_WORDS = 16, TABLE_SIZE = 1 << 15, MAX_KERNELS = 128 };
 
 typedef struct request {
-    uint64_t key; /* warp, line, how often the lane has been there; 0: free */
-    uint64_t sectors[MAX_SECTORS];
+    uint64_t key;                         /* warp, line, how often the lane has been there; 0: free */
+    uint64_t sectors[MAX_SECTORS], first; /* first: address */
+    uint32_t masks[MAX_SECTORS];          /* of the bytes of a sector that were asked for */
+    int is_array;                         /* lanes ask for different addresses */
     uint32_t words[N_BANKS][MAX_WORDS];
     uint32_t n_sectors, asked;
     uint8_t n_words[N_BANKS];
@@ -24,9 +26,70 @@ struct emu_traffic {
     request_t *table;
     uint32_t n_used, *used;
     uint32_t n_visits, *visits; /* [threads][lines of the kernel, by hash] */
+    struct touched_set *touched;
 };
 
 enum { N_LINES = 512 };
+
+static void *zeros(size_t n, size_t each) {
+    void *p = calloc(n, each);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+/* ---- different bytes --------------------------------------------------------------------------------------------- */
+
+/* 64 bytes of memory, and which of them a launch has read and written. */
+typedef struct touched {
+    uint64_t number; /* address / 64 + 1; 0: free */
+    uint64_t read, written;
+} touched_t;
+
+typedef struct touched_set {
+    touched_t *table;
+    uint64_t size, n; /* size: a power of two */
+} touched_set_t;
+
+static touched_t *touched_at(touched_set_t *set, uint64_t number) {
+    uint64_t h = number * 0x9e3779b97f4a7c15ull >> 20 & (set->size - 1);
+    while (set->table[h].number != 0 && set->table[h].number != number)
+        h = (h + 1) & (set->size - 1);
+    return &set->table[h];
+}
+
+static void touched_grow(touched_set_t *set) {
+    touched_set_t old = *set;
+    set->size = old.size ? 2 * old.size : 1 << 12;
+    set->table = zeros(set->size, sizeof *set->table);
+    for (uint64_t i = 0; i < old.size; i++)
+        if (old.table[i].number)
+            *touched_at(set, old.table[i].number) = old.table[i];
+    free(old.table);
+}
+
+/* Within 64 bytes: accesses are aligned. */
+static void touch(touched_set_t *set, uint64_t a, uint32_t nbytes, emu_kind_t kind) {
+    uint64_t bits = ((1ull << nbytes) - 1) << a % 64;
+    if (2 * set->n >= set->size)
+        touched_grow(set);
+    touched_t *t = touched_at(set, a / 64 + 1);
+    set->n += t->number == 0;
+    t->number = a / 64 + 1;
+    int is_load = kind == EMU_LOAD || kind == EMU_LOAD_RELAXED || kind == EMU_LOAD_ORDERED;
+    int is_store = kind == EMU_STORE || kind == EMU_STORE_RELAXED || kind == EMU_STORE_ORDERED;
+    t->read |= is_store ? 0 : bits;
+    t->written |= is_load ? 0 : bits;
+}
+
+static uint64_t count_touched(const touched_set_t *set) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < set->size; i++)
+        n += (uint64_t)__builtin_popcountll(set->table[i].read) + (uint64_t)__builtin_popcountll(set->table[i].written);
+    return n;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 static struct {
     const char *kernel;
@@ -38,13 +101,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void emu_traffic_count(int wanted) { is_wanted = wanted; }
 
-static void *zeros(size_t n, size_t each) {
-    void *p = calloc(n, each);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel) {
     if (!is_wanted)
         return NULL;
@@ -52,8 +108,16 @@ emu_traffic_t *emu_traffic_start(const emu_kernel_t *kernel) {
     t->kernel = kernel;
     t->table = zeros(TABLE_SIZE, sizeof *t->table);
     t->used = zeros(TABLE_SIZE, sizeof *t->used);
+    t->touched = zeros(1, sizeof *t->touched);
     t->visits = zeros((size_t)EMU_MAX_THREADS * N_LINES, sizeof *t->visits);
     return t;
+}
+
+static void add_array(emu_totals_t *totals, const request_t *q) {
+    totals->n_arrays++;
+    totals->n_array_sectors += q->n_sectors;
+    for (uint32_t i = 0; i < q->n_sectors; i++)
+        totals->array_used += (uint64_t)__builtin_popcount(q->masks[i]);
 }
 
 /* Counts what was asked for so far and forgets it: lanes that are this far apart were no request together. */
@@ -71,6 +135,8 @@ static void flush(emu_traffic_t *t) {
             t->totals.n_sectors += q->n_sectors;
             t->totals.asked += q->asked;
             t->totals.moved += 32ull * q->n_sectors;
+            if (q->is_array)
+                add_array(&t->totals, q);
         }
         memset(q, 0, sizeof *q);
     }
@@ -78,7 +144,7 @@ static void flush(emu_traffic_t *t) {
 }
 
 static request_t *request_of(emu_traffic_t *t, uint64_t key) {
-    uint32_t h = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 50);
+    uint32_t h = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49);
     while (t->table[h].key != 0 && t->table[h].key != key)
         h = (h + 1) % TABLE_SIZE;
     if (t->table[h].key == 0) {
@@ -95,6 +161,8 @@ static void add_sectors(request_t *q, uint64_t a, uint32_t nbytes) {
             i++;
         if (i == q->n_sectors && i < MAX_SECTORS)
             q->sectors[q->n_sectors++] = s;
+        for (uint64_t b = a > s * 32 ? a : s * 32; b < a + nbytes && b < s * 32 + 32 && i < MAX_SECTORS; b++)
+            q->masks[i] |= 1u << b % 32;
     }
 }
 
@@ -108,7 +176,8 @@ static void add_words(request_t *q, uint64_t a, uint32_t nbytes) {
     }
 }
 
-void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared, int line) {
+void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32_t nbytes, int is_shared,
+                     emu_kind_t kind, int line) {
     uint32_t visit = ++t->visits[(size_t)x->index * N_LINES + (uint32_t)line % N_LINES];
     uint64_t key = (uint64_t)line << 40 | (uint64_t)(x->warp + 1) << 32 | visit;
     if (t->n_used > TABLE_SIZE / 2 && t->table[0].key != key)
@@ -118,8 +187,12 @@ void emu_traffic_add(emu_traffic_t *t, const emu_thread_t *x, uint64_t a, uint32
     q->asked += nbytes;
     if (is_shared)
         add_words(q, a, nbytes);
-    else
+    else {
+        q->is_array |= q->n_sectors != 0 && q->first != a;
+        q->first = a;
         add_sectors(q, a, nbytes);
+        touch(t->touched, a, nbytes, kind);
+    }
 }
 
 void emu_traffic_end_block(emu_traffic_t *t) {
@@ -134,6 +207,10 @@ static void add_totals(emu_totals_t *to, const emu_totals_t *from) {
     to->moved += from->moved;
     to->n_requests += from->n_requests;
     to->n_sectors += from->n_sectors;
+    to->least += from->least;
+    to->n_arrays += from->n_arrays;
+    to->n_array_sectors += from->n_array_sectors;
+    to->array_used += from->array_used;
     to->n_shared += from->n_shared;
     to->n_passes += from->n_passes;
 }
@@ -141,6 +218,7 @@ static void add_totals(emu_totals_t *to, const emu_totals_t *from) {
 void emu_traffic_finish(emu_traffic_t *t) {
     if (t == NULL)
         return;
+    t->totals.least = count_touched(t->touched);
     pthread_mutex_lock(&lock);
     uint32_t i = 0;
     while (i < n_results && strcmp(results[i].kernel, t->kernel->name) != 0)
@@ -151,6 +229,8 @@ void emu_traffic_finish(emu_traffic_t *t) {
         add_totals(&results[i].totals, &t->totals);
     }
     pthread_mutex_unlock(&lock);
+    free(t->touched->table);
+    free(t->touched);
     free(t->visits);
     free(t->used);
     free(t->table);
@@ -171,9 +251,11 @@ void emu_traffic_print(FILE *out) {
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < n_results; i++) {
         const emu_totals_t *t = &results[i].totals;
-        fprintf(out, "traffic %s %llu %llu %llu %llu %llu %llu\n", results[i].kernel, (unsigned long long)t->n_requests,
-                (unsigned long long)t->n_sectors, (unsigned long long)t->asked, (unsigned long long)t->moved,
-                (unsigned long long)t->n_shared, (unsigned long long)t->n_passes);
+        fprintf(out, "traffic %s %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n", results[i].kernel,
+                (unsigned long long)t->n_requests, (unsigned long long)t->n_sectors, (unsigned long long)t->asked,
+                (unsigned long long)t->moved, (unsigned long long)t->n_shared, (unsigned long long)t->n_passes,
+                (unsigned long long)t->least, (unsigned long long)t->n_arrays, (unsigned long long)t->n_array_sectors,
+                (unsigned long long)t->array_used);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] - what can be said of kernels without running them.
+"""gate.py FILE.ptx TABLE [--write] [--traffic FILE] - what can be said of kernels without a GPU.
 
 ptxas assembles the PTX for each architecture of ARCHS; for each kernel
   registers   not more than TABLE has (a new compiler may take fewer: then write the table again)
@@ -7,9 +7,14 @@ ptxas assembles the PTX for each architecture of ARCHS; for each kernel
   SASS        no fused multiply-add of a width that the kernel's PTX has none of, beside division and square root, which
               ptxas makes of them, those of f64 with a few of f32 (needs cuobjdump and nvdisasm: PyPI nvidia-cuda-cuobjdump,
               nvidia-cuda-nvdisasm; without them this part is left out, and said)
+  traffic     --traffic: lines "traffic KERNEL ..." that the double prints (README.md) of gate/trainer.c. Of requests whose lanes
+              ask for different addresses, coalescing is different bytes asked for by bytes moved, in sectors of 32: at least
+              LEAST_COALESCING, or BELOW says why not; not worse than in TABLE. "sectors" are of one such request; "moved" is all
+              bytes of all requests, as if there were no cache, by the least that has to move: each byte that a launch reads
+              once, and each that it writes. "-": the kernel has no such requests, or did nothing in these runs
+
 TABLE is written by --write. Threads per block come from .maxntid; occupancy is warps that fit by registers and shared
-memory, of those that a multiprocessor takes. --traffic: lines "traffic KERNEL ..." that the double prints (README.md), for
-the column of coalescing: bytes asked for by bytes moved; without it the table's own column is kept.
+memory, of those that a multiprocessor takes. Without --traffic the table's own columns of it are kept.
 
 Exit status: 0 passes, 1 does not, 77 no ptxas.
 """
@@ -26,7 +31,20 @@ from pathlib import Path
 # architecture: threads, registers and bytes of shared memory of a multiprocessor
 ARCHS = {"sm_80": (2048, 65536, 164 << 10), "sm_90a": (2048, 65536, 228 << 10), "sm_100": (2048, 65536, 228 << 10),
          "sm_120": (1536, 65536, 100 << 10)}
-HEAD = "kernel arch registers spilled_bytes shared_bytes threads occupancy coalescing"
+HEAD = "kernel arch registers spilled_bytes shared_bytes threads occupancy coalescing sectors moved"
+LEAST_COALESCING = 0.85
+WARM_UP = 40  # requests: a kernel that has fewer was launched to be loaded, with nothing to do
+BELOW = {
+    "zf_add_sums_end": "a byte per matrix, from records of a hundred",
+    "zf_check_end": "a word per matrix, from records of a hundred",
+    "zf_enter_maps": "channels that enter: a few positions of the maps",
+    "zf_merge": "elements of selected channels are skipped, so requests have holes; and the double takes the n-th access of each lane "
+                "for one request, which those that skip shift against each other",
+    "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
+    "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",
+    "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row; 1.00 where nothing is selected",
+    "zf_update_all_begin": "a count per matrix, from records of a hundred bytes",
+}
 FUSED = {"f32": (r"\bFFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f32\b|\b(div|sqrt|rcp)\.rn\.f64\b|\b(div|rem)\.[us](32|64)\b"),
          "f64": (r"\bDFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f64\b")}
 
@@ -86,17 +104,23 @@ def read_table(path):
     rows = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines() if Path(path).exists() else []:
         words = line.split()
-        if len(words) == 8 and not line.startswith("#") and words[0] != "kernel":
+        if len(words) == len(HEAD.split()) and not line.startswith("#") and words[0] != "kernel":
             rows[words[0], words[1]] = words
     return rows
 
 
 def read_traffic(path):
+    """kernel -> (coalescing, sectors per request, moved by least), as text."""
     totals = {}
-    for m in re.finditer(r"^traffic (\w+) \d+ \d+ (\d+) (\d+)", Path(path).read_text(encoding="utf-8"), re.M):
-        asked, moved = totals.get(m[1], (0, 0))
-        totals[m[1]] = (asked + int(m[2]), moved + int(m[3]))
-    return {name: f"{asked / moved:.2f}" for name, (asked, moved) in totals.items() if moved}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if len(words) == 12 and words[0] == "traffic" and int(words[2]) >= WARM_UP:
+            totals[words[1]] = [a + int(b) for a, b in zip(totals.get(words[1], [0] * 10), words[2:])]
+    found = {}
+    for name, (_, _, _, moved, _, _, least, arrays, sectors, used) in totals.items():
+        found[name] = (f"{used / (32 * sectors):.2f}" if arrays else "-", f"{sectors / arrays:.1f}" if arrays else "-",
+                       f"{moved / least:.1f}")
+    return found
 
 
 def judge(row, known):
@@ -108,6 +132,10 @@ def judge(row, known):
         yield f"{name} {arch}: not in the table"
     elif int(registers) > int(known[2]):
         yield f"{name} {arch}: {registers} registers, the table has {known[2]}"
+    if row[7] != "-" and float(row[7]) < LEAST_COALESCING and name not in BELOW:
+        yield f"{name}: coalescing {row[7]}, need {LEAST_COALESCING}"
+    if known is not None and "-" not in (row[7], known[7]) and float(row[7]) < float(known[7]) - 0.02:
+        yield f"{name}: coalescing {row[7]}, the table has {known[7]}"
 
 
 def main():
@@ -122,7 +150,7 @@ def main():
         print("ptxas was not found: the static gate is left out")
         return 77
     kernels, known = kernels_of(Path(args.ptx).read_text(encoding="utf-8")), read_table(args.table)
-    coalescing = read_traffic(args.traffic) if args.traffic else {}
+    traffic = read_traffic(args.traffic) if args.traffic else {}
     cuobjdump, rows, wrong = find_cuobjdump(), [], []
     with tempfile.TemporaryDirectory() as folder:
         for arch in ARCHS:
@@ -134,7 +162,8 @@ def main():
             for name, (registers, spills, shared) in sorted(assembled.items()):
                 threads, old = kernels[name][1], known.get((name, arch))
                 row = [name, arch, str(registers), str(spills), str(shared), str(threads),
-                       occupancy(arch, registers, shared, threads), coalescing.get(name, old[7] if old else "-")]
+                       occupancy(arch, registers, shared, threads),
+                       *(traffic.get(name, ("-",) * 3) if args.traffic or not old else old[7:])]
                 rows.append(row)
                 wrong += judge(row, row if args.write else old)
             wrong += contractions(cuobjdump, cubin, kernels) if cuobjdump else []
