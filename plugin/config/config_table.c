@@ -186,6 +186,12 @@ static const zfi_key_t keys[] = {
     {"trace", "steps", ZFI_KEY_INT, MEMBER(trace_steps), 0, 1e6, 0, NULL, "all", "0..1000000", "20",
      "How many steps are traced; the file is written after the last of them, or when the instance is destroyed. 0: "
      "all, of which the first million events are kept."},
+    {"stats", "prometheus", ZFI_KEY_TEXT, MEMBER(stats_file), 0, 0, 0, NULL, NULL, "none | a path of up to 191 bytes",
+     "none",
+     "The counters of zf.stats/1 are written there as text for Prometheus (node_exporter's textfile collector reads "
+     "*.prom), each time as a whole. Several ranks write a file each, NAME.rank3.prom."},
+    {"stats", "interval_s", ZFI_KEY_INT, MEMBER(stats_interval_s), 0, 86400, 0, NULL, NULL, "0..86400", "15",
+     "Seconds from one writing to the next, which the first step after them brings. 0: at the end only."},
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 

@@ -70,6 +70,9 @@ typedef struct zfi_config {
     char trace_file[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty: nothing is traced */
     uint32_t trace_first_step;        /* 1..1000000000, default 1 */
     uint32_t trace_steps;             /* 0..1000000, default 20; 0 = all from there on */
+    /* [stats] */
+    char stats_file[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty: no file */
+    uint32_t stats_interval_s;        /* 0..86400, default 15; 0 = at the end only */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
     int waits_unasked; /* no key: publish_lag is 0 by auto, though the host does not fetch */

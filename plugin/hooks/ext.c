@@ -12,6 +12,7 @@
 #include "device/cpu/cpu.h"
 #include "hooks/changed.h"
 #include "hooks/hooks.h"
+#include "hooks/metrics.h"
 #include "instance/instance.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
@@ -40,7 +41,7 @@ static void read_windows(zf_instance_t *inst, uint32_t *interval, uint32_t *lag)
 }
 
 /* Any thread may ask, so the run, which a hook may be exchanging, is not read. */
-static void fill_stats(zf_instance_t *inst, zf_stats_t *out) {
+void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out) {
     const zfi_counters_t *count = &inst->engine.count;
     const zfi_totals_t *totals = inst->engine.totals;
     uint64_t applied = __atomic_load_n(&totals->n_applied, __ATOMIC_RELAXED);
@@ -101,7 +102,7 @@ static zf_status_t stats_read(zf_instance_t *inst, zf_stats_t *out, zf_error_t *
         st = zfi_struct_check_out(out, "zf_stats_t", err);
     if (st)
         return st;
-    fill_stats(inst, &stats);
+    zfi_stats_fill(inst, &stats);
     zfi_struct_write(out, &stats, sizeof stats);
     return ZF_OK;
 }

@@ -11,6 +11,7 @@
 #include "hooks/changed.h"
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
+#include "hooks/metrics.h"
 #include "hooks/reduce.h"
 #include "hooks/trace.h"
 #include "hooks/waits.h"
@@ -204,6 +205,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
             zfi_waits_watch(inst);
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
+        zfi_metrics_step(inst);
     }
     return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);
 }

@@ -20,6 +20,8 @@ struct zf_instance {
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
     _Atomic int is_busy;                      /* a hook runs */
     int cancel_state;                         /* of its thread, given back at its end */
+    uint64_t metrics_due_ns;                  /* [hook] when counters are written next; 0: never before the end */
+    int has_metrics;                          /* [stats] prometheus */
     const char *hook;                         /* which one, as a trace shows it ... */
     uint64_t hook_began_ns;                   /* ... from then on; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */

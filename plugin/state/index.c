@@ -280,7 +280,7 @@ static json_t *print_config(zfi_json_t *json, const zfi_config_t *config) {
     char name[128], value[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
-        if (strcmp(key->section, "trace") == 0) /* nothing of the training, and a path of this machine */
+        if (strcmp(key->section, "trace") == 0 || strcmp(key->section, "stats") == 0) /* paths of this machine */
             continue;
         snprintf(name, sizeof name, "%s.%s", key->section, key->name);
         zfi_key_print(key, config, value, sizeof value);

@@ -115,7 +115,8 @@ static int is_free_key(const zfi_key_t *key) {
     static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",    "local_rank",
                                             "memory_limit_mib", "deadline_ms", "max_steps_ahead"};
     if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 ||
-        strcmp(key->name, "max_stall") == 0 || strcmp(key->name, "on_overwrite") == 0)
+        strcmp(key->section, "stats") == 0 || strcmp(key->name, "max_stall") == 0 ||
+        strcmp(key->name, "on_overwrite") == 0)
         return 1;
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys && strcmp(key->section, "host") == 0; i++)
         if (strcmp(free_keys[i], key->name) == 0)

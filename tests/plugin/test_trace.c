@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_trace.c - [trace]: the file is JSON of the Trace Event Format, holds the steps that were asked for and what
- * every thread did in them, and training is the same with it. */
+ * every thread did in them, and training is the same with it. [stats]: counters for Prometheus. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -262,5 +262,60 @@ START_TEST(full_disk) {
 }
 END_TEST
 
-ZT_MAIN("trace", asked_for_steps, until_the_end, waits_are_seen, no_such_folder, nothing_is_left, files,
-        when_it_records, full, full_disk)
+/* ---- counters for Prometheus ------------------------------------------------------------------------------------- */
+
+/* The value of a counter in the file; every line is a comment or one of rank 0's. */
+static double counter_of(const char *name, const char *counter) {
+    char line[256], found[64], wanted[64];
+    double value, got = -1;
+    FILE *from = fopen(in_folder(name), "r");
+    ck_assert_ptr_nonnull(from);
+    snprintf(wanted, sizeof wanted, "zfplugin_%s", counter);
+    while (fgets(line, sizeof line, from)) {
+        if (line[0] == '#')
+            continue;
+        ck_assert_msg(sscanf(line, "%63[a-z_]{rank=\"0\"} %lf", found, &value) == 2, "%s", line);
+        if (strcmp(found, wanted) == 0)
+            got = value;
+    }
+    fclose(from);
+    return got;
+}
+
+START_TEST(counters_for_prometheus) {
+    char config[512];
+    make_folder();
+    snprintf(config, sizeof config,
+             "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[stats]\nprometheus = %s\ninterval_s = 1\n",
+             in_folder("zf.prom"));
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    ck_assert(counter_of("zf.prom", "steps_total") == 0);
+    for (int i = 0; i < 6; i++)
+        zt_rig_step(&rig);
+    usleep(1100000);
+    zt_rig_step(&rig);
+    for (int tries = 0; counter_of("zf.prom", "steps_total") < 7 && tries < 2000; tries++)
+        usleep(5000);
+    ck_assert(counter_of("zf.prom", "steps_total") == 7);
+    zt_rig_step(&rig);
+    zt_rig_end(&rig);
+    ck_assert(counter_of("zf.prom", "steps_total") == 8 && counter_of("zf.prom", "steps_applied_total") == 8);
+    ck_assert(counter_of("zf.prom", "window_closes_total") > 0);
+    ck_assert(counter_of("zf.prom", "replay_seconds_total") > 0);
+    ck_assert_int_ne(access(in_folder("zf.prom.new"), F_OK), 0);
+    remove_folder();
+}
+END_TEST
+
+START_TEST(counters_go_nowhere) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ck_assert_int_eq(zt_rig_try_create(&rig, "[stats]\nprometheus = /nowhere/zf.prom\n", 0), ZF_ERR_STORAGE);
+    ck_assert_msg(strstr(rig.err.message, "[stats] prometheus = /nowhere/zf.prom: No such file"), "%s",
+                  rig.err.message);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("trace", counters_for_prometheus, counters_go_nowhere, asked_for_steps, until_the_end, waits_are_seen,
+        no_such_folder, nothing_is_left, files, when_it_records, full, full_disk)

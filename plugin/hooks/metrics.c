@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/hooks/metrics.c - counters for Prometheus (contract in metrics.h). Each writing makes a new file beside the
+ * old one and renames it, so that a reader never sees half of one. A writing that fails is told once and training goes
+ * on. */
+#include "hooks/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/timeline.h"
+
+enum { PATH_NBYTES = ZFI_TEXT_NBYTES + 64 };
+
+/* One value: where it lies in zf_stats_t, and in what unit it is shown. */
+typedef struct metric {
+    const char *name, *type, *what;
+    size_t at;
+    int is_ns;
+} metric_t;
+
+#define AT(member) offsetof(zf_stats_t, member)
+static const metric_t metrics[] = {
+    {"steps_total", "counter", "Steps submitted.", AT(steps), 0},
+    {"steps_applied_total", "counter", "Steps finished and applied.", AT(steps_applied), 0},
+    {"steps_skipped_total", "counter", "Steps skipped because of non-finite gradients.", AT(steps_skipped), 0},
+    {"window_closes_total", "counter", "Windows of cohorts that closed.", AT(window_closes), 0},
+    {"reselects_total", "counter", "Choices of channels.", AT(reselects), 0},
+    {"down_grad_bytes_total", "counter", "Gradients over the link to the host.", AT(down_grad_nbytes), 0},
+    {"up_publish_bytes_total", "counter", "Published values over the link to the device.", AT(up_publish_nbytes), 0},
+    {"host_bytes", "gauge", "Host memory that is mapped.", AT(host_measured_nbytes), 0},
+    {"device_bytes", "gauge", "Device memory that is mapped.", AT(device_measured_nbytes), 0},
+    {"slot_chunks_peak", "gauge", "Pieces of slot memory in use, at most.", AT(slot_chunks_peak), 0},
+    {"stall_replay_seconds_total", "counter", "The device waited for replays or their publication.",
+     AT(stall_replay_ns), 1},
+    {"stall_select_seconds_total", "counter", "The device waited for a selection.", AT(stall_select_ns), 1},
+    {"stall_pool_seconds_total", "counter", "Copies waited for slot memory.", AT(stall_pool_ns), 1},
+    {"stall_ranks_seconds_total", "counter", "The device waited for other ranks.", AT(stall_ranks_ns), 1},
+    {"host_wait_seconds_total", "counter", "Hooks waited.", AT(host_wait_ns), 1},
+    {"replay_seconds_total", "counter", "Time of all workers in replays.", AT(replay_ns), 1},
+    {"replay_elements_total", "counter", "Elements replayed, times slots.", AT(replay_elems), 0},
+    {"exchanges_total", "counter", "Collectives that are over.", AT(exchanges), 0},
+    {"sent_bytes_total", "counter", "Sent to other ranks.", AT(sent_nbytes), 0},
+};
+#undef AT
+
+/* NAME.prom, of several ranks NAME.rank3.prom. */
+static void name_file(const zfi_engine_t *engine, char out[PATH_NBYTES]) {
+    const char *file = engine->config.stats_file, *base = strrchr(file, '/'), *end = strrchr(base ? base : file, '.');
+    int n = end ? (int)(end - file) : (int)strlen(file);
+    char rank[24] = "";
+    if (zfi_n_ranks(engine) > 1)
+        snprintf(rank, sizeof rank, ".rank%" PRIu32, zfi_rank(engine));
+    snprintf(out, PATH_NBYTES, "%.*s%s%s", n, file, rank, file + n);
+}
+
+static void print_metrics(FILE *to, const zf_stats_t *stats, uint32_t rank) {
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
+        const metric_t *metric = &metrics[i];
+        uint64_t value;
+        memcpy(&value, (const char *)stats + metric->at, sizeof value);
+        fprintf(to, "# HELP zfplugin_%s %s\n# TYPE zfplugin_%s %s\n", metric->name, metric->what, metric->name,
+                metric->type);
+        if (metric->is_ns)
+            fprintf(to, "zfplugin_%s{rank=\"%" PRIu32 "\"} %.9f\n", metric->name, rank, 1e-9 * (double)value);
+        else
+            fprintf(to, "zfplugin_%s{rank=\"%" PRIu32 "\"} %" PRIu64 "\n", metric->name, rank, value);
+    }
+    fprintf(to,
+            "# HELP zfplugin_lateness_sum Loss that old weights cost, to first order, summed over steps.\n"
+            "# TYPE zfplugin_lateness_sum gauge\nzfplugin_lateness_sum{rank=\"%" PRIu32 "\"} %.9g\n",
+            rank, stats->lateness_sum);
+    fprintf(to,
+            "# HELP zfplugin_lateness_steps_total Steps in that sum.\n# TYPE zfplugin_lateness_steps_total counter\n"
+            "zfplugin_lateness_steps_total{rank=\"%" PRIu32 "\"} %" PRIu64 "\n",
+            rank, stats->lateness_steps);
+}
+
+/* 0, or errno. */
+static int write_metrics(zf_instance_t *inst) {
+    char path[PATH_NBYTES], fresh[PATH_NBYTES + 8];
+    zf_stats_t stats;
+    FILE *to;
+    int rc;
+    name_file(&inst->engine, path);
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    zfi_stats_fill(inst, &stats);
+    to = fopen(fresh, "we");
+    if (!to)
+        return errno;
+    print_metrics(to, &stats, zfi_rank(&inst->engine));
+    rc = ferror(to) ? EIO : 0;
+    if (fclose(to) != 0)
+        rc = errno;
+    if (!rc && rename(fresh, path) != 0)
+        rc = errno;
+    if (rc)
+        (void)remove(fresh);
+    return rc;
+}
+
+static void write_and_tell(void *raw) {
+    zf_instance_t *inst = *(zf_instance_t **)raw;
+    int rc = write_metrics(inst);
+    if (rc)
+        zfi_log(&inst->engine, ZF_LOG_WARN, "stats", "%s was not written: %s", inst->engine.config.stats_file,
+                strerror(rc));
+}
+
+static uint64_t due_from(const zf_instance_t *inst, uint64_t now) {
+    uint64_t interval_s = inst->engine.config.stats_interval_s;
+    return interval_s ? now + interval_s * 1000000000u : 0;
+}
+
+zf_status_t zfi_metrics_begin(zf_instance_t *inst, zf_error_t *err) {
+    int rc;
+    if (!*inst->engine.config.stats_file)
+        return ZF_OK;
+    rc = write_metrics(inst);
+    if (rc)
+        return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "create", "[stats] prometheus = %s: %s",
+                                inst->engine.config.stats_file, strerror(rc));
+    inst->has_metrics = 1;
+    inst->metrics_due_ns = due_from(inst, zfi_now_ns());
+    return ZF_OK;
+}
+
+void zfi_metrics_step(zf_instance_t *inst) {
+    uint64_t now;
+    if (!inst->metrics_due_ns)
+        return;
+    now = zfi_now_ns();
+    if (now < inst->metrics_due_ns)
+        return;
+    inst->metrics_due_ns = due_from(inst, now);
+    (void)zfi_serial_start(inst->engine.control, write_and_tell, &inst, sizeof inst);
+}
+
+void zfi_metrics_end(zf_instance_t *inst) {
+    if (inst->has_metrics)
+        write_and_tell(&inst);
+}
