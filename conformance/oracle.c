@@ -167,6 +167,8 @@ static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
 
     zo_replay_matrix(o, x, o->config.predict > 0 && !is_warm_up);
+    x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
+    x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
     if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
         x->is_unfetched = 1;
         memcpy(x->was_selected, x->is_selected, x->channels);
@@ -215,6 +217,10 @@ void zo_step(zo_t *o, const zo_step_t *args, zo_report_t *out) {
     o->t++;
     for (uint32_t id = 0; id < o->n_params; id++)
         o->params[id].is_behind |= o->params[id].is_held;
+    for (uint32_t i = 0; i < o->n_matrices; i++) {
+        o->matrices[i].is_sent = o->matrices[i].is_sent_next || o->config.is_none;
+        o->matrices[i].is_sent_next = 0;
+    }
     if (args->is_epoch_end)
         o->epoch_end = o->t;
     end_gradients(o);         /* 1 */
@@ -333,7 +339,8 @@ void zo_flush(zo_t *o) {
         zo_matrix_t *x = &o->matrices[i];
 
         zo_replay_matrix(o, x, 0);
-        x->is_publish_due = x->is_unfetched = 0;
+        x->is_publish_due = x->is_unfetched = x->is_sent_next = 0;
+        x->is_sent = 1;
         for (uint64_t c = 0; c < x->channels; c++) {
             show(o, x, c, o->params[x->param].w);
             if (zo_is_by_moments(o) && x->is_selected[c])

@@ -94,6 +94,7 @@ typedef struct zo_matrix_info {
     uint32_t param, cohort;
     uint64_t first, rows, cols;    /* first element in the parameter */
     uint64_t channels, n_selected; /* n_selected: how many a choice takes; 1 until topk_ratio auto has decided */
+    int is_sent;                   /* several ranks: its values come to all of them with the newest step, or FLUSH */
 } zo_matrix_info_t;
 
 /* State of one parameter, per element; any array may be NULL. */

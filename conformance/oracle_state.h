@@ -26,7 +26,8 @@ typedef struct zo_matrix {
     zo_slot_t *slots;                   /* [update_interval] */
     uint32_t n_slots;
     int is_publish_due;
-    int is_unfetched; /* "Publishing at fetch": P waits for a fetch */
+    int is_sent, is_sent_next; /* zo_matrix_info_t; with the coming step */
+    int is_unfetched;          /* "Publishing at fetch": P waits for a fetch */
 } zo_matrix_t;
 
 typedef struct zo_param {

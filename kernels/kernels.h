@@ -3,7 +3,7 @@
  *
  * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
  * IEEE square root and division; sums that decide are taken in double in ONE stated order (below). kernels/ref/ is the
- * obviously right definition; kernels/cpu/ holds generic, AVX2 and AVX-512. The caller's thread must be in the default
+ * obviously right definition; kernels/cpu/ holds generic, NEON, AVX2 and AVX-512. The caller's thread must be in the default
  * floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
  *
  * No kernel allocates, locks, or keeps state. Arrays need only the alignment of their element. All arrays of one call
@@ -191,7 +191,7 @@ typedef struct zfi_lateness {
 } zfi_lateness_t;
 
 typedef struct zfi_kernels {
-    const char *name; /* "ref", "generic", "avx2", "avx512" */
+    const char *name; /* "ref", "generic", "neon", "avx2", "avx512" */
 
     /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
     uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
@@ -241,11 +241,11 @@ typedef struct zfi_kernels {
 } zfi_kernels_t;
 
 /* Instruction sets in rising order. */
-typedef enum zfi_isa { ZFI_ISA_GENERIC = 0, ZFI_ISA_AVX2, ZFI_ISA_AVX512, ZFI_N_ISAS } zfi_isa_t;
+typedef enum zfi_isa { ZFI_ISA_GENERIC = 0, ZFI_ISA_NEON, ZFI_ISA_AVX2, ZFI_ISA_AVX512, ZFI_N_ISAS } zfi_isa_t;
 
 /* [any-thread] Best set this CPU (and the operating system's register state) supports. */
 zfi_isa_t zfi_isa_best(void);
-/* [any-thread] "generic", "avx2", "avx512". */
+/* [any-thread] "generic", "neon", "avx2", "avx512". */
 const char *zfi_isa_name(zfi_isa_t isa);
 /* [any-thread] Parses a name; -1 where unknown. */
 int zfi_isa_parse(const char *name);

@@ -259,6 +259,7 @@ static void print_model(const plan_t *plan) {
 static void print_bytes(const plan_t *plan) {
     const zf_plan_t *b = &plan->bytes;
     double n = (double)(b->n_owned_elems ? b->n_owned_elems : 1);
+    int is_whole = plan->stage < 3 || plan->options.n_ranks == 1;
     printf("\nhost       %9.3f GiB per rank, %.3f on a machine: %.2f bytes per parameter that the rank keeps\n",
            gib((double)b->host_nbytes), gib((double)b->host_nbytes) * plan->options.n_local_ranks,
            (double)b->host_nbytes / n);
@@ -266,11 +267,14 @@ static void print_bytes(const plan_t *plan) {
            gib((double)b->host_state_nbytes), gib((double)b->host_slots_nbytes), b->update_interval,
            gib((double)b->host_publish_nbytes),
            gib((double)(b->host_nbytes - b->host_state_nbytes - b->host_slots_nbytes - b->host_publish_nbytes)));
-    printf("device     %9.3f GiB per rank beside weights and gradients of %.3f each\n", gib((double)b->device_nbytes),
-           gib((double)plan->model.nbytes));
+    printf(is_whole ? "device     %9.3f GiB per rank beside weights and gradients of %.3f each\n"
+                    : "device     %9.3f GiB per rank beside gradients of %.3f\n",
+           gib((double)b->device_nbytes), gib((double)plan->model.nbytes));
     printf("           %.3f more %s; %.3f more where a step's gradient comes in parts\n",
            gib((double)b->staging_nbytes),
-           plan->options.n_ranks > 1 ? "for what ranks exchange" : "where gradients are only lent, or strided",
+           plan->options.n_ranks == 1 ? "where gradients are only lent, or strided"
+           : is_whole                 ? "for what ranks exchange"
+                                      : "for what ranks exchange, and the rank's part of the weights",
            gib((double)b->sums_nbytes));
     printf("disk       %9.3f GiB for a compact checkpoint of all ranks; about %.3f more for one in mid-window\n",
            gib(disk_nbytes(plan)), gib(window_nbytes(plan)));
@@ -293,6 +297,8 @@ static void print_balance(const plan_t *plan) {
 
 static void print_speeds(const plan_t *plan, const int *given) {
     printf("\ntimes are a simulation of\n");
+    if (plan->stage == 3 && plan->options.n_ranks > 1)
+        printf("           stage 2: what a step waits for weights that are gathered is not in them\n");
     for (size_t i = 0; i < N_NUMBERS; i++) {
         plan_options_t options = plan->options;
         int is_measured = strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0;

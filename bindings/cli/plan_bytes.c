@@ -73,7 +73,7 @@ int plan_ask(zf_cli_t *cli, const plan_options_t *options, const model_t *model,
     zf_error_t err = {.struct_size = sizeof err};
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1"};
     zf_create_args_t create = {.struct_size = sizeof create,
-                               .flags = options->has_no_fetch ? 0 : ZF_CREATE_CAP_FETCH,
+                               .flags = options->has_no_fetch ? 0 : ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS,
                                .host = &host,
                                .config_text = config_text,
                                .overrides = all,

@@ -314,9 +314,10 @@ static void write_row(FILE *json, const row_t *row, int is_first) {
 }
 
 static void usage(void) {
-    fprintf(stderr, "usage: zf-bench-host [--json FILE] [--isa generic|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
-                    "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
-                    "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
+    fprintf(stderr,
+            "usage: zf-bench-host [--json FILE] [--isa generic|neon|avx2|avx512] [--repeat N] [--elems MILLIONS]\n"
+            "                     [--rule adamw|adam|sgd|sgd_nesterov|lion] "
+            "[--moments float32|bfloat16|bfloat16_stochastic] [--best]\n");
     exit(2);
 }
 

@@ -53,9 +53,18 @@ static void fetch(fetcher_t *host, uint32_t layer) {
     host->waited_ns += samples_now_ns() - start;
 }
 
+static void step(fetcher_t *host) {
+    const uint64_t start = samples_now_ns();
+
+    rig_step(&host->rig, 0);
+    if (host->spec.does_not_fetch)
+        host->waited_ns += samples_now_ns() - start;
+}
+
 void fetcher_step(fetcher_t *host) {
     for (uint32_t layer = 0; layer < FETCHER_LAYERS; layer++) {
-        fetch(host, layer);
+        if (!host->spec.does_not_fetch)
+            fetch(host, layer);
         compute(host->spec.forward_ns / FETCHER_LAYERS);
     }
     for (uint32_t layer = FETCHER_LAYERS; layer-- > 0;) {
@@ -63,7 +72,7 @@ void fetcher_step(fetcher_t *host) {
         compute(host->spec.backward_ns / FETCHER_LAYERS);
         rig_deliver(&host->rig, layer * FETCHER_PER_LAYER, FETCHER_PER_LAYER, FETCHER_PER_LAYER, &host->done[layer]);
     }
-    rig_step(&host->rig, 0);
+    step(host);
 }
 
 uint64_t fetcher_stall_ns(const fetcher_t *host) {
@@ -81,7 +90,8 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .dtype = zf_dtype_bfloat16(),
                                .mode = RIG_ASYNC,
                                .config = spec->config,
-                               .rule = spec->ns_per_elem > 0 ? &rule : NULL};
+                               .rule = spec->ns_per_elem > 0 ? &rule : NULL,
+                               .does_not_fetch = spec->does_not_fetch};
 
     memset(host, 0, sizeof *host);
     host->spec = *spec;

@@ -18,12 +18,13 @@ typedef struct fetcher_spec {
     double ns_per_elem; /* > 0: paced workers, which need topk_ratio = 0; else the plugin's kernels */
     uint64_t forward_ns, backward_ns;
     const char *config;
+    int does_not_fetch; /* what it would wait for then, step waits for */
 } fetcher_spec_t;
 
 typedef struct fetcher {
     fetcher_spec_t spec;
     rig_t rig;
-    uint64_t waited_ns; /* for fetches, by the host's clock */
+    uint64_t waited_ns; /* for fetches, or in step, by the host's clock */
     zf_fence_t done[FETCHER_LAYERS];
 } fetcher_t;
 

@@ -13,7 +13,7 @@ enum {
 };
 
 /* Window of S steps, no more warm-up than one step: figures are of the steady state. */
-#define HOOKS_CONFIG "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\npublish_lag = 1\n"
+#define HOOKS_CONFIG "[zenflow]\nupdate_interval = 4\nfull_warm_up_rounds = 1\n"
 
 typedef struct hooks {
     const zf_loader_t *loader;

@@ -6,7 +6,7 @@
 #
 #   --json FILE   everything that was measured, with the machine and the command, as one JSON object
 #   --repeat N    repetitions per figure (default 5 for kernels, 15 for hooks); figures are medians over all of them
-#   --isa NAME    kernels of one instruction set: generic, avx2, avx512 (default: the best of this machine)
+#   --isa NAME    kernels of one instruction set: generic, neon, avx2, avx512 (default: the best of this machine)
 #   --full        kernels of every instruction set, the pass over the gradient, and the peer
 #
 # Without --full it takes less than 3 minutes.

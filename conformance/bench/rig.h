@@ -30,6 +30,7 @@ typedef struct rig_spec {
     rig_mode_t mode;
     const char *config;             /* INI text; NULL = defaults */
     const zf_rule_callback_t *rule; /* NULL: AdamW */
+    int does_not_fetch;
 } rig_spec_t;
 
 typedef struct rig {

@@ -174,6 +174,8 @@ static const void *table_of(const zf_plugin_t *plugin, const char *owner) {
         return plugin->get_extension(ZF_EXT_DIGEST);
     if (strcmp(owner, "zf_plan_ext_t") == 0)
         return plugin->get_extension(ZF_EXT_PLAN);
+    if (strcmp(owner, "zf_shards_ext_t") == 0)
+        return plugin->get_extension(ZF_EXT_SHARDS);
     return NULL;
 }
 

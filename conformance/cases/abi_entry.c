@@ -148,7 +148,7 @@ static void probe_tables(abi_probe_t *p) {
     } extensions[] = {{ZF_EXT_CONFIG, "zf_config_ext_t"},   {ZF_EXT_CPU, "zf_cpu_ext_t"},
                       {ZF_EXT_STATS, "zf_stats_ext_t"},     {ZF_EXT_STATE, "zf_state_ext_t"},
                       {ZF_EXT_INSPECT, "zf_inspect_ext_t"}, {ZF_EXT_DIGEST, "zf_digest_ext_t"},
-                      {ZF_EXT_PLAN, "zf_plan_ext_t"}};
+                      {ZF_EXT_PLAN, "zf_plan_ext_t"},       {ZF_EXT_SHARDS, "zf_shards_ext_t"}};
     if (!abi_rig_open(&rig, p, p->env->plugin))
         return;
     check_table(p, rig.table, "zf_plugin_t", 1);

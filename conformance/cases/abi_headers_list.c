@@ -16,4 +16,5 @@ const char *const abi_header_files[] = {"zf/bootstrap.h",
                                         "zf/ext/draft/digest.h",
                                         "zf/ext/draft/inspect.h",
                                         "zf/ext/draft/plan.h",
+                                        "zf/ext/draft/shards.h",
                                         NULL};

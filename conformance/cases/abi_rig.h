@@ -16,6 +16,7 @@
 #include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/draft/plan.h"
+#include "zf/ext/draft/shards.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf/plugin.h"

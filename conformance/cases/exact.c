@@ -46,6 +46,8 @@ static void all_isas(zx_options_t *o) {
         o->isas[o->n_isas++] = "avx2";
     if (__builtin_cpu_supports("avx512f"))
         o->isas[o->n_isas++] = "avx512";
+#elif defined(__aarch64__)
+    o->isas[o->n_isas++] = "neon";
 #endif
 }
 
@@ -73,7 +75,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("threads", ZC_U32, AT(threads), "N", "workers of the plugin; default 0: drawn per case, 1 to 4",
               .least = 0, .most = 256),
     ZC_OPTION("isa", ZC_CHOICE_TEXT, AT(isa), "NAME",
-              "all (default: split over the cases), generic, avx2, avx512, plugin (its own choice)",
+              "all (default: split over the cases), generic, neon, avx2, avx512, plugin (its own choice)",
               .choices = "all generic avx2 avx512 plugin"),
     ZC_OPTION("jobs", ZC_U32, AT(n_jobs), "N", "cases at the same time, default: processors", .least = 1, .most = 64),
     ZC_OPTION("deadline", ZC_U32, AT(deadline_s), "S", "seconds for one case, default 120", .least = 1, .most = 99999),

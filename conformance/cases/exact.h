@@ -52,6 +52,8 @@ const char *zx_isa_of(const zx_options_t *options, uint64_t index);
 
 /* exact_child.c: runs a list of cases in this process, and says on stdout what came of them. Exit status 0, or 2. */
 int zx_child_main(const zx_options_t *options);
+/* exact_child.c: becomes this program anew, with these arguments. Returns only where that fails. */
+void zx_exec_self(char *const *argv);
 /* exact_batch.c: 0 with *out filled, or -1 where no child could run at all. */
 int zx_run_batches(const zx_options_t *options, zx_totals_t *out);
 

@@ -88,7 +88,7 @@ static void exec_child(const zx_pool_t *pool, uint32_t at, uint32_t end) {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     if (at < end && pool->items[at].isa[0])
         setenv("ZF_FORCE_ISA", pool->items[at].isa, 1);
-    execv("/proc/self/exe", argv);
+    zx_exec_self(argv);
     perror("zf-conform exact: cannot start a child");
     _exit(2);
 }

@@ -143,3 +143,26 @@ int zx_child_main(const zx_options_t *options) {
     zf_loader_close(loader);
     return 0;
 }
+
+/* In an emulated process /proc/self/exe runs on the machine itself, or is the emulator: ZF_EMULATOR is the command that
+ * the program's path is put behind. */
+void zx_exec_self(char *const *argv) {
+    char self[4096], words[4096], *all[64], *rest = NULL;
+    const char *emulator = getenv("ZF_EMULATOR");
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    size_t used = 0;
+
+    if (!emulator || !*emulator || n < 0 || strlen(emulator) >= sizeof words) {
+        (void)execv("/proc/self/exe", argv);
+        return;
+    }
+    self[n] = '\0';
+    strcpy(words, emulator);
+    for (char *word = strtok_r(words, " ", &rest); word && used < 32; word = strtok_r(NULL, " ", &rest))
+        all[used++] = word;
+    all[used++] = self;
+    for (size_t i = 1; argv[i] && used < 63; i++)
+        all[used++] = argv[i];
+    all[used] = NULL;
+    (void)execvp(all[0], all);
+}

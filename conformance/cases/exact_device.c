@@ -146,6 +146,29 @@ void zx_device_pull(zx_array_t *a) {
     zx_device_launch(take_pulled, pull);
 }
 
+static void take_elements(void *arg) {
+    const zx_pull_t *pull = arg;
+
+    zx_array_write(pull->array, pull->lent);
+}
+
+void zx_device_take(zx_array_t *a, const void *from) {
+    uint64_t nbytes = a->n_elems * zo_dtype_nbytes(a->dtype);
+    void *lent = zx_device_lend(nbytes + sizeof(zx_pull_t));
+    zx_pull_t *pull = lent;
+
+    *pull = (zx_pull_t){a, pull + 1};
+    check(cuda.MemcpyDtoHAsync_v2(pull + 1, (uintptr_t)from, nbytes, cuda.stream), "cuMemcpyDtoHAsync");
+    zx_device_launch(take_elements, pull);
+}
+
+void zx_device_give(void *to, const void *values, uint64_t nbytes) {
+    void *lent = zx_device_lend(nbytes);
+
+    memcpy(lent, values, nbytes);
+    check(cuda.MemcpyHtoDAsync_v2((uintptr_t)to, lent, nbytes, cuda.stream), "cuMemcpyHtoDAsync");
+}
+
 void zx_device_scribble(zx_array_t *a) {
     if (a->tensor.nbytes)
         check(cuda.MemsetD8Async(a->device_mem + a->first, 0xFF, a->tensor.nbytes, cuda.stream), "cuMemsetD8Async");

@@ -31,6 +31,10 @@ void zx_device_release(zx_array_t *a);
 void zx_device_push(zx_array_t *a);
 void zx_device_pull(zx_array_t *a);
 void zx_device_scribble(zx_array_t *a);
+/* [GPU] In stream order: elements that lie one behind the other elsewhere on the device come into the shadow; and
+ * values, which are the caller's again on return, go there. */
+void zx_device_take(zx_array_t *a, const void *from);
+void zx_device_give(void *to, const void *values, uint64_t nbytes);
 /* [GPU] A function in stream order. */
 void zx_device_launch(void (*fn)(void *arg), void *arg);
 /* [GPU] Page-locked host memory that lives until zx_device_sync. */

@@ -11,6 +11,7 @@
 #include "exact_device.h"
 #include "exact_state.h"
 #include "shard.h"
+#include "shard_fetch.h"
 #include "zf/ext/config.h"
 
 static const uint64_t wait_ns = 60u * 1000000000ull;
@@ -51,7 +52,9 @@ static void set_fit(const zx_case_t *c) {
 static int create(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_create_args_t args = {.struct_size = sizeof args,
-                             .flags = h->c->mode % 2 ? ZF_CREATE_CAP_FETCH : 0,
+                             .flags = h->shards        ? ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS
+                                      : h->c->mode % 2 ? ZF_CREATE_CAP_FETCH
+                                                       : 0,
                              .host = &h->table,
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),
@@ -98,6 +101,7 @@ static int bind(zx_host_t *h) {
         return -1;
     for (uint32_t i = 0; i < h->c->n_params; i++)
         h->c->params[i].id = ids[i];
+    zs_fetch_bound(h);
     return 0;
 }
 
@@ -156,6 +160,8 @@ static int open_with(zx_host_t *h, zx_case_t *c, zx_result_t *result, const zf_l
     h->inspect = h->zf->get_extension(ZF_EXT_INSPECT);
     h->digest = h->zf->get_extension(ZF_EXT_DIGEST);
     h->finds_edits = has_key(h->zf, "on_overwrite");
+    if (!is_dry && c->ranks && zs_shards_params(c->ranks))
+        h->shards = h->zf->get_extension(ZF_EXT_SHARDS);
     if (is_dry) {
         h->zf = zx_dry_plugin();
         h->inspect = zx_dry_inspect();
@@ -235,6 +241,7 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                            .clip_norm = h->c->clip_norm,
                            .host_norm = norm,
                            .stream = &h->stream};
+    zs_fault_t wrong;
     zf_status_t st;
 
     for (uint32_t i = 0; i < h->c->n_groups; i++)
@@ -246,8 +253,11 @@ zf_status_t zx_host_step(zx_host_t *h, const zo_hyper_t *groups, uint32_t flags,
                                       .weight_decay = groups[i].weight_decay};
     if (h->c->ranks) {
         zs_count_step(h->c->ranks, h->c);
-        if (zs_misbehave(h->c->ranks, h->step, hyper, &args.flags))
+        wrong = zs_misbehave(h->c->ranks, h->step, hyper, &args.flags);
+        if (wrong == ZS_FLUSH)
             zx_host_quiesce(h, ZF_QUIESCE_FLUSH);
+        if (wrong == ZS_FETCH)
+            h->fetches = zx_rng(h->c->seed, 84, h->c->index);
     }
     if (norm) {
         norm[0] = -1e30;
@@ -304,6 +314,10 @@ void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
     zf_fence_t fence = {.struct_size = sizeof fence};
     uint32_t ids[ZX_MAX_PARAMS];
 
+    if (h->shards) {
+        zs_fetch_some(h, params, n);
+        return;
+    }
     for (uint32_t i = 0; i < n; i++)
         ids[i] = h->c->params[params[i]].id;
     if (zx_is_call_bad(h, "param_fetch", h->zf->param_fetch(h->instance, n ? ids : NULL, n, &h->stream, &fence, &err),
@@ -316,6 +330,7 @@ void zx_host_fetch(zx_host_t *h, const uint32_t *params, uint32_t n) {
 void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
     zf_error_t err = {.struct_size = sizeof err};
     uint32_t ids[ZX_MAX_PARAMS], n = 0;
+    uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
     int is_released = zx_chance(&h->c->rng, 30);
     zx_look_t *look = zx_alloc(sizeof *look);
 
@@ -324,9 +339,12 @@ void zx_host_look(zx_host_t *h, const void *const *expected, int law) {
         if (expected[i]) {
             look->images[i] = zx_array_image(h->c->params[i].array, expected[i]);
             ids[n++] = h->c->params[i].id;
+            is_looked_at[i] = 1;
         }
+    if (h->shards)
+        zs_fetch_look(h, is_looked_at);
     for (uint32_t i = 0; i < h->c->n_params && h->is_on_gpu; i++)
-        if (look->images[i])
+        if (look->images[i] && !(h->shards && h->is_sharded[i]))
             zx_device_pull(h->c->params[i].array);
     zx_launch(h, look_now, look);
     if (n > 0 && h->c->mode % 2 && is_released)
@@ -357,6 +375,10 @@ void zx_host_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_
     uint32_t id = h->c->params[param].id;
 
     zx_host_sync(h);
+    if (h->shards && h->is_sharded[param]) {
+        zs_fetch_overwrite(h, param, values, is_reset);
+        return;
+    }
     zx_host_write(h, h->c->params[param].array, values);
     zx_is_call_bad(h, "params_changed",
                    h->zf->params_changed(h->instance, &id, 1, is_reset ? ZF_CHANGED_RESET : 0, &err), &err);

@@ -17,6 +17,7 @@
 #include "zf/ext/cpu.h"
 #include "zf/ext/draft/digest.h"
 #include "zf/ext/draft/inspect.h"
+#include "zf/ext/draft/shards.h"
 #include "zf_loader.h"
 
 typedef struct zx_buffer zx_buffer_t;
@@ -29,7 +30,10 @@ typedef struct zx_host {
     const zf_cpu_ext_t *cpu;         /* or NULL */
     const zf_inspect_ext_t *inspect; /* or NULL */
     const zf_digest_ext_t *digest;   /* or NULL */
-    int finds_edits;                 /* weights written unannounced: on_overwrite is a key of the plugin */
+    const zf_shards_ext_t *shards;   /* parameters live as shards (shard_fetch.h); or NULL */
+    uint8_t is_sharded[ZX_MAX_PARAMS];
+    zx_rng_t fetches;
+    int finds_edits; /* weights written unannounced: on_overwrite is a key of the plugin */
     zf_host_t table;
     zf_instance_t *instance;
     zf_cpu_queue_t *queue; /* or NULL */

@@ -33,6 +33,8 @@ static void change_param(zx_run_t *run) {
 static void flush(zx_run_t *run) {
     zx_host_sync(&run->host); /* looks that were launched must see the values before it */
     zo_flush(run->oracle);
+    if (run->c->ranks)
+        zs_count_values(run->c->ranks, run->c, run->oracle);
     zx_host_quiesce(&run->host, ZF_QUIESCE_FLUSH);
 }
 
@@ -84,6 +86,8 @@ static void step_oracle(zx_run_t *run, const zo_hyper_t *groups, const double *h
     zo_step(run->oracle, &args, r);
     if (c->ranks)
         zs_count_selected(c->ranks, c, run->oracle);
+    if (c->ranks)
+        zs_count_values(c->ranks, c, run->oracle);
     run->n_skipped += !r->is_applied;
     for (uint32_t i = 0; i < c->n_params; i++)
         grads[i] = zo_step_grad(run->oracle, i);
@@ -176,7 +180,7 @@ static void check_after_destroy(zx_run_t *run) {
         unsigned char *image;
         uint32_t expected, found;
 
-        if (c->params[i].flags & ZF_PARAM_TIED)
+        if ((c->params[i].flags & ZF_PARAM_TIED) || (run->host.shards && run->host.is_sharded[i]))
             continue;
         if (run->host.is_on_gpu) {
             zx_device_pull(c->params[i].array);

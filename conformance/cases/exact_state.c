@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "exact.h"
 #include "exact_change.h"
 #include "exact_store.h"
 #include "shard.h"
@@ -230,6 +231,9 @@ static void change_machine(const zx_run_t *run, char *threads, size_t nbytes) {
 #if defined(__x86_64__)
     else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         setenv("ZF_FORCE_ISA", "avx2", 1);
+#elif defined(__aarch64__)
+    else
+        setenv("ZF_FORCE_ISA", "neon", 1);
 #endif
     snprintf(threads, nbytes, "%u", n % 4 + 1);
 }
@@ -251,7 +255,7 @@ static void exec_self(const zx_run_t *run) {
         argv[n++] = (char *)(uintptr_t)run->plugin;
     }
     argv[n] = NULL;
-    execv("/proc/self/exe", argv);
+    zx_exec_self(argv);
     _exit(2);
 }
 

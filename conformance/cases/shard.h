@@ -29,6 +29,7 @@ typedef enum zs_fault {
     ZS_HYPER,   /* another learning rate at one step */
     ZS_DISCARD, /* discards a step alone */
     ZS_FLUSH,   /* flushes alone */
+    ZS_FETCH,   /* stage 3: fetches in an order of its own from there on */
     ZS_N_FAULTS
 } zs_fault_t;
 
@@ -41,21 +42,24 @@ typedef struct zs_ranks {
     const zf_collectives_ext_t *mpi;
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
+    int has_fault;                   /* of any rank */
     uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
     uint32_t stage;
     uint32_t bucket_bytes; /* 0: auto */
-    zx_rng_t rng;          /* this rank's own */
-    int has_exact_sums;    /* of squares and of channels, in any order */
-    uint64_t expected_nbytes;
+    uint32_t resident_bytes;
+    zx_rng_t rng;       /* this rank's own */
+    int has_exact_sums; /* of squares and of channels, in any order */
+    uint64_t expected_nbytes, expected_value_nbytes;
+    const zo_t *oracle;               /* of the values that are counted */
     uint8_t *selected[ZX_MAX_PARAMS]; /* [elements] by which the coming step gathers; NULL: nothing is noted */
     uint64_t moves_at;                /* the step after which it is saved or loaded; 0: not, or no more */
     int is_compact;
     char moves_through[512]; /* the checkpoint */
     /* noted on the plugin's thread, read once the instance is gone */
     uint64_t order[ZS_LANES]; /* digest of what was started in each lane, in order */
-    uint64_t n_started[ZS_LANES], gradient_nbytes;
+    uint64_t n_started[ZS_LANES], gradient_nbytes, value_nbytes;
 } zs_ranks_t;
 
 /* shard_ranks.c: MPI through FILE (libzf_mpi.so); 0, or -1 with a message on stderr. */
@@ -66,7 +70,7 @@ const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_exte
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
-void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 2, to be drawn */
+void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 3, to be drawn */
 static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || ranks->load_from; }
 /* This rank's share of a delivery, in place; 0: it delivers nothing of this parameter at this step. */
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
@@ -74,15 +78,20 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
 /* A gradient as it is drawn, or, where sums have to be exact, what is near it. */
 float zs_gradient(const zs_ranks_t *ranks, float g);
-/* Does what this rank does wrong: before a step is submitted. 1: the host flushes. */
-int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
+/* Does what this rank does wrong: before a step is submitted. ZS_FLUSH, ZS_FETCH: what the host is to do. */
+zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
 const char *zs_fault_name(zs_fault_t fault);
 
-/* shard_cost.c: what a step should send of gradients and norm. */
+/* Parameters live as shards; one of them does. */
+static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->size > 1; }
+int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param);
+
+/* shard_cost.c: what a step should send of gradients, norm and values. */
 void zs_count_step(zs_ranks_t *ranks, const zx_case_t *c); /* a step's, or DISCARD's, reductions */
 /* What else a submitted step sends: before the oracle makes it, and afterwards. */
 void zs_note_selection(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle);
+void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle); /* after a step, or FLUSH */
 
 /* shard_main.c */
 int zs_shard_main(int argc, char **argv);

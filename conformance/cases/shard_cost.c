@@ -4,7 +4,7 @@
  *
  * A bucket of P parts goes to the ranks that sum it: each rank sends P-1 parts. At stage 0 so do the sums. At stage 1
  * each rank then sends to every other its part of the norm and, of each bucket, as many selected elements as the rank
- * that owns most of them. */
+ * that owns most of them; at stage 3 those of residents alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 
 typedef struct bucket {
     uint32_t params[ZX_MAX_PARAMS], n_params;
-    uint64_t offset[ZX_MAX_PARAMS]; /* elements from the bucket's start */
-    uint64_t n_elems, elem_nbytes;
+    uint64_t offset[ZX_MAX_PARAMS];              /* elements from the bucket's start */
+    uint64_t n_elems, elem_nbytes, value_nbytes; /* bytes of an element's gradient, and value */
 } bucket_t;
 
 typedef void (*bucket_fn)(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket);
@@ -35,7 +35,7 @@ static int is_sharded(const zs_ranks_t *ranks) { return ranks->stage > 0 && rank
 /* Parameters of one kind, in reversed order of registration. */
 static void fill_buckets(zs_ranks_t *ranks, const zx_case_t *c, zo_dtype_t dtype, zo_dtype_t value_dtype,
                          uint32_t average, bucket_fn fn) {
-    bucket_t bucket = {.elem_nbytes = zo_dtype_nbytes(dtype)};
+    bucket_t bucket = {.elem_nbytes = zo_dtype_nbytes(dtype), .value_nbytes = zo_dtype_nbytes(value_dtype)};
     uint64_t wanted = ranks->bucket_bytes ? ranks->bucket_bytes : 40000000 * bucket.elem_nbytes;
 
     for (uint32_t i = c->n_params; i-- > 0;) {
@@ -91,6 +91,8 @@ static uint64_t count_owned(const zs_ranks_t *ranks, const zx_case_t *c, const b
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         uint32_t id = bucket->params[i];
 
+        if (zs_is_sharded(ranks, c, id)) /* whoever owns a selected element updates it */
+            continue;
         for (uint64_t e = 0; e < zx_n_elems(&c->params[id]) && ranks->selected[id]; e++)
             n += ranks->selected[id][e] && (bucket->offset[i] + e) / part == r;
     }
@@ -124,4 +126,33 @@ void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle
         free(ranks->selected[i]);
         ranks->selected[i] = NULL;
     }
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* By bucket: as many elements as the rank that owns most of the matrices that are sent. */
+static void count_sent(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t *bucket) {
+    uint64_t part = part_elems(ranks, bucket), n_owned[64] = {0}, most = 0;
+
+    for (uint32_t m = 0; bucket->n_params && m < zo_n_matrices(ranks->oracle); m++) {
+        zo_matrix_info_t info;
+        uint32_t i = 0;
+
+        zo_matrix_info(ranks->oracle, m, &info);
+        while (i < bucket->n_params && bucket->params[i] != info.param)
+            i++;
+        if (i < bucket->n_params && zs_is_sharded(ranks, c, info.param)) /* fetched instead */
+            continue;
+        for (uint64_t e = 0; i < bucket->n_params && info.is_sent && e < info.rows * info.cols; e++)
+            n_owned[(bucket->offset[i] + info.first + e) / part]++;
+    }
+    for (uint32_t r = 0; r < ranks->size; r++)
+        most = n_owned[r] > most ? n_owned[r] : most;
+    ranks->expected_value_nbytes += (ranks->size - 1) * most * bucket->value_nbytes;
+}
+
+void zs_count_values(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
+    ranks->oracle = oracle;
+    if (is_sharded(ranks))
+        for_each_bucket(ranks, c, count_sent);
 }

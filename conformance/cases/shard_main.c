@@ -35,8 +35,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
-    ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1 or 2 in all cases that can have it; default: drawn per case",
-              .least = 0, .most = 2),
+    ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1, 2 or 3 in all cases that can have it; default: drawn per case",
+              .least = 0, .most = 3),
     ZC_OPTION("save", ZC_TEXT, AT(save), "DIR", "each case saves a checkpoint there, DIR/case-<number>, and goes on"),
     ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
@@ -45,7 +45,7 @@ static const zc_option_t table[] = {
               .least = 0, .most = 900000),
     ZC_OPTION("fault", ZC_CHOICE_TEXT, AT(fault), "NAME",
               "what one rank does wrong in the first case, which every other must notice",
-              .choices = "none kill stop late config name values hyper discard flush"),
+              .choices = "none kill stop late config name values hyper discard flush fetch"),
     ZC_OPTION("at-rank", ZC_U32, AT(at_rank), "R", "the rank that does, default 1", .least = 0, .most = 63),
     ZC_OPTION("overlap", ZC_SWITCH, AT(overlap), NULL,
               "instead, without mpirun: what of a step's exchanges a host waits for on a slow link, as tables"),
@@ -60,10 +60,11 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 /* What every rank tells the others after a case. */
 typedef struct zs_report {
     uint64_t order[ZS_LANES], n_started, sent_nbytes, expected_nbytes, n_values;
+    uint64_t value_nbytes, expected_value_nbytes;
 } zs_report_t;
 
 typedef struct zs_totals {
-    uint64_t n_values, n_started, sent_nbytes;
+    uint64_t n_values, n_started, sent_nbytes, value_nbytes;
 } zs_totals_t;
 
 static uint64_t count_values(const zx_result_t *result) {
@@ -83,6 +84,10 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
                          .expected_nbytes = ranks->expected_nbytes,
                          .n_values = count_values(result)};
+    if (!zs_moves(ranks) && !c->is_rebound) { /* there, a state that is made anew shows all of its values */
+        own->value_nbytes = ranks->value_nbytes;
+        own->expected_value_nbytes = ranks->expected_value_nbytes;
+    }
     memcpy(own->order, ranks->order, sizeof own->order);
     for (int lane = 0; lane < ZS_LANES; lane++)
         own->n_started += ranks->n_started[lane];
@@ -100,6 +105,12 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
                    c->index, r, all[r].sent_nbytes, all[r].expected_nbytes);
             is_bad = 1;
         }
+        if (all[r].value_nbytes != all[r].expected_value_nbytes) {
+            printf("case %" PRIu64 ": rank %u sent %" PRIu64 " bytes of values, layout and schedule say %" PRIu64 "\n",
+                   c->index, r, all[r].value_nbytes, all[r].expected_value_nbytes);
+            is_bad = 1;
+        }
+        totals->value_nbytes += all[r].value_nbytes;
         totals->n_values += all[r].n_values;
         totals->sent_nbytes += all[r].sent_nbytes;
     }
@@ -203,8 +214,8 @@ static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {
         _exit(1); /* mpirun ends the others */
     if (ranks->rank == 0)
         printf("law 4: %u rank(s), %u cases, %" PRIu64 " values compared, %" PRIu64 " exchanges in one order, %" PRIu64
-               " bytes of gradients as the layout says: conforms\n",
-               ranks->size, n, totals.n_values, totals.n_started, totals.sent_nbytes);
+               " bytes of gradients and %" PRIu64 " of values as the layout says: conforms\n",
+               ranks->size, n, totals.n_values, totals.n_started, totals.sent_nbytes, totals.value_nbytes);
     return 0;
 }
 
@@ -230,6 +241,7 @@ int zs_shard_main(int argc, char **argv) {
     if (o.fault && strcmp(o.fault, "none") == 0)
         o.fault = NULL;
     ranks->fault = find_fault(&o, ranks->rank);
+    ranks->has_fault = o.fault != NULL;
     ranks->hold_us = o.hold_us;
     ranks->save_to = o.save;
     ranks->load_from = o.load;

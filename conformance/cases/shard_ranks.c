@@ -25,6 +25,8 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
     if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS ||
         call->purpose == ZF_COLLECTIVE_FOR_NORM)
         ranks->gradient_nbytes += (ranks->size - 1) * call->nbytes;
+    if (call->purpose == ZF_COLLECTIVE_FOR_VALUES)
+        ranks->value_nbytes += (ranks->size - 1) * call->nbytes;
 }
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {

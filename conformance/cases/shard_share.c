@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 const char *zs_fault_name(zs_fault_t fault) {
-    static const char *const names[ZS_N_FAULTS] = {"none", "kill",   "stop",  "late",    "config",
-                                                   "name", "values", "hyper", "discard", "flush"};
+    static const char *const names[ZS_N_FAULTS] = {"none",   "kill",  "stop",    "late",  "config", "name",
+                                                   "values", "hyper", "discard", "flush", "fetch"};
     return names[fault];
 }
 
@@ -86,24 +86,47 @@ static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     c->config.can_fetch = 1;
 }
 
-/* Stages 1 and 2 are not in every mode; what is not in this version is not asked for. */
+/* Small ones and vectors are whole on every rank. */
+int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param) {
+    const zx_param_t *p = &c->params[param];
+
+    if (p->flags & ZF_PARAM_TIED)
+        return zs_is_sharded(ranks, c, p->tied_to);
+    return zs_shards_params(ranks) && zx_is_trainable(p) && zx_n_elems(p) > 0 &&
+           p->array->ndim > p->decl.n_batch_axes + 1 &&
+           zx_n_elems(p) * zo_dtype_nbytes(p->decl.dtype) > ranks->resident_bytes;
+}
+
+/* Parameters that live as shards are fetched in every mode, and their values are published in the step. */
+static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
+    static const uint32_t residents[] = {0, 0, 0, 0, 100, 1000}, buckets[] = {1, 1, 100, 512, 1000, 4096, 30000, 0};
+    zx_rng_t rng = zx_rng(c->seed, 82, c->index);
+
+    if (!zs_shards_params(ranks))
+        return;
+    ranks->resident_bytes = residents[zx_below(&rng, 6)];
+    ranks->bucket_bytes = buckets[zx_below(&rng, 8)];
+    replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
+    c->config.can_fetch = 0;
+}
+
+/* Stage 3 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
     char *follow;
-    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 2) : 0;
+    uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 3) : 0;
 
-    ranks->stage = stage <= 2 ? stage : drawn;
+    ranks->stage = stage <= 3 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (c->config.is_mean || c->config.is_none ||
-        (c->config.is_moments && strstr(c->config_text, "deferred = moments")))
-        ranks->stage = 0;
+    if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none || strstr(c->config_text, "deferred = moments")))
+        ranks->stage = 2;
     if (ranks->stage == 0 || ranks->size == 1)
         return;
     follow = strstr(c->config_text, "on_overwrite = follow");
     if (follow)
         memcpy(follow, "on_overwrite = error ", 21);
     c->is_follow = 0;
-    if (!zs_moves(ranks))
+    if (!zs_moves(ranks) && !zs_shards_params(ranks))
         draw_fetches(c, &rng);
 }
 
@@ -125,6 +148,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->rng = zx_rng(c->seed, 1000 + ranks->rank, c->index);
     ranks->bucket_bytes = draw_bucket_bytes(c);
     ranks->expected_nbytes = ranks->gradient_nbytes = 0;
+    ranks->expected_value_nbytes = ranks->value_nbytes = 0;
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
@@ -133,8 +157,12 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     ranks->moves_at = 0;
     if (zs_moves(ranks))
         prepare_move(ranks, c);
+    prepare_shards(ranks, c);
     n = strlen(c->config_text);
     n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
+    if (zs_shards_params(ranks))
+        n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n",
+                              ranks->resident_bytes);
     if (ranks->bucket_bytes && ranks->fault != ZS_CONFIG)
         snprintf(c->config_text + n, sizeof c->config_text - n, "bucket_bytes = %u\n", ranks->bucket_bytes);
     misbehave_early(ranks, c);
@@ -212,9 +240,9 @@ void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n) {
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
+zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags) {
     if (ranks->fault == ZS_NO_FAULT || step != ZS_FAULT_STEP)
-        return 0;
+        return ZS_NO_FAULT;
     if (ranks->fault == ZS_KILL)
         raise(SIGKILL);
     if (ranks->fault == ZS_STOP)
@@ -225,5 +253,5 @@ int zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint
         hyper[0].lr += 1e-3;
     if (ranks->fault == ZS_DISCARD)
         *flags |= ZF_STEP_DISCARD;
-    return ranks->fault == ZS_FLUSH;
+    return ranks->fault;
 }

@@ -4,9 +4,11 @@
  * The host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading when it
  * returns, and param_fetch gives a counter fence to wait for. Optimizer settings are passed to every step: the host
  * is the source of truth. Each function below is one hook. Several ranks make the same calls, each with the gradients
- * of its own rows; they are declared without ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). */
+ * of its own rows; they are declared without ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). With [shard] stage
+ * = 3 what is read of a parameter is copied from where it was fetched, and released at once. */
 #include "plugin_opt.h"
 
+#include "zf/ext/draft/shards.h"
 #include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
@@ -21,7 +23,8 @@ typedef struct plugin_optimizer {
     host_optimizer_t base;
     zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_state_ext_t *state; /* NULL: the plugin has none */
+    const zf_state_ext_t *state;   /* NULL: the plugin has none */
+    const zf_shards_ext_t *shards; /* several ranks; else NULL */
     zf_host_t host;
     zf_instance_t *instance;
     uint32_t *ids; /* [base.params->n] */
@@ -49,6 +52,22 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
     zf_tensor_contiguous(data, dtype, p->n_dims, p->shape, out);
 }
 
+/* A parameter that lives as a shard is whole until it is released: the model reads a copy of it. */
+static int copy_shard(plugin_optimizer_t *self, size_t param, glue_error_t *err) {
+    zf_error_t error = empty_error();
+    zf_shard_place_t place;
+
+    memset(&place, 0, sizeof place);
+    place.struct_size = sizeof place;
+    if (self->shards->place(self->instance, self->ids[param], &place, &error) < 0)
+        return fail_with(err, "place", &error);
+    if (place.is_sharded)
+        memcpy(self->base.params->list[param].value, place.data, place.nbytes);
+    if (self->zf->param_release(self->instance, &self->ids[param], 1, &self->stream, &error) < 0)
+        return fail_with(err, "param_release", &error);
+    return 0;
+}
+
 /* Before a parameter is read: wait until its current value is in place. */
 static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
@@ -62,7 +81,7 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
     self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
     if (zf_loader_fence_wait(self->loader, &ready, fence_timeout_ns, &error) < 0)
         return fail_with(err, base->params->list[param].name, &error);
-    return 0;
+    return self->shards != NULL ? copy_shard(self, param, err) : 0;
 }
 
 /* During backward: a gradient is complete. It may be overwritten as soon as this returns. */
@@ -128,6 +147,9 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
 
     if (self->zf->quiesce(self->instance, ZF_QUIESCE_FLUSH, &error) < 0)
         return fail_with(err, "quiesce", &error);
+    for (size_t i = 0; i < base->params->n && self->shards != NULL; i++)
+        if (plugin_before_forward(base, i, err) != 0)
+            return -1;
     return 0;
 }
 
@@ -276,12 +298,14 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
     zf_create_args_t args;
 
     zf_host_stderr("zf-host", "0.1", options->is_verbose ? ZF_LOG_INFO : ZF_LOG_WARN, &self->host);
-    if (options->ranks != NULL)
+    if (options->ranks != NULL) {
         self->host.get_extension = host_ranks_extension;
+        self->shards = self->zf->get_extension(ZF_EXT_SHARDS);
+    }
     zf_stream_host_thread(&self->stream);
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
-    args.flags = ZF_CREATE_CAP_FETCH;
+    args.flags = ZF_CREATE_CAP_FETCH | (self->shards != NULL ? ZF_CREATE_CAP_SHARDS : 0u);
     args.host = &self->host;
     args.config_path = options->config_path;
     args.overrides = options->overrides;

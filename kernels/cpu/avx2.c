@@ -35,6 +35,12 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castp
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
 
+static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)_mm256_cvtps_pd(_mm_loadu_ps(from)); }
+
+static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
+    return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum);
+}
+
 #include "replay.h"
 #include "rows.h"
 #include "run_ahead.h"

@@ -32,6 +32,12 @@ static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)_mm512_cvtps_pd(_mm512_castp
 
 static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1)); }
 
+static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(from)); }
+
+static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
+    return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum);
+}
+
 #include "replay.h"
 #include "rows.h"
 #include "run_ahead.h"

@@ -37,6 +37,11 @@ static const struct isa {
     const zfi_kernels_t *kernels; /* NULL: not in this build */
 } isas[ZFI_N_ISAS] = {
     [ZFI_ISA_GENERIC] = {"generic", is_always_supported, &zfi_kernels_generic},
+#ifdef ZFI_HAVE_ARM64
+    [ZFI_ISA_NEON] = {"neon", is_always_supported, &zfi_kernels_neon},
+#else
+    [ZFI_ISA_NEON] = {"neon", is_always_supported, NULL},
+#endif
 #ifdef ZFI_HAVE_X86
     [ZFI_ISA_AVX2] = {"avx2", is_avx2_supported, &zfi_kernels_avx2},
     [ZFI_ISA_AVX512] = {"avx512", is_avx512_supported, &zfi_kernels_avx512},

@@ -2,10 +2,10 @@
 /* lanes.h - the vector vocabulary in which update.h, moments.h, replay.h, rows.h, run_ahead.h and stats.h are written
  * once.
  *
- * A file of one instruction set (baseline.h, avx2.c, avx512.c) defines VL, the floats in one vector, includes this
- * file, defines the functions declared below, and includes the others. Types are the compilers' vector extension: + - *
- * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart. Everything is static, so nothing compiled
- * for one instruction set can be linked in place of another's.
+ * A file of one instruction set (baseline.h, neon.c, avx2.c, avx512.c) defines VL, the floats in one vector, includes
+ * this file, defines the functions declared below, and includes the others. Types are the compilers' vector extension:
+ * + - * / act per lane with IEEE rounding, and -ffp-contract=off keeps them apart. Everything is static, so nothing
+ * compiled for one instruction set can be linked in place of another's.
  *
  *   vf   VL floats     vu   their bits     vd   half as many doubles     vdu  their bits */
 #ifndef ZFI_LANES_H
@@ -45,6 +45,8 @@ static vf vf_load_f16(const void *from);  /* VL halves, bits as zfi_f16_to_f32 *
 static void vf_store_f16(void *to, vf x); /* bits as zfi_f32_to_f16 */
 static vd vd_lower(vf x);                 /* the first VD lanes, exact */
 static vd vd_upper(vf x);                 /* the others */
+static vd vd_load(const float *from);  /* VD floats; cheaper than widening a vector, where the CPU widens from memory */
+static vd vd_add_square(vd sum, vd x); /* x is a float: x*x is exact, so fused or not makes no difference */
 
 static ALWAYS_INLINE vf vf_splat(float x) {
     return x - (vf){0.0f}; /* x - +0.0 is x, -0.0 too; compiles to one broadcast */

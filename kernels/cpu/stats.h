@@ -2,7 +2,8 @@
 /* stats.h - sum of squares, non-finite count and channel sums of |g| in one reading of the gradient.
  *
  * The sum of squares runs linearly in blocks of 4096 elements, column sums run down 64 rows: two orders over the same
- * data. A look is a piece of at most LOOK_ELEMS elements: the squares advance over it from memory, then the columns
+ * data. Where rows are whole groups of 32 elements both sums are taken element by element (stats_once.h). Elsewhere: a
+ * look is a piece of at most LOOK_ELEMS elements: the squares advance over it from memory, then the columns
  * read it again from the L1 or L2 cache, with their sums in registers down all rows of the look. Partial sums of a
  * block of 64 rows wait in the output (one block) or on the stack (matrices of more rows and at most SCRATCH_COLS
  * columns). Wider ones with more than 64 rows take a look of 64 rows, larger than LOOK_ELEMS: their second reading
@@ -33,7 +34,9 @@ static ALWAYS_INLINE void store_sums(double *to, const vd sums[N_SUMS]) {
         memcpy(to + j * VD, &sums[j], sizeof sums[j]);
 }
 
-static ALWAYS_INLINE vd vd_term(vd x, term_t term) { return term == TERM_SQUARE ? x * x : vd_magnitude(x); }
+static ALWAYS_INLINE vd vd_add_term(vd sum, vd x, term_t term) {
+    return term == TERM_SQUARE ? vd_add_square(sum, x) : sum + vd_magnitude(x);
+}
 
 /* Adds the terms of ZFI_SUM_LANES elements from element i on. */
 static ALWAYS_INLINE void add_terms(vd sums[N_SUMS], term_t term, const void *grad, zfi_dtype_t dtype, uint64_t i) {
@@ -41,9 +44,17 @@ static ALWAYS_INLINE void add_terms(vd sums[N_SUMS], term_t term, const void *gr
     for (uint32_t j = 0; j < N_SUMS; j += 2) {
         const vf x = vf_load_as(grad, dtype, i + j * VD);
 
-        sums[j] += vd_term(vd_lower(x), term);
-        sums[j + 1] += vd_term(vd_upper(x), term);
+        sums[j] = vd_add_term(sums[j], vd_lower(x), term);
+        sums[j + 1] = vd_add_term(sums[j + 1], vd_upper(x), term);
     }
+}
+
+/* The sum of a block's lanes, in the stated order; overwrites them. */
+static double join_lanes(double lane[ZFI_SUM_LANES]) {
+    for (uint32_t off = ZFI_SUM_LANES / 2; off > 0; off /= 2)
+        for (uint32_t l = 0; l < off; l++)
+            lane[l] += lane[l + off];
+    return lane[0];
 }
 
 /* One block of n <= ZFI_SUM_BLOCK_ELEMS elements from element i on, in the stated order. */
@@ -62,10 +73,7 @@ static ALWAYS_INLINE double sum_block(term_t term, const void *grad, zfi_dtype_t
         add_terms(sums, term, padded, dtype, 0);
     }
     store_sums(lane, sums);
-    for (uint32_t off = ZFI_SUM_LANES / 2; off > 0; off /= 2)
-        for (uint32_t l = 0; l < off; l++)
-            lane[l] += lane[l + off];
-    return lane[0];
+    return join_lanes(lane);
 }
 
 static double sum_squares_block(const void *grad, zfi_dtype_t dtype, uint64_t i, uint64_t n) {
@@ -90,25 +98,54 @@ static uint64_t count_nonfinite(const void *grad, zfi_dtype_t dtype, uint64_t i,
     return count;
 }
 
-/* The linear walk: everything before element done is in result. */
+/* The linear walk: everything before element done is in result, or in lanes, which are zero where no block is open. */
 typedef struct squares_walk {
     const void *grad;
     zfi_dtype_t dtype;
     uint64_t n_elems, done;
+    double lanes[ZFI_SUM_LANES];
     zfi_stats_result_t result;
 } squares_walk_t;
 
+/* The sum of a block that begins at element first and ends where the walk is. */
+static void enter_block(squares_walk_t *walk, double sum, uint64_t first) {
+    if (!isfinite(sum))
+        walk->result.n_nonfinite += count_nonfinite(walk->grad, walk->dtype, first, walk->done - first);
+    walk->result.sum_squares += sum;
+}
+
+/* n elements were added to the lanes; none of them is of another block than the first. */
+static void advance_lanes(squares_walk_t *walk, uint64_t n) {
+    const uint64_t first = walk->done - walk->done % ZFI_SUM_BLOCK_ELEMS;
+
+    walk->done += n;
+    if (walk->done != walk->n_elems && walk->done != first + ZFI_SUM_BLOCK_ELEMS)
+        return;
+    enter_block(walk, join_lanes(walk->lanes), first);
+    memset(walk->lanes, 0, sizeof walk->lanes);
+}
+
+/* Advances to the end of the open block. */
+static void close_block(squares_walk_t *walk) {
+    while (walk->done % ZFI_SUM_BLOCK_ELEMS && walk->done < walk->n_elems) {
+        const double x = (double)load_one(walk->grad, walk->dtype, walk->done);
+
+        walk->lanes[walk->done % ZFI_SUM_LANES] += x * x;
+        advance_lanes(walk, 1);
+    }
+}
+
 /* Advances by whole blocks until at least end. */
 static void walk_squares_to(squares_walk_t *walk, uint64_t end) {
+    if (walk->done < end)
+        close_block(walk);
     while (walk->done < end) {
         uint64_t left = walk->n_elems - walk->done;
         uint64_t n = left < ZFI_SUM_BLOCK_ELEMS ? left : ZFI_SUM_BLOCK_ELEMS;
         double sum = sum_squares_block(walk->grad, walk->dtype, walk->done, n);
 
-        if (!isfinite(sum))
-            walk->result.n_nonfinite += count_nonfinite(walk->grad, walk->dtype, walk->done, n);
-        walk->result.sum_squares += sum;
         walk->done += n;
+        enter_block(walk, sum, walk->done - n);
     }
 }
 
@@ -197,6 +234,8 @@ static void sum_rows(squares_walk_t *walk, const zfi_stats_matrix_t *a, uint64_t
     }
 }
 
+#include "stats_once.h"
+
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     squares_walk_t walk = {.grad = job->grad, .dtype = job->dtype};
     uint64_t base = 0;
@@ -206,7 +245,9 @@ static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         const zfi_stats_matrix_t *a = &job->matrices[k];
 
-        if (a->abs_sums && job->channels_are_rows)
+        if (a->abs_sums && sum_once(&walk, a, base, job->channels_are_rows))
+            ;
+        else if (a->abs_sums && job->channels_are_rows)
             sum_rows(&walk, a, base);
         else if (a->abs_sums)
             sum_columns(&walk, a, base);

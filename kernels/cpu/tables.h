@@ -7,6 +7,9 @@
 #include "../kernels.h"
 
 extern const zfi_kernels_t zfi_kernels_generic;
+#ifdef ZFI_HAVE_ARM64
+extern const zfi_kernels_t zfi_kernels_neon;
+#endif
 #ifdef ZFI_HAVE_X86
 extern const zfi_kernels_t zfi_kernels_avx2;
 extern const zfi_kernels_t zfi_kernels_avx512;

@@ -32,7 +32,8 @@ const char *zfi_purpose_name(int32_t purpose) {
                                            "the gathering of values",
                                            "the state of entering channels",
                                            "the state at rest",
-                                           "the importance of channels"};
+                                           "the importance of channels",
+                                           "the gathering of parameters (stage 3)"};
     return purposes[purpose];
 }
 

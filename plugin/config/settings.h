@@ -51,8 +51,9 @@ typedef struct zfi_config {
     int is_predict_given, is_publish_lag_given;
     int32_t on_overwrite; /* error | follow | ask | off, default error: weights that the host writes unannounced */
     /* [shard] */
-    uint32_t stage;        /* 0 | 1, default 0: what each of several ranks keeps; 0 = everything */
-    uint32_t bucket_bytes; /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
+    uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
+    uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */
+    uint32_t bucket_bytes;   /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */

@@ -17,6 +17,7 @@
 #include "offload/lateness.h"
 #include "offload/publish.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
 #include "zf/ext/draft/digest.h"
@@ -39,7 +40,9 @@ static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
 static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &run->params[id];
     uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
-    zf_status_t st = zfi_exchange_read_masters(run, id);
+    zf_status_t st;
+    zfi_shards_take(run, id);
+    st = zfi_exchange_read_masters(run, id);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
@@ -64,6 +67,12 @@ static zf_status_t check_changed(zf_instance_t *inst, const uint32_t *ids, uint3
         if (ids && ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "params_changed", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
+    for (uint32_t i = 0; i < (ids ? n : inst->run->n_params); i++)
+        if (!zfi_shards_address(inst->run, ids ? ids[i] : i) && inst->run->params[ids ? ids[i] : i].is_sharded)
+            return zfi_error(err, ZF_ERR_STATE, "params_changed",
+                             "\"%s\" is sharded and not fetched: fetch it, write where zf.shards/0 says, on every rank "
+                             "the same, and call this before param_release",
+                             inst->run->params[ids ? ids[i] : i].name);
     return ZF_OK;
 }
 

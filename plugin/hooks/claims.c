@@ -77,7 +77,7 @@ static zfi_claims_t *make_claims(const zfi_param_t *params, uint32_t n) {
     }
     for (uint32_t i = 0; i < n; i++) {
         size_t elem = zfi_dtype_nbytes(params[i].dtype), length = strlen(params[i].name) + 1;
-        if (!params[i].has_state)
+        if (!params[i].has_state || params[i].is_sharded) /* read once, by bind_params */
             continue;
         memcpy(claims->names + at, params[i].name, length);
         claims->extents[claims->n++] = (extent_t){

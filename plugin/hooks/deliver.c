@@ -81,7 +81,8 @@ static zf_status_t check_view(const zfi_param_t *param, const zfi_view_t *view, 
 static zf_status_t check_own_memory(const zfi_param_t *param, const zfi_view_t *view, zf_error_t *err) {
     size_t grad = view->is_contiguous ? view->n_elems * view->elem_nbytes : view->elem_nbytes;
     size_t weight = (param->is_contiguous ? param->n_elems : 1) * zfi_dtype_nbytes(param->dtype);
-    if (param->n_elems == 0 || view->data + grad <= param->visible || param->visible + weight <= view->data)
+    if (param->n_elems == 0 || param->is_sharded || view->data + grad <= param->visible ||
+        param->visible + weight <= view->data)
         return ZF_OK;
     return zfi_error(err, ZF_ERR_PARAM, "grads_ready",
                      "gradient of \"%s\" lies at %p, in the memory of the parameter itself (%p): give the tensor that "

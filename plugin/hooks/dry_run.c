@@ -12,6 +12,7 @@
 #include "instance/memory.h"
 #include "offload/buffers.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
 
@@ -87,13 +88,14 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
     st = zfi_ranks_plan(run, err);
     if (!st)
         st = zfi_plan_build(&engine->config, params, n, &run->plan, err);
-    if (!st && zfi_buffers_new(run))
+    if (!st && (zfi_buffers_new(run) || zfi_shards_plan(run)))
         st = zfi_error(err, ZF_ERR_MEMORY, "plan", "no memory for a plan of %u buckets", run->buckets.n);
     if (!st) {
         zfi_memory_plan(run);
         fill(run, &engine->config, out);
     }
     zfi_buffers_free(run);
+    zfi_shards_free(run);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);
     free(run);
@@ -106,6 +108,7 @@ static zf_status_t plan_params(zfi_engine_t *engine, const zf_param_decl_t *decl
     zf_status_t st = zfi_params_build(decls, n, elem_size, engine->device_type, &params, err);
     if (st)
         return st;
+    zfi_shards_mark(engine, params, n);
     st = plan_run(engine, params, n, out, err);
     zfi_params_free(params, n);
     return st;

@@ -29,6 +29,8 @@ enum { MOST_ABIS = 64 };
 #endif
 #if defined(__x86_64__) /* as in kernels/CMakeLists.txt */
 #define INSTRUCTION_SETS "generic, avx2, avx512"
+#elif defined(__aarch64__)
+#define INSTRUCTION_SETS "generic, neon"
 #else
 #define INSTRUCTION_SETS "generic"
 #endif

@@ -63,15 +63,16 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     return st;
 }
 
-/* Nothing is deferred: masters as they are. */
+/* Nothing is deferred: masters as they are, this rank's. */
 static void export_as_they_are(export_work_t *work) {
     zfi_run_t *run = work->run;
-    for (uint32_t i = 0; i < run->plan.n_matrices && !work->status; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+    for (uint32_t i = 0; i < run->plan.n_tiles && !work->status; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
         float *dst = work->dst[matrix->param];
         if (dst)
-            work->status =
-                zfi_state_get(run, ZFI_STATE_W, i, 0, matrix->rows * matrix->cols, dst + matrix->param_offset);
+            work->status = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems,
+                                         dst + matrix->param_offset + tile->matrix_offset);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/ext.c - the plugin's extensions: zf.stats/1, zf.config/1, zf.cpu/1, zf.inspect/0, zf.digest/0, and the
- * list of all (zf.state/1: hooks/state.c, zf.plan/0: hooks/dry_run.c). */
+ * list of all (zf.state/1: hooks/state.c, zf.plan/0: hooks/dry_run.c, zf.shards/0: hooks/fetch.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,8 +19,8 @@
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/stats.h"
 
-const char zfi_provided_extensions[] =
-    ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT " " ZF_EXT_DIGEST " " ZF_EXT_PLAN;
+const char zfi_provided_extensions[] = ZF_EXT_STATS " " ZF_EXT_CONFIG " " ZF_EXT_CPU " " ZF_EXT_STATE " " ZF_EXT_INSPECT
+                                                    " " ZF_EXT_DIGEST " " ZF_EXT_PLAN " " ZF_EXT_SHARDS;
 
 /* [any-thread] An instance argument of an extension, without the hook's lock. */
 static zf_status_t check_instance(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -209,13 +209,15 @@ static zf_status_t digest(zf_instance_t *inst, const zf_tensor_t *const *tensors
 
 static const zf_digest_ext_t digest_ext = {.struct_size = sizeof digest_ext, .digest = digest, .written = zfi_written};
 
+static const zf_shards_ext_t shards_ext = {.struct_size = sizeof shards_ext, .place = zfi_shard_place};
+
 const void *zfi_get_extension(const char *id) {
     static const struct {
         const char *id;
         const void *table;
     } all[] = {{ZF_EXT_STATS, &stats_ext},     {ZF_EXT_CONFIG, &config_ext},   {ZF_EXT_CPU, &zfi_cpu_ext},
                {ZF_EXT_STATE, &zfi_state_ext}, {ZF_EXT_INSPECT, &inspect_ext}, {ZF_EXT_DIGEST, &digest_ext},
-               {ZF_EXT_PLAN, &zfi_plan_ext}};
+               {ZF_EXT_PLAN, &zfi_plan_ext},   {ZF_EXT_SHARDS, &shards_ext}};
     for (size_t i = 0; id && i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i].id, id) == 0)
             return all[i].table;

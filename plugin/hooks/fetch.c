@@ -2,6 +2,8 @@
 /* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
  *
  * With publish_lag = 0 this is where a closed window's values become visible (offload/at_fetch.h).
+ * With [shard] stage = 3 it is where a parameter becomes whole, and release where its memory may be another's
+ * (offload/shards.h).
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by
  * itself; another stream is made to wait; a host that computes on its own thread gets the sequence number of the newest
  * write. */
@@ -14,6 +16,7 @@
 #include "offload/at_fetch.h"
 #include "offload/pace.h"
 #include "offload/program.h"
+#include "offload/shards.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
                              zf_error_t *err) {
@@ -36,6 +39,11 @@ static zf_status_t publish(zf_instance_t *inst, const uint32_t *ids, uint32_t n,
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
 
+/* Sharded parameters become whole. */
+static zf_status_t gather(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *why) {
+    return zfi_shards_fetch(inst->run, ids, n, why);
+}
+
 /* n = 0: of all parameters. */
 static uint64_t newest_write(const zf_instance_t *inst, const uint32_t *ids, uint32_t n) {
     uint64_t newest = n ? 0 : inst->run->writes.any;
@@ -43,6 +51,7 @@ static uint64_t newest_write(const zf_instance_t *inst, const uint32_t *ids, uin
         uint64_t write = zfi_program_newest_write(inst->run, inst->run->params[ids[i]].owner);
         newest = write > newest ? write : newest;
     }
+    newest = newest > inst->run->shards.newest ? newest : inst->run->shards.newest;
     return newest > inst->engine.visible_floor ? newest : inst->engine.visible_floor;
 }
 
@@ -50,6 +59,7 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
                             zf_fence_t *out_ready, zf_error_t *err) {
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
     zf_fence_t fence = {.struct_size = sizeof fence, .kind = ZF_FENCE_STREAM_ORDER};
+    zf_error_t why = {.struct_size = sizeof why, .message = "the device did not take the gathering of parameters"};
     zfi_stream_t *stream = NULL;
     int is_host_thread = 0;
     zf_status_t st = zfi_hook_begin(inst, legal, "param_fetch", err);
@@ -62,6 +72,8 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
     if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
         st = publish(inst, ids, n, err);
+    if (!st && zfi_shards_params(&inst->engine))
+        st = zfi_hook_failed(inst, gather(inst, ids, n, &why), "param_fetch", why.message, err);
     if (!st)
         st = zfi_hook_failed(inst, zfi_pace_fetch(inst->run, ids, n), "param_fetch", "the device did not take a signal",
                              err);
@@ -76,6 +88,18 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
     return st;
 }
 
+/* The memory may be another's behind what the host's stream has been given so far. */
+static zf_status_t release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zfi_stream_t *stream,
+                           int is_host_thread, zf_error_t *err) {
+    zfi_engine_t *engine = &inst->engine;
+    zf_status_t st = ZF_OK;
+    if (!is_host_thread && stream != engine->stream)
+        st = engine->ops->order(engine->device, stream, engine->stream);
+    if (!st)
+        st = zfi_shards_release(inst->run, ids, n);
+    return zfi_hook_failed(inst, st, "param_release", "the device did not take the gathering of parameters", err);
+}
+
 zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *given,
                               zf_error_t *err) {
     unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
@@ -87,6 +111,47 @@ zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t
     st = check_ids(inst, ids, n, "param_release", err);
     if (!st)
         st = zfi_stream_resolve(inst, given, "param_release", &stream, &is_host_thread, err);
-    zfi_hook_end(inst); /* one rank: parameters are never sharded, there is nothing to give back */
+    if (!st && zfi_shards_params(&inst->engine))
+        st = release(inst, ids, n, stream, is_host_thread, err);
+    zfi_hook_end(inst);
     return st;
+}
+
+/* ---- sharded parameters ------------------------------------------------------------------------------------------ */
+
+zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *out, zf_error_t *err) {
+    unsigned legal = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED;
+    zf_shard_place_t place = {.struct_size = sizeof place};
+    zf_status_t st = zfi_hook_begin(inst, legal, "place", err);
+    if (st)
+        return st;
+    st = out ? zfi_struct_check_out(out, "zf_shard_place_t", err)
+             : zfi_error(err, ZF_ERR_ARGUMENT, "place", "out is NULL");
+    if (!st)
+        st = check_ids(inst, &id, 1, "place", err);
+    if (!st) {
+        const zfi_param_t *param = &inst->run->params[id];
+        place.is_sharded = param->is_sharded;
+        place.data = zfi_shards_address(inst->run, id);
+        place.nbytes = param->n_elems * zfi_dtype_nbytes(param->dtype);
+        if (!place.data && param->n_elems)
+            st = zfi_error(err, ZF_ERR_STATE, "place",
+                           "\"%s\" is sharded and not fetched: it is in one place between param_fetch and "
+                           "param_release only",
+                           param->name);
+    }
+    if (!st)
+        zfi_struct_write(out, &place, sizeof place);
+    zfi_hook_end(inst);
+    return st;
+}
+
+zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+    uint32_t held = zfi_shards_held(inst->run);
+    if (held == ZF_NO_ID)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_STATE, origin,
+                     "\"%s\" was fetched and not released ([shard] stage = 3): what is read there would be of before "
+                     "this call; call param_release first",
+                     inst->run->params[held].name);
 }

@@ -6,6 +6,7 @@
 #include "instance/engine.h"
 #include "zf/ext/draft/inspect.h"
 #include "zf/ext/draft/plan.h"
+#include "zf/ext/draft/shards.h"
 #include "zf/ext/state.h"
 #include "zf/plugin.h"
 
@@ -31,6 +32,9 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
                             zf_fence_t *out_ready, zf_error_t *err);
 zf_status_t zfi_param_release(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                               zf_error_t *err);
+zf_status_t zfi_shard_place(zf_instance_t *inst, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
+/* fetch.c: parameters are about to change, so none may be held. */
+zf_status_t zfi_fetch_check_released(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 /* quiesce.c */
 zf_status_t zfi_quiesce(zf_instance_t *inst, int32_t mode, zf_error_t *err);
 /* changed.c */

@@ -18,8 +18,10 @@
 #include "instance/instance.h"
 #include "instance/memory.h"
 #include "offload/lateness.h"
+#include "offload/shards.h"
 #include "offload/workers.h"
 #include "state/make.h"
+#include "zf/ext/draft/shards.h"
 
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
@@ -46,7 +48,7 @@ static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
 }
 
 static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
-    if (args->flags & ~ZF_CREATE_CAP_FETCH)
+    if (args->flags & ~(ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
     if (args->norm_group)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
@@ -76,8 +78,8 @@ static zf_status_t choose_kernels(const zfi_kernels_t **out, zf_error_t *err) {
     if (forced && *forced) {
         int wanted = zfi_isa_parse(forced);
         if (wanted < 0)
-            return zfi_error(err, ZF_ERR_CONFIG, "create", "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, avx2, avx512",
-                             forced);
+            return zfi_error(err, ZF_ERR_CONFIG, "create",
+                             "ZF_FORCE_ISA = \"%.32s\"; allowed: generic, neon, avx2, avx512", forced);
         if (!zfi_kernels_of((zfi_isa_t)wanted))
             return zfi_error(err, ZF_ERR_CONFIG, "create",
                              "ZF_FORCE_ISA = %s, but this CPU (or this build) has %s at "
@@ -192,15 +194,25 @@ static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->deferred != ZFI_DEFERRED_REPLAY)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = %u on %u ranks needs [zenflow] deferred = replay in this version",
-                         config->stage, zfi_n_ranks(engine));
     if (config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = %u on %u ranks: [zenflow] on_overwrite = follow is not in this version; call "
                          "params_changed on every rank, with error or ask",
                          config->stage, zfi_n_ranks(engine));
+    if (config->stage > 2 && config->deferred != ZFI_DEFERRED_REPLAY)
+        return zfi_error(err, ZF_ERR_CONFIG, "create",
+                         "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay in this version; stages 1 "
+                         "and 2 have all of them",
+                         zfi_n_ranks(engine));
+    if (config->stage > 2 && ~engine->flags & (ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "[shard] stage = 3 on %u ranks: this host reads parameters in its own memory, where no rank has "
+            "all of them then; use stage = 2, or a host that fetches and releases by %s "
+            "(ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS)",
+            zfi_n_ranks(engine), ZF_EXT_SHARDS);
+    if (config->stage > 2)
+        config->can_fetch = 0; /* values are published in the step, then gathered */
     config->lateness = 0;
     return ZF_OK;
 }
@@ -314,6 +326,7 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
+    zfi_shards_mark(&inst->engine, params, n);
     st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);

@@ -7,6 +7,7 @@
 #include "hooks/reduce.h"
 #include "offload/exchange.h"
 #include "offload/program.h"
+#include "offload/ranks.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
@@ -14,7 +15,7 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 
 /* Moments mode: what runs ahead goes on from the host's state. */
 static zf_status_t reload_all(zf_instance_t *inst) {
-    zf_status_t st = ZF_OK;
+    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(inst->run) : ZF_OK;
     for (uint32_t i = 0; i < inst->run->n_params && !st; i++)
         if (inst->run->params[i].has_state)
             st = zfi_exchange_reload_selected(inst->run, i);
@@ -22,7 +23,9 @@ static zf_status_t reload_all(zf_instance_t *inst) {
 }
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_drain(inst, err);
+    zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
+    if (!st)
+        st = zfi_drain(inst, err);
     if (!st)
         st = zfi_overwritten_look(inst, "quiesce", err);
     if (st)

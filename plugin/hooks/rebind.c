@@ -15,6 +15,7 @@
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 #include "offload/tables.h"
 #include "state/state.h"
 
@@ -38,6 +39,8 @@ static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t
 /* Exchanges what says where the visible values lie. */
 static void exchange_storage(zfi_param_t *a, zfi_param_t *b) {
     zfi_param_t was = *a;
+    if (a->is_sharded) /* the memory is the plugin's */
+        return;
     a->visible = b->visible;
     a->is_contiguous = b->is_contiguous;
     a->row_stride = b->row_stride;
@@ -178,6 +181,14 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
+    zfi_shards_mark(&inst->engine, params, n);
+    if (zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, n)) {
+        zfi_params_free(params, n);
+        return zfi_error(
+            err, ZF_ERR_STATE, "bind_params",
+            "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a new "
+            "instance that binds all of them");
+    }
     st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);

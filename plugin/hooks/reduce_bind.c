@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "hooks/reduce.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 
 enum { LINE = 192, MOST_NAME = 60 };
 
@@ -84,10 +85,10 @@ static unsigned char *copy_down(zfi_engine_t *engine, const unsigned char *from,
 }
 
 /* Of visible values, which are read in the host's memory. */
-static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param) {
+static uint64_t digest_values(zfi_engine_t *engine, const zfi_param_t *param, void *values) {
     unsigned char *copy = NULL;
     uint64_t before = 0, nbytes, digest;
-    zfi_view_t view = {.data = param->visible,
+    zfi_view_t view = {.data = values,
                        .dtype = param->dtype,
                        .ndim = param->ndim,
                        .n_elems = param->n_elems,
@@ -116,7 +117,7 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
     } what = {0, param, flags};
     if (!zfi_is_reduced(run))
         return;
-    what.values = digest_values(run->engine, &run->params[param]);
+    what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(run, param));
     zfi_reduce_event(run, flags, &what, sizeof what);
 }
 
@@ -132,7 +133,8 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
                  param->flags, param->group, param->owner, param->n_batch_axes,
                  param->channels_are_rows ? "rows" : "columns");
     if (it->has_values && n > 0 && n < LINE)
-        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64, digest_values(&it->inst->engine, param));
+        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
+                 digest_values(&it->inst->engine, param, param->visible));
 }
 
 static uint32_t n_lines(const comparison_t *it) { return it->n_keys + 1 + it->n_params; }

@@ -213,6 +213,8 @@ static zf_status_t prepare_load(zf_instance_t *inst, const zf_state_args_t *give
     if (!st)
         st = check_gradients(inst, err);
     if (!st)
+        st = zfi_fetch_check_released(inst, "state", err);
+    if (!st)
         st = zfi_drain(inst, err);
     if (!st && (out->flags & ZF_STATE_PARTIAL)) /* what the checkpoint lacks keeps its masters */
         st = zfi_overwritten_look(inst, "state", err);

@@ -221,6 +221,8 @@ zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *given, zf_step_r
         st = zfi_struct_check_out(out_report, "zf_step_report_t", err);
     if (!st)
         st = check(inst, &args, err);
+    if (!st && !(args.flags & ZF_STEP_DISCARD))
+        st = zfi_fetch_check_released(inst, "step", err);
     if (!st)
         st = zfi_deliver_on(inst, args.stream, &is_host_thread, err);
     if (!st)

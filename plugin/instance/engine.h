@@ -99,6 +99,10 @@ static inline int zfi_is_sharded(const zfi_engine_t *engine) {
 static inline int zfi_shards_gradients(const zfi_engine_t *engine) {
     return engine->config.stage > 1 && zfi_is_sharded(engine);
 }
+/* ... and of the parameters themselves. */
+static inline int zfi_shards_params(const zfi_engine_t *engine) {
+    return engine->config.stage > 2 && zfi_is_sharded(engine);
+}
 
 /* ---- what the configuration says --------------------------------------------------------------------------------- */
 

@@ -351,7 +351,7 @@ void zfi_memory_place_selected(zfi_run_t *run) {
     uint64_t base = 0, grad_base = 0;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         zfi_matrix_t *matrix = &run->plan.matrices[i];
-        uint64_t n = matrix->k * zfi_channel_elems(matrix);
+        uint64_t n = matrix->is_absent ? 0 : matrix->k * zfi_channel_elems(matrix);
         matrix->sel_base = base;
         matrix->grad_base = grad_base;
         base += n;
@@ -430,6 +430,8 @@ static void free_exchanged(zfi_run_t *run) {
     free_device(run, &run->mem.staging_arena);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
         free_device(run, &run->reduction.buffers[i].arena);
+    for (uint32_t i = 0; i < run->shards.n_buffers; i++)
+        free_device(run, &run->shards.buffers[i].arena);
 }
 
 void zfi_memory_free(zfi_run_t *run) {
@@ -440,6 +442,7 @@ void zfi_memory_free(zfi_run_t *run) {
     if (!run->engine->comm_ops->holds_memory(run->engine->comm)) /* a transport that was given up may write there */
         free_exchanged(run);
     free_device(run, &run->mem.sum_arena);
+    free_device(run, &run->shards.arena);
     if (run->dev.columns)
         run->engine->ops->free(run->engine->device, run->dev.columns, run->dev.columns_nbytes);
 }
@@ -515,15 +518,23 @@ static uint64_t mapped(uint64_t nbytes) {
     return zfi_arena_mapped_nbytes(&arena);
 }
 
+/* Stage 3: this rank's parts of the parameters, and the buckets that are fetched. */
+static uint64_t shards_nbytes(const zfi_run_t *run) {
+    uint64_t n_buffers = run->shards.n_whole < ZFI_LEAST_BUFFERS ? run->shards.n_whole : ZFI_LEAST_BUFFERS;
+    return run->shards.n_whole ? mapped(run->shards.nbytes) + n_buffers * mapped(run->shards.buffer_nbytes) : 0;
+}
+
 uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
     uint64_t n_buffers = run->buckets.n < ZFI_LEAST_BUFFERS ? run->buckets.n : ZFI_LEAST_BUFFERS;
     if (!zfi_shards_gradients(run->engine))
         n_buffers = 0;
-    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes);
+    return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes) + shards_nbytes(run);
 }
 uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
     zfi_arena_t selected = {0};
-    uint64_t nbytes = zfi_memory_staging_nbytes(run);
+    uint64_t own =
+        run->shards.n_whole ? mapped(run->shards.nbytes) : 0; /* this rank's parts do not travel from there */
+    uint64_t nbytes = zfi_memory_staging_nbytes(run) - own;
     if (!run->buckets.n || !run->engine->ops->has_own_memory)
         return 0;
     zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes + 4u * run->plan.n_matrices, 1);

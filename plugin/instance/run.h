@@ -310,6 +310,40 @@ typedef struct zfi_reduction {
     uint32_t trial_next, trial_n_open, trial_most;
 } zfi_reduction_t;
 
+/* Memory of a whole bucket of parameters. */
+typedef struct zfi_fetch_buffer {
+    zfi_arena_t arena;
+    zfi_mirror_t mirror;
+    int is_awaited;  /* the device stream waits for them */
+    uint32_t bucket; /* whose values it has, or gets; ZF_NO_ID: nobody's */
+    uint64_t number; /* they are there, or it is free, when `shared` reaches this */
+    uint64_t used;   /* the larger, the later */
+} zfi_fetch_buffer_t;
+
+/* A bucket of parameters. */
+typedef struct zfi_shard {
+    uint32_t buffer; /* ZF_NO_ID: not fetched */
+    uint32_t n_sharded, n_held;
+    uint64_t first, n_elems,
+        at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
+} zfi_shard_t;
+
+/* Stage 3: parameters live as shards (offload/shards.h). The host's thread's. */
+typedef struct zfi_shards {
+    zfi_arena_t arena;           /* this rank's parts */
+    uint64_t nbytes;             /* of it */
+    zfi_shard_t *all;            /* [buckets]; NULL: nothing is sharded */
+    uint8_t *is_held;            /* [n_params] fetched, not released */
+    zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
+    uint32_t n_buffers;
+    uint32_t n_whole;       /* buckets with a sharded parameter */
+    uint64_t buffer_nbytes; /* of the largest of them */
+    uint32_t active;        /* the bucket that was fetched last, or ZF_NO_ID ... */
+    int direction;          /* ... and where the next one is expected: -1 in forward, 1 in backward order */
+    uint64_t n_uses;
+    uint64_t newest; /* mark on the device stream: what was fetched is there */
+} zfi_shards_t;
+
 /* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */
 typedef struct zfi_paced_step {
     uint64_t t;
@@ -335,6 +369,7 @@ typedef struct zfi_run {
     zfi_plan_t plan;
     zfi_buckets_t buckets; /* none on one rank */
     zfi_reduction_t reduction;
+    zfi_shards_t shards;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
 

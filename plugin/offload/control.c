@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "offload/collective.h"
 #include "offload/importance.h"
 #include "offload/pace.h"
 #include "offload/ranks.h"
@@ -71,6 +72,23 @@ static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, ui
     return zfi_list_send(&engine->to_enter);
 }
 
+/* What every rank needs of all: of matrices that are sharded each needs its own elements alone. */
+static int is_joined(const zfi_run_t *run, const zfi_enter_block_t *block) {
+    for (uint64_t i = 0; i < block->n_rects && zfi_is_sharded(run->engine); i++)
+        if (!run->params[run->plan.matrices[block->rects[i].matrix].param].is_sharded)
+            return 1;
+    return 0;
+}
+
+/* Nothing of what is absent is taken. */
+static void drop_absent(const zfi_run_t *run, zfi_enter_block_t *block) {
+    uint32_t n = 0;
+    for (uint64_t i = 0; i < block->n_rects; i++)
+        if (!run->plan.matrices[block->rects[i].matrix].is_absent)
+            block->rects[n++] = block->rects[i];
+    block->n_rects = n;
+}
+
 static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_walk_t walk = {.run = run};
@@ -86,15 +104,54 @@ static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
         n_elems = zfi_enter_walk_fill(&walk, block);
         if (n_elems == 0)
             return ZF_OK;
-        if (zfi_is_sharded(engine))
+        if (is_joined(run, block))
             st =
                 zfi_ranks_join(run, t, (uint32_t *)(void *)block->values, (uint64_t)n_elems * zfi_enter_arrays(engine));
         if (st)
             return st;
+        drop_absent(run, block);
         st = send_block(run, block, n_elems);
         if (st)
             return st;
     }
+}
+
+/* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'
+ * counts[n_ranks][n], come back. Returns how many there are. */
+static uint64_t move_counts(zfi_run_t *run, uint64_t first, uint64_t n, uint32_t *counts, uint32_t n_ranks) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        uint32_t *entering = run->sel.enter_n + run->plan.matrices[i].index_base;
+        for (uint32_t e = 0; e < run->sel.n_enter[i]; e++, at++) {
+            if (at - first >= n) /* before it: wraps around */
+                continue;
+            if (!n_ranks)
+                counts[at - first] = entering[e];
+            for (uint32_t r = 0; r < n_ranks; r++)
+                if (counts[r * n + at - first] > entering[e])
+                    entering[e] = counts[r * n + at - first];
+        }
+    }
+    return at;
+}
+
+/* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
+static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
+    uint64_t most = run->reduction.most_words, total = move_counts(run, 0, 0, NULL, 0);
+    uint32_t *all = run->reduction.entering, rank = zfi_rank(run->engine);
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, n; done < total && !st; done += n) {
+        zfi_exchange_t what = {
+            .purpose = ZF_COLLECTIVE_FOR_ENTERING, .bucket = ZF_NO_ID, .step = t, .lane = ZFI_LANE_ENTERING};
+        n = total - done < most ? total - done : most;
+        (void)move_counts(run, done, n, all + rank * n, 0);
+        what.recv = all;
+        what.nbytes = n * sizeof *all;
+        st = zfi_collective(run->engine, &what);
+        if (!st)
+            (void)move_counts(run, done, n, all, zfi_n_ranks(run->engine));
+    }
+    return st;
 }
 
 /* Mean mode: the update counts of what enters; then all of the choice is on the device. */
@@ -102,6 +159,9 @@ static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
     if (zfi_is_mean(&engine->config)) {
+        zf_status_t st = zfi_is_sharded(engine) ? join_counts(run, t) : ZF_OK;
+        if (st)
+            return st;
         copy_entering(run, run->dev.enter_count, run->sel.enter_n);
         zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args));
     }

@@ -105,7 +105,7 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
     st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
-    return st ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
+    return st || matrix->is_absent ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns, zeros elsewhere. */

@@ -39,6 +39,8 @@ void *zfi_mirrored(const zfi_run_t *run, const void *device) {
         found = find(&run->mem.selected_mirror, device);
     for (uint32_t i = 0; i < run->reduction.n_buffers && !found; i++)
         found = find(&run->reduction.buffers[i].mirror, device);
+    for (uint32_t i = 0; i < run->shards.n_buffers && !found; i++)
+        found = find(&run->shards.buffers[i].mirror, device);
     return found;
 }
 

@@ -16,6 +16,7 @@
 #include "offload/ranks.h"
 #include "offload/scalars.h"
 #include "offload/selected.h"
+#include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/sums.h"
 #include "offload/update_all.h"
@@ -70,6 +71,7 @@ uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t id) {
 }
 
 void zfi_program_forget_writes(zfi_run_t *run) {
+    run->shards.newest = 0;
     run->writes.any = run->writes.entered = 0;
     memset(run->writes.run_ahead, 0, run->plan.n_launches * sizeof *run->writes.run_ahead);
     memset(run->writes.publish, 0, run->plan.n_cohorts * sizeof *run->writes.publish);
@@ -145,10 +147,17 @@ static int travels_at_fetch(const zfi_run_t *run, const zfi_close_t *close) {
     return zfi_is_sharded(run->engine) && waits_to_be_fetched(run, close);
 }
 
+/* Nothing is deferred: new values of everything. */
+static void share_all(zfi_run_t *run, uint64_t step) {
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        zfi_values_note(run, c);
+    share_values(run, step);
+}
+
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
-        if (zfi_is_sharded(run->engine))
+        if (zfi_is_sharded(run->engine) && !close->is_sums_only)
             zfi_selected_round_moments(run, close);
         return;
     }
@@ -236,10 +245,12 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     (void)zfi_send(run->engine); /* run-ahead is not held up by publishes */
     if (zfi_config_defers_nothing(&run->engine->config)) {
         zfi_update_all_end(run, t);
+        share_all(run, t);
         zfi_window_pass(run, t);
     } else {
         defer(run, t);
     }
+    zfi_shards_begin(run);
     zfi_scalars_report(run, t);
     st = zfi_send(run->engine);
     if (!st)
@@ -255,6 +266,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
     if (zfi_config_defers_nothing(config)) {
         zfi_update_all_show(run);
         note_write(run, &run->writes.run_ahead[run->plan.n_launches - 1]);
+        share_all(run, run->clock.t);
     }
     publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_config_defers_nothing(config); c++) {
@@ -269,6 +281,7 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
         zfi_program_publish(run, &close);
     }
     share_values(run, run->clock.t);
+    zfi_shards_begin(run);
     zfi_window_restart(run);
     zfi_interval_restart(&run->plan, &run->sel);
     return zfi_send(run->engine);
@@ -292,6 +305,8 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
         st = zfi_wait(engine, &engine->lines.entered, run->clock.waiting_choice, waited_ns);
     if (!st) /* what is due later stops where the device's ring is full */
         st = zfi_wait(engine, &engine->lines.up, zfi_publish_at_rest(run), waited_ns);
+    if (!st) /* what was gathered and not asked for yet */
+        st = zfi_wait(engine, &engine->lines.shared, engine->n_shared, waited_ns);
     if (!st)
         st = zfi_update_all_check(run);
     return st ? st : zfi_state_take_counts(run);

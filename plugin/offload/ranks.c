@@ -230,6 +230,22 @@ static void run_share(void *raw) {
         zfi_timeline_signal(&engine->lines.shared, args->number);
 }
 
+static void run_fetch(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
+                            .bucket = args->bucket,
+                            .step = args->step,
+                            .recv = args->flat,
+                            .nbytes = args->nbytes,
+                            .lane = ZFI_LANE_VALUES};
+    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
+        return;
+    if (!zfi_collective(engine, &parts))
+        zfi_timeline_signal(&engine->lines.shared, args->number);
+}
+
 typedef struct gather_args {
     zfi_engine_t *engine;
     zfi_exchange_t what;
@@ -312,6 +328,26 @@ zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uin
     return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
 }
 
+zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *of = &run->buckets.all[bucket];
+    reduce_args_t args = {run, bucket, run->clock.t, ++engine->n_shared, 0, zfi_mirrored(run, whole)};
+    zf_status_t st;
+    args.nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype);
+    *out_number = args.number;
+    zfi_mirror_down(run, &engine->to_device, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_fetch, &args, sizeof args);
+}
+
+void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *of = &run->buckets.all[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, whole, of->n_elems * zfi_dtype_nbytes(of->value_dtype));
+}
+
 void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
     zfi_engine_t *engine = run->engine;
     uint64_t number = run->reduction.value_number[bucket];
@@ -356,7 +392,8 @@ zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void
 
 zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
-    uint64_t n = run->plan.n_matrices, most = run->reduction.most_words;
+    uint64_t n = zfi_is_mean(&engine->config) ? run->plan.n_channels : run->plan.n_matrices;
+    uint64_t most = run->reduction.most_words;
     uint32_t *all = run->reduction.entering;
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, k; done < n && !st; done += k) {

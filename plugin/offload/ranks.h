@@ -48,6 +48,12 @@ zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uin
  */
 void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket);
 
+/* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is
+ * enqueued so far, become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number);
+/* [hook] What the device stream is given next finds them. */
+void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number);
+
 /* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
  * most run->reduction.most_words. */
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);

@@ -71,7 +71,7 @@ static uint64_t take_part(const walk_t *walk, const zfi_bucket_t *bucket, const 
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
         zfi_bucket_owned(&run->buckets, param, rank, &owned_first, &owned_end);
-        if (!present[param->id] || owned_first >= owned_end)
+        if (!present[param->id] || param->is_sharded || owned_first >= owned_end)
             continue;
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &run->plan.matrices[m];

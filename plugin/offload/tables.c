@@ -27,13 +27,14 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .counts_in_norm = !(param->flags & ZF_PARAM_NOT_IN_NORM)};
 }
 
-/* All but the place and what follows k. */
+/* All but the place and what follows k. What is absent has no rows, so no kernel finds anything of it to read or write.
+ */
 static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
-                               .channels_are_rows = matrix->channels_are_rows,
+                               .channels_are_rows = matrix->channels_are_rows && !matrix->is_absent,
                                .has_sums = matrix->is_choosable,
-                               .rows = matrix->rows,
+                               .rows = matrix->is_absent ? 0 : matrix->rows,
                                .cols = matrix->cols,
                                .param_offset = matrix->param_offset,
                                .index_base = matrix->index_base,
@@ -61,7 +62,7 @@ static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
 
 void zfi_tables_follow_k(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        run->dev.matrices[i].k = run->plan.matrices[i].k;
+        run->dev.matrices[i].k = run->plan.matrices[i].is_absent ? 0 : run->plan.matrices[i].k;
         run->dev.matrices[i].sel_base = run->plan.matrices[i].sel_base;
         run->dev.matrices[i].grad_base = run->plan.matrices[i].grad_base;
     }

@@ -35,6 +35,8 @@ uint64_t zfi_value_pieces(zfi_run_t *run, uint32_t number, zfi_value_piece_fn fn
     walk_t walk = {.fn = fn, .arg = arg};
     for (uint32_t i = 0; i < bucket->n_params; i++) {
         const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        if (param->is_sharded) /* shown where it is fetched */
+            continue;
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++)
             if (run->reduction.is_published[run->plan.matrices[m].cohort])
                 walk_matrix(run, &walk, m, run->buckets.offset[param->id] + run->plan.matrices[m].param_offset,

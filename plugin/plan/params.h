@@ -24,8 +24,9 @@ typedef struct zfi_param {
     uint64_t n_elems;
     uint64_t n_batch, rows, cols;
     uint64_t owned_first, owned_end; /* elements, row-major, of which this rank keeps state: all, or a part (ranks) */
-    unsigned char *visible;          /* the host's memory, element 0 */
+    unsigned char *visible;          /* element 0: the host's memory; sharded, once bound: as if all of it were here */
     int is_contiguous;
+    int is_sharded;      /* several ranks: each has its own part of the visible values only (offload/shards.h) */
     int64_t row_stride;  /* of the visible tensor */
     int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
     uint32_t first_matrix, n_matrices; /* plan.h */

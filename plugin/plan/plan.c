@@ -78,11 +78,14 @@ void zfi_plan_place(zfi_plan_t *plan, const zfi_param_t *params) {
 
 static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, uint64_t b, uint64_t r0, uint64_t r1,
                         zfi_plan_t *plan, zfi_matrix_t *out) {
+    uint64_t first, end, n_selected_elems;
     out->param = param->id;
     out->rounding_base = zfi_rounding_base(param->id);
     out->rows = r1 - r0;
     out->cols = param->cols;
     out->param_offset = (b * param->rows + r0) * param->cols;
+    zfi_overlap(out->param_offset, out->rows * out->cols, param->owned_first, param->owned_end, &first, &end);
+    out->is_absent = param->is_sharded && first >= end;
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
@@ -105,8 +108,9 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     plan->n_index += out->k_most;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
-    plan->n_sel_elems += out->k * (out->rows * out->cols / out->n_channels);
-    plan->n_sel_grad_nbytes += out->k * (out->rows * out->cols / out->n_channels) * zfi_dtype_nbytes(param->grad_dtype);
+    n_selected_elems = out->is_absent ? 0 : out->k * (out->rows * out->cols / out->n_channels);
+    plan->n_sel_elems += n_selected_elems;
+    plan->n_sel_grad_nbytes += n_selected_elems * zfi_dtype_nbytes(param->grad_dtype);
     plan->n_elems += out->rows * out->cols;
 }
 

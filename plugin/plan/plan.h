@@ -53,6 +53,7 @@ typedef struct zfi_matrix {
     uint64_t index_base;   /* index into arrays of k_most per matrix */
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     int channels_are_rows;
+    int is_absent;     /* sharded, and nothing of it is here: it has no visible values and no compact state */
     int is_choosable;  /* 0 < k < n_channels, or topk_ratio = auto decides k */
     uint32_t launch;   /* of run-ahead, that it belongs to */
     zfi_place_t place; /* of its element (0, 0) in the visible parameter */

@@ -76,7 +76,7 @@ static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_par
     for (uint32_t i = 0; i < tensor->n_matrices; i++) {
         const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
         float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
-        *at = malloc(matrix->rows * matrix->cols * sizeof **at);
+        *at = calloc(matrix->rows * matrix->cols, sizeof **at); /* of what other ranks have: zeros */
         if (!*at)
             return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
                              param->param.name);
@@ -146,7 +146,7 @@ static zf_status_t put_choice_sizes(const zfi_loader_t *loader, zfi_run_t *into,
         for (uint32_t m = 0; m < loader->saved.params[p].n_matrices; m++) {
             zfi_matrix_t *matrix = &into->plan.matrices[into->params[loader->ids[p]].first_matrix + m];
             matrix->k = loader->saved.params[p].matrices[m].k;
-            n_elems += matrix->k * zfi_channel_elems(matrix);
+            n_elems += matrix->is_absent ? 0 : matrix->k * zfi_channel_elems(matrix);
         }
     if (n_elems > into->plan.n_sel_elems)
         return zfi_error(err, ZF_ERR_CHECKPOINT, "state",

@@ -11,6 +11,7 @@
 #include "offload/exchange.h"
 #include "offload/guard.h"
 #include "offload/ranks.h"
+#include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/workers.h"
@@ -72,8 +73,12 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     zf_status_t st = zfi_ranks_plan(run, err);
     if (!st)
         st = plan_and_bind(run, err);
+    if (!st && zfi_shards_plan(run))
+        st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the shards of %u parameters", run->n_params);
     if (!st)
         st = zfi_ranks_new(run, err);
+    if (!st)
+        st = zfi_shards_new(run, err);
     if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.room.n_cohorts))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
@@ -84,6 +89,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && reads_visible)
         st = check_masters(run, origin, err);
+    if (!st && (st = zfi_shards_keep(run)))
+        zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && (st = zfi_guard_start(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
     return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
@@ -115,6 +122,7 @@ void zfi_run_free(zfi_run_t *run) {
     zfi_workers_stop(run->workers);
     zfi_memory_free(run);
     zfi_ranks_free(run);
+    zfi_shards_free(run);
     zfi_plan_free(&run->plan);
     zfi_params_free(run->params, run->n_params);
     free(run);

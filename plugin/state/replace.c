@@ -17,6 +17,7 @@
 #include "offload/program.h"
 #include "offload/publish.h"
 #include "offload/redeal.h"
+#include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
 #include "offload/values.h"
@@ -305,6 +306,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);
+    zfi_shards_forget(run);
     if (!st)
         st = share_visible(run);
     if (!st)

@@ -73,6 +73,7 @@ cmp "$folder/a" "$folder/b" || fail "one rank: other bits than without MPI"
 for stage in 0 1 2; do
     follows "two-ranks-stage-$stage" 2 --steps 40 --batch 7 --accumulation 2 --set shard.stage=$stage
 done
+follows two-ranks-stage-3 2 --steps 40 --batch 7 --accumulation 2 --set shard.stage=3 --set shard.resident_bytes=1000
 follows three-ranks 3 --steps 40 --batch 7 --accumulation 2 --parts
 
 # refused TEXT N ARGUMENT... - exit status other than 0, and TEXT

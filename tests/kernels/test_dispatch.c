@@ -54,6 +54,9 @@ START_TEST(mode_is_ieee) {
 #ifdef __x86_64__
     _mm_setcsr(_mm_getcsr() | 0x8040u); /* flush to zero, denormals are zero */
     ck_assert(tiny * one == 0.0f);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(1ul << 24)); /* flush to zero */
+    ck_assert(tiny * one == 0.0f);
 #endif
     zfi_fp_mode_ieee();
     ck_assert_int_eq(fegetround(), FE_TONEAREST);

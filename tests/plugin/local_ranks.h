@@ -18,9 +18,10 @@ typedef struct zt_rank {
     struct zt_ranks *all;
     uint32_t rank;
     uint64_t n_started[ZT_LANES];
-    uint64_t nbytes_of_values;          /* that it has sent to each other rank */
-    int fails_to_start, fails_to_abort; /* set by the test */
-    uint32_t flags;                     /* ... of create */
+    uint64_t nbytes_of_values;                      /* that it has sent to each other rank */
+    uint64_t n_of_parameters, nbytes_of_parameters; /* gathers of parameters, and what they have sent to each */
+    int fails_to_start, fails_to_abort;             /* set by the test */
+    uint32_t flags;                                 /* ... of create */
     zf_collectives_ext_t table;
 } zt_rank_t;
 

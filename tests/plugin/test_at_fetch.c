@@ -241,7 +241,7 @@ END_TEST
 static void take_a_while(void *ctx, const zf_rule_update_t *update) {
     (void)ctx;
     (void)update;
-    nanosleep(&(struct timespec){0, 200000}, NULL);
+    nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
 static int n_said;
@@ -264,7 +264,7 @@ static int n_waits_said(const char *keys, uint32_t flags) {
     snprintf(config, sizeof config, "[zenflow]\ntopk_ratio = 0\nfull_warm_up_rounds = 1\n%s[host]\nthreads = 1\n",
              keys);
     zt_rig_open(&rig, config, flags);
-    for (int t = 0; t < 48; t++)
+    for (int t = 0; t < 40; t++)
         zt_rig_step(&rig);
     zt_rig_end(&rig);
     return n_said;

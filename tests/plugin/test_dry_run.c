@@ -177,7 +177,7 @@ START_TEST(what_is_wrong_is_refused) {
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "rank = 2 of 2"));
     args.rank = 1;
-    create.config_text = "[shard]\nstage = 1\n[zenflow]\ndeferred = mean\n";
+    create.config_text = "[shard]\nstage = 1\n[zenflow]\non_overwrite = follow\n";
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_CONFIG);
     args.create = NULL;
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);

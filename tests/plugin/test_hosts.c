@@ -176,6 +176,8 @@ START_TEST(build_is_described) {
     contains(what.build, "; git ");
 #if defined(__x86_64__)
     contains(what.build, "avx2, avx512");
+#elif defined(__aarch64__)
+    contains(what.build, "generic, neon");
 #endif
     zt_rig_end(&rig);
 }

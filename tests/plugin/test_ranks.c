@@ -583,8 +583,8 @@ static void refused(const char *text, const char *why) {
 }
 
 START_TEST(modes_that_are_not_in_this_version) {
-    refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 1\n",
-            "stage = 1 on 2 ranks needs [zenflow] deferred = replay");
+    refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 3\n",
+            "stage = 3 on 2 ranks needs [zenflow] deferred = replay");
     refused("[zenflow]\non_overwrite = follow\n[shard]\nstage = 2\n",
             "stage = 2 on 2 ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed");
 }

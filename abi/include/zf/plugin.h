@@ -39,6 +39,10 @@ typedef struct zf_description { /* output struct; strings live as long as the li
 #define ZF_CREATE_CAP_FETCH                                                                                            \
     1u /* the host calls param_fetch before it reads a parameter (HOST_THREAD: and waits for its fence) */
 
+#define ZF_CREATE_CAP_SHARDS                                                                                           \
+    2u /* with FETCH: the host reads parameters where zf.shards/0 says, and releases what it has read before it steps  \
+        */
+
 /* Update rules; formulas in plugin/SCHEDULE.md ("Update rules"). */
 #define ZF_RULE_ADAMW 0        /* Loshchilov & Hutter, arXiv 1711.05101, algorithm 2 */
 #define ZF_RULE_ADAM 1         /* weight decay as L2, added to the gradient */
@@ -282,7 +286,8 @@ typedef struct zf_plugin {
     zf_status_t (*param_fetch)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                zf_fence_t *out_ready, zf_error_t *err);
 
-    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. */
+    /* [hook] The host has finished reading, in stream order: the parameters may be re-sharded. n = 0: all. Elsewhere
+     * than at [shard] stage = 3 (zf.shards/0) nothing happens. */
     zf_status_t (*param_release)(zf_instance_t *instance, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                                  zf_error_t *err);
 

@@ -218,6 +218,7 @@ def refused():
     for call in (opt.state_dict, opt.adamw_state_dict, lambda: opt.load_state_dict({**opt_groups, "zenflow": {}})):
         raises(zfplugin.errors.StateError, "together", call)
     opt.close()
+    raises(zfplugin.errors.ConfigError, "fully_shard", lambda: make({**SYNCHRONOUS, "shard.stage": 3}))
     raises(zfplugin.errors.ArgumentError, "ProcessGroup", lambda: zfplugin.torch.ZenFlow(mlp().parameters(), group=7))
 
 

@@ -163,6 +163,7 @@ class Host(C.Structure):
 
 
 CREATE_CAP_FETCH = 1
+CREATE_CAP_SHARDS = 2
 PARAM_FROZEN = 1
 PARAM_TIED = 2
 PARAM_ALWAYS_SELECTED = 4
@@ -389,6 +390,7 @@ COLLECTIVE_FOR_VALUES = 6
 COLLECTIVE_FOR_ENTERING = 7
 COLLECTIVE_FOR_STATE = 8
 COLLECTIVE_FOR_IMPORTANCE = 9
+COLLECTIVE_FOR_PARAMETERS = 10
 
 
 class Collective(C.Structure):
@@ -672,6 +674,26 @@ class PlanExt(C.Structure):
     ]
 
 
+EXT_SHARDS = "zf.shards/0"
+
+
+class ShardPlace(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("is_sharded", C.c_int32),
+        ("data", C.c_void_p),
+        ("nbytes", C.c_uint64),
+    ]
+
+
+class ShardsExt(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("reserved0", C.c_uint32),
+        ("place", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+    ]
+
+
 # struct: (size, [(member, offset, size)])
 LAYOUT = {
     "Error": (512, [("struct_size", 0, 4), ("status", 4, 4), ("scope", 8, 4), ("retryable", 12, 4), ("native_code", 16, 8), ("origin", 24, 48), ("message", 72, 440)]),
@@ -712,4 +734,6 @@ LAYOUT = {
     "PlanArgs": (24, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8)]),
     "Plan": (152, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8), ("least_close_elems", 136, 8), ("most_close_elems", 144, 8)]),
     "PlanExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("plan", 8, 8)]),
+    "ShardPlace": (24, [("struct_size", 0, 4), ("is_sharded", 4, 4), ("data", 8, 8), ("nbytes", 16, 8)]),
+    "ShardsExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("place", 8, 8)]),
 }

@@ -38,6 +38,8 @@ extern "C" {
     9 /* what channels are chosen by, of channels that several ranks have a part of                                    \
        */
 
+#define ZF_COLLECTIVE_FOR_PARAMETERS 10 /* [shard] stage = 3: a bucket of parameters, for param_fetch */
+
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;
     int32_t kind;    /* ZF_COLLECTIVE_ALL_TO_ALL ... */

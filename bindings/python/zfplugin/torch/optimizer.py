@@ -95,6 +95,10 @@ class ZenFlow(torch.optim.Optimizer):
                                           lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
         instance = make_instance()
         hyper_groups.refuse(options_of_torchs, instance.lib)
+        if group is not None and int(instance.config()["shard.stage"]) == 3:
+            instance.close()
+            raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
+                                     "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
         self._ranks = open_ranks(group, int(instance.config()["host.deadline_ms"]))
         self._make_instance = functools.partial(make_instance, collectives=self._ranks)
         if self._ranks is not None:

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_fetch.h - what a host does differently at stage 3, where parameters live as shards.
+ *
+ * Model. Once it is bound, the memory that it bound is spoilt. To look at parameters it fetches them, copies what
+ * zf.shards/0 shows into that memory, and releases them: one by one in the order of a forward or a backward pass, or in
+ * any order, up to three of them held at a time, or the first one all the while, or all together. The order is drawn,
+ * the same on every rank. */
+#ifndef ZF_CONFORMANCE_SHARD_FETCH_H
+#define ZF_CONFORMANCE_SHARD_FETCH_H
+
+#include "exact_host.h"
+
+/* The instance has bound the parameters. */
+void zs_fetch_bound(zx_host_t *h);
+/* The parameters that are looked at are in the host's memory, in stream order. */
+void zs_fetch_look(zx_host_t *h, const uint8_t *is_looked_at);
+/* Fetches and releases n parameters (0: all). */
+void zs_fetch_some(zx_host_t *h, const uint32_t *params, uint32_t n);
+/* Writes a parameter and says so. */
+void zs_fetch_overwrite(zx_host_t *h, uint32_t param, const void *values, int is_reset);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* neon.c - the table for arm64, whose baseline has vectors of four floats with fma, square root and division. */
+#include <arm_neon.h>
+
+#define VL 4
+#define N_INFLIGHT 4
+#define PREFETCH_NBYTES 2048u
+#define HAS_UNROLLED_SLOTS 1
+#include "lanes.h"
+
+static ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+
+static ALWAYS_INLINE vf vf_sqrt(vf a) { return (vf)vsqrtq_f32((float32x4_t)a); }
+
+static ALWAYS_INLINE vu vu_load_16(const void *from) {
+    uint16x4_t half;
+
+    memcpy(&half, from, sizeof half);
+    return (vu)vmovl_u16(half);
+}
+
+static ALWAYS_INLINE void vu_store_16(void *to, vu x) {
+    const uint16x4_t half = vmovn_u32((uint32x4_t)x);
+
+    memcpy(to, &half, sizeof half);
+}
+
+static ALWAYS_INLINE vd vd_lower(vf x) { return (vd)vcvt_f64_f32(vget_low_f32((float32x4_t)x)); }
+
+static ALWAYS_INLINE vd vd_upper(vf x) { return (vd)vcvt_high_f64_f32((float32x4_t)x); }
+
+static ALWAYS_INLINE vd vd_load(const float *from) { return (vd)vcvt_f64_f32(vld1_f32(from)); }
+
+static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
+    return (vd)vfmaq_f64((float64x2_t)sum, (float64x2_t)x, (float64x2_t)x);
+}
+
+#include "halves.h"
+
+/* Widening is exact, and no mode changes it; narrowing follows the thread's rounding mode, so it is done by integers.
+ */
+static ALWAYS_INLINE vf vf_load_f16(const void *from) {
+    uint16x4_t half;
+
+    memcpy(&half, from, sizeof half);
+    return (vf)vcvt_f32_f16(vreinterpret_f16_u16(half));
+}
+
+static ALWAYS_INLINE void vf_store_f16(void *to, vf x) { vu_store_16(to, f16_of_floats(x)); }
+
+#include "replay.h"
+#include "rows.h"
+#include "run_ahead.h"
+#include "stats.h"
+
+#define ISA_NAME "neon"
+#define ISA_TABLE zfi_kernels_neon
+#include "table.inc.h"

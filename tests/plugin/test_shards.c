@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shards.c - [shard] stage = 3: parameters live as shards. Two buffers and so many gathers serve a forward and a
+ * backward pass, what the host may not do is refused with a sentence, and ranks that fetch in other orders are told. */
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "instance/instance.h"
+#include "local_ranks.h"
+#include "rig.h"
+#include "suite.h"
+#include "zf/ext/draft/shards.h"
+
+enum { N_PARAMS = 12, N_RANKS = 2, STEPS = 4, N_ELEMS = 24 * 48, BUCKET_NBYTES = N_ELEMS * 4 };
+enum { FLAGS = ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS };
+
+/* Every parameter is a bucket, but for the last one, a vector, which is resident; every step publishes, so that plain
+ * AdamW is seen. */
+static const char stage_3[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 1\nfull_warm_up_rounds = 2\n"
+                              "publish_lag = 0\npredict = 0\n[host]\nthreads = 1\ndeadline_ms = 20000\n[log]\n"
+                              "level = error\n[shard]\nstage = 3\nbucket_bytes = 1000\nresident_bytes = 100\n";
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config;
+    const zf_shards_ext_t *shards;
+    void (*script)(struct job *job);
+    int uses_queue;
+    char wrong[600]; /* what was not as it should be, first */
+    uint32_t n_buffers;
+    uint64_t device_nbytes, shard_nbytes, buffer_nbytes, values_nbytes;
+} job_t;
+
+#define WRONG(job, ...)                                                                                                \
+    do {                                                                                                               \
+        if (!(job)->wrong[0])                                                                                          \
+            snprintf((job)->wrong, sizeof(job)->wrong, __VA_ARGS__);                                                   \
+    } while (0)
+
+/* A call that must succeed. */
+static void good(job_t *job, zf_status_t st) {
+    if (st < 0)
+        WRONG(job, "status %d: %s: %s", st, job->rig.err.origin, job->rig.err.message);
+}
+
+/* A call that must fail so, with a sentence that has these words in it. */
+static void bad(job_t *job, zf_status_t st, zf_status_t wanted, const char *words) {
+    if (st != wanted || !strstr(job->rig.err.message, words))
+        WRONG(job, "status %d, need %d with \"%s\": %s", st, wanted, words, st < 0 ? job->rig.err.message : "");
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static void fetch(job_t *job, uint32_t param) {
+    zt_rig_t *rig = &job->rig;
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    good(job, rig->zf->param_fetch(rig->inst, &rig->params[param].id, 1, &rig->stream, &fence, &rig->err));
+    if (!rig->queue && !job->wrong[0])
+        good(job, rig->cpu->fence_wait(&fence, 60000000000u, &rig->err));
+}
+
+static void release(job_t *job, uint32_t param) {
+    zt_rig_t *rig = &job->rig;
+    good(job, rig->zf->param_release(rig->inst, &rig->params[param].id, 1, &rig->stream, &rig->err));
+}
+
+static zf_status_t place(job_t *job, uint32_t param, zf_shard_place_t *out) {
+    *out = (zf_shard_place_t){.struct_size = sizeof *out};
+    return job->shards->place(job->rig.inst, job->rig.params[param].id, out, &job->rig.err);
+}
+
+/* A held parameter shows what plain AdamW has come to. */
+static void check_values(job_t *job, uint32_t param) {
+    const zt_param_t *p = &job->rig.params[param];
+    zf_shard_place_t found;
+    good(job, place(job, param, &found));
+    if (job->wrong[0])
+        return;
+    if (job->rig.queue)
+        zt_rig_sync(&job->rig);
+    if (found.is_sharded != (p->shape.cols != 0) || (!found.is_sharded && found.data != p->visible))
+        WRONG(job, "%s: is_sharded %d", p->name, found.is_sharded);
+    if (found.nbytes != p->n_elems * 4 || memcmp(found.data, p->serial.w, found.nbytes) != 0)
+        WRONG(job, "%s shows other values at step %llu", p->name, (unsigned long long)job->rig.step);
+}
+
+static void look(job_t *job, uint32_t param) {
+    fetch(job, param);
+    check_values(job, param);
+    release(job, param);
+}
+
+static void deliver(job_t *job, uint32_t param) {
+    zt_rig_fill_grad(&job->rig, param, job->rig.step + 1);
+    good(job, zt_rig_deliver(&job->rig, param, 0, NULL));
+    zt_serial_update(&job->rig.params[param].serial, &job->rig.groups[0], job->rig.params[param].grad_values,
+                     (float)job->rig.unscale);
+}
+
+/* A forward and a backward pass, and a step. */
+static void train(job_t *job) {
+    for (uint32_t i = 0; i < N_PARAMS && !job->wrong[0]; i++)
+        look(job, i);
+    for (uint32_t i = N_PARAMS; i-- > 0 && !job->wrong[0];) {
+        look(job, i);
+        deliver(job, i);
+    }
+    if (!job->wrong[0])
+        good(job, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL));
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+static void open_rig(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    rig->host.get_extension = zt_ranks_extension;
+    rig->host.ctx = job->rank;
+    if (job->uses_queue)
+        zt_rig_use_queue(rig);
+    good(job, zt_rig_try_create(rig, job->config, FLAGS));
+    if (!job->wrong[0])
+        good(job, zt_rig_try_bind(rig));
+    job->shards = rig->zf->get_extension(ZF_EXT_SHARDS);
+    for (uint32_t i = 0; i + 1 < N_PARAMS; i++) /* it is the host's again */
+        memset(rig->params[i].visible, 0xFF, BUCKET_NBYTES);
+}
+
+static void *run_job(void *raw) {
+    static const zt_shape_t matrix = {.rows = 24, .cols = 48, .flags = ZF_PARAM_AVERAGE};
+    static const zt_shape_t vector = {.rows = 40, .flags = ZF_PARAM_AVERAGE};
+    job_t *job = raw;
+    zt_shape_t shapes[N_PARAMS];
+    for (int i = 0; i < N_PARAMS; i++)
+        shapes[i] = i + 1 < N_PARAMS ? matrix : vector;
+    zt_rig_start(&job->rig, shapes, N_PARAMS);
+    open_rig(job);
+    if (!job->wrong[0])
+        job->script(job);
+    if (!job->wrong[0] && job->rig.inst) {
+        const zf_instance_t *inst = (const zf_instance_t *)job->rig.inst;
+        job->n_buffers = inst->run->shards.n_buffers;
+        job->shard_nbytes = inst->run->shards.nbytes;
+        job->buffer_nbytes = inst->run->shards.buffer_nbytes;
+        job->values_nbytes = inst->run->buckets.values_nbytes;
+        job->device_nbytes = atomic_load(&inst->engine.count.device_measured_nbytes);
+    }
+    return NULL;
+}
+
+/* Both ranks run the script. */
+static void run_with(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue, const char *config) {
+    static zt_ranks_t ranks;
+    pthread_t threads[N_RANKS];
+    memset(jobs, 0, N_RANKS * sizeof *jobs);
+    zt_ranks_init(&ranks, N_RANKS);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        jobs[r] = (job_t){.config = config, .rank = &ranks.ranks[r], .script = script, .uses_queue = uses_queue};
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        ck_assert_msg(!jobs[r].wrong[0], "rank %u: %s", r, jobs[r].wrong);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+static void run(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue) {
+    run_with(jobs, script, uses_queue, stage_3);
+}
+
+static uint64_t n_gathers(job_t *job) {
+    uint64_t n;
+    pthread_mutex_lock(&job->rank->all->lock);
+    n = job->rank->n_of_parameters;
+    pthread_mutex_unlock(&job->rank->all->lock);
+    return n;
+}
+
+/* ---- two buffers ------------------------------------------------------------------------------------------------- */
+
+/* Waits until this rank has begun so many gathers. */
+static void await_gathers(job_t *job, uint64_t n) {
+    for (int i = 0; i < 5000 && n_gathers(job) < n; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (n_gathers(job) != n)
+        WRONG(job, "%llu gathers, need %llu", (unsigned long long)n_gathers(job), (unsigned long long)n);
+}
+
+/* Eleven buckets forward, backward all but the two that are still there, and after a step the first one again. */
+static void passes(job_t *job) {
+    enum { BUCKETS = N_PARAMS - 1, PER_STEP = BUCKETS + BUCKETS - 2 };
+    for (int t = 0; t < STEPS && !job->wrong[0]; t++)
+        train(job);
+    await_gathers(job, STEPS * PER_STEP + 1);
+    /* the vector is in bucket 0, which comes once in a step, and pads it to 1280 elements */
+    if (job->rank->nbytes_of_parameters !=
+        (STEPS * PER_STEP + 1) * BUCKET_NBYTES / N_RANKS + STEPS * (1280 - N_ELEMS) * 4 / N_RANKS)
+        WRONG(job, "gathers of %llu bytes", (unsigned long long)job->rank->nbytes_of_parameters);
+    if (job->rank->nbytes_of_values > (STEPS + 1) * 64 * 4) /* of the resident vector alone */
+        WRONG(job, "%llu bytes of values", (unsigned long long)job->rank->nbytes_of_values);
+}
+
+static void expect_two(int uses_queue) {
+    static job_t jobs[N_RANKS];
+    run(jobs, passes, uses_queue);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_uint_eq(jobs[r].n_buffers, 2);
+}
+
+START_TEST(two_buffers_serve_both_passes) { expect_two(0); }
+END_TEST
+
+START_TEST(two_buffers_serve_both_passes_on_a_queue) { expect_two(1); }
+END_TEST
+
+/* With the first bucket comes the next one, though nobody asked for it. */
+static void first_only(job_t *job) {
+    fetch(job, 0);
+    await_gathers(job, 2);
+    check_values(job, 0);
+    release(job, 0);
+}
+
+START_TEST(the_next_bucket_is_prefetched) {
+    static job_t jobs[N_RANKS];
+    run(jobs, first_only, 0);
+}
+END_TEST
+
+static void hold_five(job_t *job) {
+    for (uint32_t i = 0; i < 5; i++)
+        fetch(job, i);
+    for (uint32_t i = 0; i < 5; i++)
+        check_values(job, i);
+    for (uint32_t i = 0; i < 5; i++)
+        release(job, i);
+    train(job);
+    train(job);
+}
+
+START_TEST(as_many_buffers_as_are_held) {
+    static job_t jobs[N_RANKS];
+    run(jobs, hold_five, 0);
+    ck_assert_uint_eq(jobs[0].n_buffers, 5);
+}
+END_TEST
+
+static void nothing(job_t *job) { (void)job; }
+
+/* Half of eleven buckets, with a row at the edge of most halves, and two whole ones. Where everything is resident,
+ * published values alone take as much, and the host keeps the parameters besides. */
+START_TEST(memory_of_parameters_is_shared_out) {
+    enum { ROW_NBYTES = 48 * 4, PADDING = 2 * 64 * 4, LARGEST = (64 + N_ELEMS + 64) * 4 };
+    static job_t jobs[N_RANKS];
+    char resident[sizeof stage_3 + 8];
+    uint64_t sharded_nbytes;
+    ck_assert_int_eq(setenv("ZF_TEST_BLOCK_ELEMS", "96", 1), 0); /* matrices of two rows */
+    run(jobs, nothing, 0);
+    sharded_nbytes = jobs[0].device_nbytes;
+    ck_assert_uint_le(jobs[0].shard_nbytes, 11 * (BUCKET_NBYTES / 2 + ROW_NBYTES + PADDING));
+    ck_assert_uint_eq(jobs[0].buffer_nbytes, LARGEST);
+    ck_assert_uint_le(jobs[0].values_nbytes, PADDING);
+    snprintf(resident, sizeof resident, "%s", stage_3);
+    snprintf(strstr(resident, "resident_bytes"), 32, "resident_bytes = 4608\n");
+    run_with(jobs, nothing, 0, resident);
+    unsetenv("ZF_TEST_BLOCK_ELEMS");
+    ck_assert_uint_eq(jobs[0].shard_nbytes, 0);
+    ck_assert_uint_eq(jobs[0].n_buffers, 0);
+    ck_assert_uint_ge(jobs[0].device_nbytes, sharded_nbytes);
+}
+END_TEST
+
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
+
+static void misuse(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    zf_shard_place_t found;
+    uint32_t was;
+    bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
+    bad(job, rig->zf->params_changed(rig->inst, &rig->params[3].id, 1, 0, &rig->err), ZF_ERR_STATE, "fetch it");
+    bad(job, rig->zf->params_changed(rig->inst, NULL, 0, 0, &rig->err), ZF_ERR_STATE, "fetch it");
+    fetch(job, 3);
+    bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, "fetched and not released");
+    bad(job, rig->zf->quiesce(rig->inst, ZF_QUIESCE_FLUSH, &rig->err), ZF_ERR_STATE, "fetched and not released");
+    good(job, rig->zf->quiesce(rig->inst, ZF_QUIESCE_DRAIN, &rig->err));
+    check_values(job, 3);
+    release(job, 3);
+    bad(job, place(job, 3, &found), ZF_ERR_STATE, "not fetched");
+    was = rig->decls[2].flags;
+    rig->decls[2].flags |= ZF_PARAM_FROZEN;
+    bad(job, zt_rig_try_bind(rig), ZF_ERR_STATE, "another set");
+    rig->decls[2].flags = was;
+    good(job, zt_rig_try_bind(rig));
+    train(job);
+    train(job);
+}
+
+START_TEST(misuse_is_refused_and_training_goes_on) {
+    static job_t jobs[N_RANKS];
+    run(jobs, misuse, 0);
+}
+END_TEST
+
+START_TEST(hosts_that_read_their_own_memory_are_refused) {
+    static const zt_shape_t shape = {.rows = 24, .cols = 48};
+    static const uint32_t flags[] = {0, ZF_CREATE_CAP_FETCH, ZF_CREATE_CAP_SHARDS};
+    static zt_ranks_t ranks;
+    zt_rig_t rig;
+    zt_ranks_init(&ranks, N_RANKS);
+    for (int i = 0; i < 3; i++) {
+        zt_rig_start(&rig, &shape, 1);
+        rig.host.get_extension = zt_ranks_extension;
+        rig.host.ctx = &ranks.ranks[0];
+        ck_assert_int_eq(zt_rig_try_create(&rig, stage_3, flags[i]), ZF_ERR_CONFIG);
+        ck_assert_msg(strstr(rig.err.message, "use stage = 2") != NULL, "%s", rig.err.message);
+        zt_rig_end(&rig);
+    }
+    zt_ranks_free(&ranks);
+}
+END_TEST
+
+/* Two buckets of one size, in another order on each rank: this transport pairs them. */
+static void out_of_order(job_t *job) {
+    fetch(job, job->rank->rank);
+    fetch(job, 1 - job->rank->rank);
+    release(job, 0);
+    release(job, 1);
+    for (uint32_t i = N_PARAMS; i-- > 0;)
+        deliver(job, i);
+    bad(job, zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL), ZF_ERR_RANKS, "what was called between the steps");
+}
+
+START_TEST(another_order_of_fetches_is_found_before_anything_is_updated) {
+    static job_t jobs[N_RANKS];
+    run(jobs, out_of_order, 0);
+}
+END_TEST
+
+/* ---- between steps ----------------------------------------------------------------------------------------------- */
+
+static void write_one(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    zf_shard_place_t found;
+    train(job);
+    fetch(job, 4);
+    if (job->wrong[0] || place(job, 4, &found) < 0)
+        return;
+    zt_rig_sync(rig); /* it is there */
+    for (size_t e = 0; e < N_ELEMS; e++)
+        rig->params[4].serial.w[e] = (float)e / 1024;
+    memcpy(found.data, rig->params[4].serial.w, found.nbytes);
+    good(job, rig->zf->params_changed(rig->inst, &rig->params[4].id, 1, 0, &rig->err));
+    check_values(job, 4);
+    release(job, 4);
+    train(job);
+    train(job);
+}
+
+START_TEST(what_is_written_where_it_was_fetched_counts) {
+    static job_t jobs[N_RANKS];
+    run(jobs, write_one, 0);
+    run(jobs, write_one, 1);
+}
+END_TEST
+
+/* Every rank gets all of the masters. */
+static void export_all(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    static float out[N_RANKS][N_ELEMS];
+    float *dst = out[job->rank->rank];
+    train(job);
+    train(job);
+    for (uint32_t i = 0; i + 1 < N_PARAMS && !job->wrong[0]; i++) {
+        zf_export_item_t item = {
+            .struct_size = sizeof item, .id = rig->params[i].id, .dst = dst, .dst_nbytes = BUCKET_NBYTES};
+        good(job, rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err));
+        if (!job->wrong[0] && memcmp(dst, rig->params[i].serial.w, BUCKET_NBYTES) != 0)
+            WRONG(job, "%s: export", rig->params[i].name);
+    }
+    train(job);
+}
+
+START_TEST(export_gives_whole_parameters) {
+    static job_t jobs[N_RANKS];
+    run(jobs, export_all, 0);
+}
+END_TEST
+
+ZT_MAIN("shards", two_buffers_serve_both_passes, two_buffers_serve_both_passes_on_a_queue,
+        the_next_bucket_is_prefetched, as_many_buffers_as_are_held, memory_of_parameters_is_shared_out,
+        misuse_is_refused_and_training_goes_on, hosts_that_read_their_own_memory_are_refused,
+        another_order_of_fetches_is_found_before_anything_is_updated, what_is_written_where_it_was_fetched_counts,
+        export_gives_whole_parameters)
