@@ -57,6 +57,26 @@ static void name_file(const zfi_engine_t *engine, char out[PATH_NBYTES]) {
     snprintf(out, PATH_NBYTES, "%.*s%s%s", n, file, rank, file + n);
 }
 
+/* A value that is no member of zf_stats_t. */
+static void print_value(FILE *to, const char *name, const char *type, const char *what, uint32_t rank, double value) {
+    fprintf(to, "# HELP zfplugin_%s %s\n# TYPE zfplugin_%s %s\nzfplugin_%s{rank=\"%" PRIu32 "\"} %.9g\n", name, what,
+            name, type, name, rank, value);
+}
+
+static void print_steady(FILE *to, const zf_stats_t *stats, const zfi_steady_t *steady, uint32_t rank) {
+    int has_begun = steady->n_settled == ZFI_SETTLE;
+    print_value(to, "steady_steps", "gauge", "Steps behind warm-up and 8 more.", rank, (double)steady->n_steps);
+    print_value(to, "steady_seconds", "gauge", "Time of the trainer in these steps.", rank,
+                1e-9 * (double)(steady->newest_ns - steady->began_ns));
+    print_value(to, "steady_stall_seconds", "gauge",
+                "The device waited for replays, selections or slot memory in these steps.", rank,
+                1e-9 * (double)(steady->stall_ns - steady->stall_before_ns));
+    print_value(to, "steady_lateness_sum", "gauge", "Loss that old weights cost in these steps, to first order.", rank,
+                has_begun ? stats->lateness_sum - steady->lateness_sum_before : 0);
+    print_value(to, "steady_lateness_steps", "gauge", "Steps in that sum.", rank,
+                has_begun ? (double)(stats->lateness_steps - steady->lateness_steps_before) : 0);
+}
+
 static void print_metrics(FILE *to, const zf_stats_t *stats, uint32_t rank) {
     for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
         const metric_t *metric = &metrics[i];
@@ -77,10 +97,19 @@ static void print_metrics(FILE *to, const zf_stats_t *stats, uint32_t rank) {
             "# HELP zfplugin_lateness_steps_total Steps in that sum.\n# TYPE zfplugin_lateness_steps_total counter\n"
             "zfplugin_lateness_steps_total{rank=\"%" PRIu32 "\"} %" PRIu64 "\n",
             rank, stats->lateness_steps);
+    print_value(to, "update_interval", "gauge", "Steps per window, S.", rank, stats->update_interval);
+    print_value(to, "publish_lag", "gauge", "Steps from a window's close to its values.", rank, stats->publish_lag);
 }
 
+/* What is written by another thread than the one that counts steps: these are handed over. */
+typedef struct writing {
+    zf_instance_t *inst;
+    zfi_steady_t steady;
+} writing_t;
+
 /* 0, or errno. */
-static int write_metrics(zf_instance_t *inst) {
+static int write_metrics(const writing_t *writing) {
+    zf_instance_t *inst = writing->inst;
     char path[PATH_NBYTES], fresh[PATH_NBYTES + 8];
     zf_stats_t stats;
     FILE *to;
@@ -92,6 +121,7 @@ static int write_metrics(zf_instance_t *inst) {
     if (!to)
         return errno;
     print_metrics(to, &stats, zfi_rank(&inst->engine));
+    print_steady(to, &stats, &writing->steady, zfi_rank(&inst->engine));
     rc = ferror(to) ? EIO : 0;
     if (fclose(to) != 0)
         rc = errno;
@@ -103,11 +133,11 @@ static int write_metrics(zf_instance_t *inst) {
 }
 
 static void write_and_tell(void *raw) {
-    zf_instance_t *inst = *(zf_instance_t **)raw;
-    int rc = write_metrics(inst);
+    const writing_t *writing = raw;
+    const zfi_engine_t *engine = &writing->inst->engine;
+    int rc = write_metrics(writing);
     if (rc)
-        zfi_log(&inst->engine, ZF_LOG_WARN, "stats", "%s was not written: %s", inst->engine.config.stats_file,
-                strerror(rc));
+        zfi_log(engine, ZF_LOG_WARN, "stats", "%s was not written: %s", engine->config.stats_file, strerror(rc));
 }
 
 static uint64_t due_from(const zf_instance_t *inst, uint64_t now) {
@@ -116,10 +146,11 @@ static uint64_t due_from(const zf_instance_t *inst, uint64_t now) {
 }
 
 zf_status_t zfi_metrics_begin(zf_instance_t *inst, zf_error_t *err) {
+    writing_t writing = {.inst = inst};
     int rc;
     if (!*inst->engine.config.stats_file)
         return ZF_OK;
-    rc = write_metrics(inst);
+    rc = write_metrics(&writing);
     if (rc)
         return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "create", "[stats] prometheus = %s: %s",
                                 inst->engine.config.stats_file, strerror(rc));
@@ -128,18 +159,46 @@ zf_status_t zfi_metrics_begin(zf_instance_t *inst, zf_error_t *err) {
     return ZF_OK;
 }
 
+static uint64_t stall_of(const zf_instance_t *inst) {
+    const zfi_counters_t *count = &inst->engine.count;
+    return atomic_load(&count->stall_replay_ns) + atomic_load(&count->stall_select_ns) +
+           atomic_load(&count->stall_pool_ns);
+}
+
+static void count_step(zf_instance_t *inst, uint64_t now) {
+    zfi_steady_t *steady = &inst->steady;
+    if (zfi_is_warm_up(&inst->engine.config, inst->run->clock.t)) {
+        *steady = (zfi_steady_t){0};
+    } else if (steady->n_settled == ZFI_SETTLE) {
+        steady->n_steps++;
+        steady->newest_ns = now;
+        steady->stall_ns = stall_of(inst);
+    } else if (++steady->n_settled == ZFI_SETTLE) {
+        zfi_meter_reading_t lateness;
+        (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
+        steady->began_ns = steady->newest_ns = now;
+        steady->stall_before_ns = steady->stall_ns = stall_of(inst);
+        steady->lateness_steps_before = lateness.n_steps;
+        steady->lateness_sum_before = lateness.sum;
+    }
+}
+
 void zfi_metrics_step(zf_instance_t *inst) {
+    writing_t writing;
     uint64_t now;
-    if (!inst->metrics_due_ns)
+    if (!inst->has_metrics)
         return;
     now = zfi_now_ns();
-    if (now < inst->metrics_due_ns)
+    count_step(inst, now);
+    if (!inst->metrics_due_ns || now < inst->metrics_due_ns)
         return;
     inst->metrics_due_ns = due_from(inst, now);
-    (void)zfi_serial_start(inst->engine.control, write_and_tell, &inst, sizeof inst);
+    writing = (writing_t){.inst = inst, .steady = inst->steady};
+    (void)zfi_serial_start(inst->engine.control, write_and_tell, &writing, sizeof writing);
 }
 
 void zfi_metrics_end(zf_instance_t *inst) {
+    writing_t writing = {.inst = inst, .steady = inst->steady};
     if (inst->has_metrics)
-        write_and_tell(&inst);
+        write_and_tell(&writing);
 }

@@ -8,7 +8,7 @@
 
 /* [control] Writes the first file, so that a path that cannot be written is found out at create(). */
 zf_status_t zfi_metrics_begin(zf_instance_t *inst, zf_error_t *err);
-/* [hook] A step was taken: where it is time the control thread writes the file. */
+/* [hook] A step was taken: it is counted and its time taken; where it is time the control thread writes the file. */
 void zfi_metrics_step(zf_instance_t *inst);
 /* [control] Once no thread of the instance is left, while its counters are. */
 void zfi_metrics_end(zf_instance_t *inst);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/trace.h"
@@ -308,6 +309,49 @@ START_TEST(counters_for_prometheus) {
 }
 END_TEST
 
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* What comes behind warm-up and 8 steps more is counted for itself, and nothing before it. */
+START_TEST(steady_steps) {
+    char config[512];
+    double began = 0, took;
+    make_folder();
+    snprintf(config, sizeof config,
+             "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\n[stats]\nprometheus = %s\ninterval_s = 0\n"
+             "[log]\nlateness = 1\n",
+             in_folder("zf.prom"));
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    usleep(100000);
+    for (int i = 1; i <= 26; i++) {
+        if (i == 10)
+            began = now_s(); /* the step from whose end on is counted */
+        if (i == 20)
+            usleep(30000);
+        zt_rig_step(&rig);
+    }
+    took = now_s() - began;
+    zt_rig_end(&rig);
+    ck_assert(counter_of("zf.prom", "steady_steps") == 16);
+    ck_assert_double_ge(counter_of("zf.prom", "steady_seconds"), 0.03);
+    ck_assert_double_le(counter_of("zf.prom", "steady_seconds"), took);
+    ck_assert_double_ge(counter_of("zf.prom", "steady_stall_seconds"), 0);
+    ck_assert_double_le(counter_of("zf.prom", "steady_stall_seconds"),
+                        counter_of("zf.prom", "stall_replay_seconds_total") +
+                            counter_of("zf.prom", "stall_select_seconds_total") +
+                            counter_of("zf.prom", "stall_pool_seconds_total") + 1e-6);
+    ck_assert_double_ge(counter_of("zf.prom", "steady_lateness_steps"), 12);
+    ck_assert_double_le(counter_of("zf.prom", "steady_lateness_steps"), 20);
+    ck_assert(counter_of("zf.prom", "steady_lateness_sum") != 0);
+    ck_assert(counter_of("zf.prom", "update_interval") == 2 && counter_of("zf.prom", "publish_lag") == 0);
+    remove_folder();
+}
+END_TEST
+
 START_TEST(counters_go_nowhere) {
     zt_rig_start(&rig, shapes, N_SHAPES);
     ck_assert_int_eq(zt_rig_try_create(&rig, "[stats]\nprometheus = /nowhere/zf.prom\n", 0), ZF_ERR_STORAGE);
@@ -317,5 +361,5 @@ START_TEST(counters_go_nowhere) {
 }
 END_TEST
 
-ZT_MAIN("trace", counters_for_prometheus, counters_go_nowhere, asked_for_steps, until_the_end, waits_are_seen,
-        no_such_folder, nothing_is_left, files, when_it_records, full, full_disk)
+ZT_MAIN("trace", counters_for_prometheus, steady_steps, counters_go_nowhere, asked_for_steps, until_the_end,
+        waits_are_seen, no_such_folder, nothing_is_left, files, when_it_records, full, full_disk)

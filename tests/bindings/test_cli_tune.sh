@@ -1,0 +1,139 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# test_cli_tune.sh ZF PLUGIN TRAINER - `zf tune`: what it chooses from figures that are given to it, what it writes, and
+# that no trainer - failing, silent, endless - keeps it. TRAINER: a program that takes a configuration file.
+set -u
+zf=$1
+export ZFPLUGIN_PATH="$2"
+trainer=$3
+. "$(dirname "$0")/cli.sh"
+cd "$dir" || exit 1
+export TMPDIR="$dir"
+
+# tune STATUS TEXT ARGUMENTS...: expect of zf tune with these arguments
+tune() {
+    want_status=$1
+    want_text=$2
+    shift 2
+    expect "$want_status" "$want_text" timeout 60 "$zf" tune "$@"
+}
+# holds FILE TEXT: a line of the file is this text
+holds() {
+    grep -qx -- "$2" "$1" || { echo "FAIL: $1 has no line \"$2\": $(cat "$1")"; failed=1; }
+}
+# lacks WHAT COMMAND...: the command must fail
+lacks() {
+    what=$1
+    shift
+    if "$@" >/dev/null 2>&1; then
+        echo "FAIL: $what"
+        failed=1
+    fi
+}
+
+# lives PID: it is there, and not only waits for being reaped by whoever does that here
+lives() {
+    kill -0 "$1" 2>/dev/null && ! grep -q ') Z ' "/proc/$1/stat" 2>/dev/null
+}
+
+# ---- a trainer: all settings run, and the plugin takes what is written ----
+printf '\357\273\277[zenflow]\nfull_warm_up_rounds = 5\n  update_interval : fit\npublish_lag=1\n[stats]\ninterval_s = 3\n' >own.ini
+tune 0 '^S = [12], lag [01]: .*; written to zf-tuned.ini' --config own.ini --settings 1:0,2:1 --command "$trainer {config}"
+holds zf-tuned.ini 'interval_s = 3'
+holds zf-tuned.ini 'full_warm_up_rounds = 5'
+grep -q '^# *[12] *[01]  *987  *[0-9.]*  *[0-9.]* %  *[-0-9.e]*  chosen$' zf-tuned.ini || { echo "FAIL: $(cat zf-tuned.ini)"; failed=1; }
+expect 0 '^update_interval = [12] *; zf-tuned.ini:' "$zf" config zf-tuned.ini
+[ -z "$(find . -name 'zf-tune-*')" ] || { echo "FAIL: files of the runs are left: $(find .)"; failed=1; }
+tune 1 'zf-tuned.ini: is there already: --force' --config own.ini --command "$trainer {config}"
+
+# ---- the choice: a trainer whose figures are known: S, lag, seconds of 100 steps, stall, lateness of them ----
+cat >figures.sh <<'SH'
+key() { sed -n "s/^$1 = //p" "$2" | tail -n 1; }
+s=$(key update_interval "$1") lag=$(key publish_lag "$1") file=$(key prometheus "$1")
+[ "$(key interval_s "$1")" = 0 ] || exit 9
+while read -r of_s of_lag seconds stall lateness; do
+    [ "$of_s:$of_lag" = "$s:$lag" ] || continue
+    n=100 of=100
+    [ "$lateness" = - ] && of=0 lateness=0
+    [ "$stall" = few ] && n=3 stall=0
+    [ "$stall" = other ] && s=7 stall=0
+    for pair in steps_total:150 update_interval:$s publish_lag:$lag steady_steps:$n steady_seconds:$seconds \
+        steady_stall_seconds:$stall steady_lateness_sum:$lateness steady_lateness_steps:$of; do
+        echo "zfplugin_${pair%:*}{rank=\"0\"} ${pair#*:}"
+    done >"$file"
+done <"$2"
+SH
+printf '1 0 2.0 0.50 0\n2 0 1.2 0.02 -0.3\n4 0 1.0 0.01 0.4\n1 1 1.1 0.00 0.2\n2 1 1.1 0.00 0.4\n' >figures
+chooses() { # WANT ARGUMENTS...
+    want=$1
+    shift
+    tune 0 "$want" --force --command "sh figures.sh {config} figures" "$@"
+}
+chooses '^S = 1, lag 1: the least lateness'
+holds zf-tuned.ini 'update_interval = 1'
+holds zf-tuned.ini 'publish_lag = 1'
+holds zf-tuned.ini '#   1    0     100       20.000   25.0 %            0  stalls too long'
+holds zf-tuned.ini '#   2    0     100       12.000    1.7 %       -0.003  later, or slower'
+chooses '^S = 1, lag 0: the least lateness' --max-stall 0.3
+chooses '^S = 2, lag 0: the least lateness' --settings 4:0,2:0
+chooses '^S = 4, lag 0 takes 17 % less time per step' --settings 4:0,2:0
+chooses '^S = 4, lag 0: the least lateness' --settings 2:1,4:0 # as late, and quicker
+chooses '^S = 4, lag 0: no setting stalls as little as asked: this one stalls least' --settings 1:0,2:0,4:0 --max-stall 0.001
+sed 's/0.2$/-/' figures >some && mv some figures # not measured in one run: by age, then by time
+chooses '^S = 1, lag 1: lateness was not measured: the youngest values' --settings 2:0,4:0,2:1,1:1
+tune 0 '"update_interval": 2' --force --json --output of.ini --settings 4:0,2:0 --command 'sh figures.sh $ZF_TUNE_CONFIG figures'
+"$zf" tune --force --json --settings 1:0,2:0 --command 'sh figures.sh {config} figures' 2>progress >tuned.json
+[ "$(grep -c 'setting [12] of 2' progress)" -eq 4 ] || { echo "FAIL: no word of progress: $(cat progress)"; failed=1; }
+python3 - tuned.json <<'PY' || { echo "FAIL: --json: $(cat tuned.json)"; failed=1; }
+import json, sys
+tuned = json.load(open(sys.argv[1]))
+assert [(row["update_interval"], row["publish_lag"], row["verdict"]) for row in tuned["settings"]] == [
+    (1, 0, "stalls too long"), (2, 0, "chosen")], tuned
+assert abs(tuned["settings"][0]["stall_share"] - 0.25) < 1e-9 and tuned["chosen"] == tuned["settings"][1], tuned
+assert tuned["chosen"]["lateness"] == -0.003 and tuned["chosen"]["step_s"] == 0.012, tuned
+PY
+
+# ---- what is no measurement says why ----
+rm zf-tuned.ini
+tune 1 'exit status 3; its output: .*S1-lag0.log' --folder kept --settings 1:0 --command 'echo went wrong; exit 3; {config}'
+holds kept/S1-lag0.log 'went wrong'
+tune 1 'it was ended by signal 9' --settings 1:0 --command 'kill -9 $$; {config}'
+tune 1 'it wrote no counters: it has not trained with the file' --folder kept --settings 1:0 --command "$trainer # {config}"
+printf '1 0 1 few 0\n2 0 1 other 0\n4 0 1 0 0\n' >figures
+tune 1 '3 of its 150 steps are behind warm-up' --settings 1:0 --command 'sh figures.sh {config} figures'
+tune 1 'it trained with S = 7, lag 0' --settings 2:0 --command 'sh figures.sh {config} figures'
+tune 0 '^S = 4, lag 0' --settings 1:0,4:0,2:0 --command 'sh figures.sh {config} figures' # one that runs is enough
+rm -f zf-tuned.ini
+printf '[zenflow]\ntopk_rato = 1\n' >typo.ini
+tune 1 'S1-lag0.ini: .*:2: .*nearest: topk_ratio' --config typo.ini --command "$trainer {config}"
+lacks "something was written without a choice" test -e zf-tuned.ini
+
+# ---- an endless trainer, and what it has started, end ----
+endless='sleep 300 & echo $! >child; echo $$ >parent; wait; {config}'
+tune 1 'it was ended after 0.5 s (--timeout)' --timeout 0.5 --settings 2:0 --command "$endless"
+lacks "the trainer lives after --timeout" lives "$(cat parent)"
+lacks "what the trainer started lives after --timeout" lives "$(cat child)"
+tune 1 'exit status 1' --settings 2:0 --command 'sleep 300 & echo $! >child; exit 1; {config}'
+lacks "what the trainer started lives after its end" lives "$(cat child)"
+rm child parent
+"$zf" tune --command "$endless" >out 2>&1 &
+tuning=$!
+while [ ! -s parent ]; do sleep 0.05; done
+kill -INT "$tuning"
+wait "$tuning"
+{ [ $? -eq 1 ] && grep -q 'zf: interrupted; ' out; } || { echo "FAIL: SIGINT: $(cat out)"; failed=1; }
+lacks "the trainer lives after SIGINT" lives "$(cat parent)"
+lacks "what the trainer started lives after SIGINT" lives "$(cat child)"
+lacks "something was written without a choice" test -e zf-tuned.ini
+
+# ---- called wrongly ----
+tune 2 'write {config} where your trainer takes the path' --command "$trainer"
+tune 2 usage
+tune 2 'need a list' --settings 1:2 --command '{config}'
+tune 2 'need a list' --settings 1:0, --command '{config}'
+tune 2 'need a number' --max-stall 0 --command '{config}'
+tune 2 usage --command '{config}' --outputs x
+tune 1 'give another --folder' --folder 'a b' --command '{config}'
+tune 0 '--max-stall SHARE' --help
+
+[ "$failed" -eq 0 ]
