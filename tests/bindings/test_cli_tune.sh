@@ -51,6 +51,7 @@ cat >figures.sh <<'SH'
 key() { sed -n "s/^$1 = //p" "$2" | tail -n 1; }
 s=$(key update_interval "$1") lag=$(key publish_lag "$1") file=$(key prometheus "$1")
 [ "$(key interval_s "$1")" = 0 ] || exit 9
+[ -z "${RANKS:-}" ] || file=${file%.prom}.rank0.prom # as several ranks write it
 while read -r of_s of_lag seconds stall lateness; do
     [ "$of_s:$of_lag" = "$s:$lag" ] || continue
     n=100 of=100
@@ -94,6 +95,8 @@ assert tuned["chosen"]["lateness"] == -0.003 and tuned["chosen"]["step_s"] == 0.
 PY
 
 # ---- what is no measurement says why ----
+rm zf-tuned.ini
+tune 0 '^S = 2, lag 0: ' --settings 1:0,2:0 --command 'RANKS=1 sh figures.sh {config} figures'
 rm zf-tuned.ini
 tune 1 'exit status 3; its output: .*S1-lag0.log' --folder kept --settings 1:0 --command 'echo went wrong; exit 3; {config}'
 holds kept/S1-lag0.log 'went wrong'
