@@ -6,7 +6,7 @@
 
 enum { SETTLE = 8, WATCHED = 24 }; /* steps after warm-up: threads and caches come to rest; then waits are counted */
 
-static const double LEAST_SHARE = 0.03;
+static const double LEAST_SHARE = 0.03, LEAST_S = 1e-3; /* of a step; below, nobody minds */
 
 static void say(zf_instance_t *inst, double wait_s, double step_s) {
     zfi_log(
@@ -31,7 +31,7 @@ void zfi_waits_watch(zf_instance_t *inst) {
         double n = 1e9 * (double)(t - inst->waits.first_step), wait_s = (double)(stall - inst->waits.stall_ns) / n;
         double step_s = (double)(now - inst->waits.began_ns) / n;
         inst->waits.is_said = 1;
-        if (wait_s > LEAST_SHARE * step_s)
+        if (wait_s > LEAST_SHARE * step_s && wait_s > LEAST_S)
             say(inst, wait_s, step_s);
     }
 }

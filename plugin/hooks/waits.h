@@ -3,7 +3,7 @@
  *
  * With publish_lag = auto its steps wait until the values of the windows that they close are there (SCHEDULE.md), so
  * that it trains on the same values as one that fetches. Nobody asked for that wait, so the log says how long it is and
- * what takes it away, if it is more than LEAST_SHARE of a step. */
+ * what takes it away, if it is more than 3 % of a step and a millisecond. */
 #ifndef ZFI_WAITS_H
 #define ZFI_WAITS_H
 

@@ -129,14 +129,14 @@ static uint32_t interval_of(const char *text) {
     return (uint32_t)atoi(setting(text, is_interval_auto(text) ? "\nmax_update_interval" : "\nupdate_interval"));
 }
 
-static int lag_of(const char *text, int can_fetch) {
+static int lag_of(const char *text) {
     if (fit_of(text) && strstr(text, "publish_lag = auto"))
         return atoi(strchr(fit_of(text), ',') + 1);
-    return strstr(text, "publish_lag = auto") ? !can_fetch : strstr(text, "publish_lag = 1") != NULL;
+    return strstr(text, "publish_lag = 1") != NULL;
 }
 
-static uint32_t predict_of(const char *text, int can_fetch) {
-    uint32_t late = interval_of(text) - 1 + (uint32_t)lag_of(text, can_fetch);
+static uint32_t predict_of(const char *text) {
+    uint32_t late = interval_of(text) - 1 + (uint32_t)lag_of(text);
 
     if (strncmp(setting(text, "\npredict"), "auto", 4) != 0)
         return (uint32_t)atoi(setting(text, "\npredict"));
@@ -157,7 +157,7 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .min_interval = (uint32_t)atoi(setting(text, "\nmin_update_interval")),
                          .auto_ratio = atof(setting(text, "\nauto_ratio")),
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
-                         .publish_lag = lag_of(text, can_fetch),
+                         .publish_lag = lag_of(text),
                          .can_fetch = can_fetch,
                          .is_staggered = strncmp(setting(text, "\nstagger"), "true", 4) == 0,
                          .is_none = strncmp(setting(text, "\ndeferred ="), "none", 4) == 0,
@@ -165,7 +165,7 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .is_moments = strncmp(setting(text, "\ndeferred ="), "moments", 7) == 0,
                          .is_summed_on_device = strncmp(setting(text, "\naccumulate_on"), "device", 6) == 0,
                          .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale")),
-                         .predict = predict_of(text, can_fetch),
+                         .predict = predict_of(text),
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
 }
 

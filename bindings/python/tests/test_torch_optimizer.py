@@ -264,13 +264,13 @@ class AsAnOptimizer(TorchTest):
         self.assertFalse(model[0].weight._post_accumulate_grad_hooks)
 
     def test_a_model_fetches_by_default(self):
-        """publish_lag follows: 0 where the model's modules fetch, 1 where nobody does."""
+        """publish_lag is 0 in any case: with a model its modules fetch, else step() waits."""
         import zfplugin.torch  # the first test of this class, when it runs alone
         model = mlp()
-        for kwargs, lag in (({"model": model}, "0"), ({"model": model, "fetch": False}, "1"), ({}, "1")):
+        for kwargs, fetches in (({"model": model}, True), ({"model": model, "fetch": False}, False), ({}, False)):
             opt = zfplugin.torch.ZenFlow(model.named_parameters(), **HYPER, **kwargs)
             self.made.append(opt)
-            self.assertEqual(opt.config()["zenflow.publish_lag"], lag)
+            self.assertEqual((opt.config()["zenflow.publish_lag"], opt._fetcher is not None), ("0", fetches))
 
     def test_what_is_not_fetched_is_from_before_the_close(self):
         """Read without a fetch: the last step's values, the same until somebody fetches; then those of a host that waits in
