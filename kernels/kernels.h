@@ -3,8 +3,8 @@
  *
  * Every table computes the same bits (design: "Arithmetic"): fp32, round to nearest even, denormals kept, explicit fma,
  * IEEE square root and division; sums that decide are taken in double in ONE stated order (below). kernels/ref/ is the
- * obviously right definition; kernels/cpu/ holds generic, NEON, AVX2 and AVX-512. The caller's thread must be in the default
- * floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
+ * obviously right definition; kernels/cpu/ holds generic, NEON, AVX2 and AVX-512. The caller's thread must be in the
+ * default floating-point environment: threads of the plugin call zfi_fp_mode_ieee() once.
  *
  * No kernel allocates, locks, or keeps state. Arrays need only the alignment of their element. All arrays of one call
  * are distinct unless said.

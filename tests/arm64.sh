@@ -11,7 +11,7 @@
 set -u
 cases=40
 [ "${1:-}" != --cases ] || { cases=$2; shift 2; }
-[ $# -eq 0 ] || { sed -n '3,11p' "$0"; exit 2; }
+[ $# -eq 0 ] || { sed -n '3,10p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 for tool in aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64:qemu-user cmake:cmake ninja:ninja-build pkg-config:pkg-config \
     apt-get:apt dpkg-deb:dpkg; do

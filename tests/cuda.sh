@@ -49,6 +49,7 @@ if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     targets="$targets zf_mpi"
 fi
 failed=
+left_out=
 
 command -v nvcc >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/nvcc ] || {
     echo "nvcc was not found: no CUDA code can be tested here"
@@ -184,6 +185,7 @@ stage_failures() {
 stage_ranks() {
     [ -n "$has_mpi" ] || {
         say "ranks: MPI is missing (libopenmpi-dev openmpi-bin): left out"
+        left_out=", but for the stage ranks, which needs MPI"
         return
     }
     for how in "2 $few" "3 $few" "2 $few CUDA_DEVICE_MAX_CONNECTIONS=1" "2 $few FAKECUDA_MEMOPS=0"; do
@@ -209,32 +211,6 @@ stage_sanitized() {
 
 # What a fault, or a wait that was left out, was found by; one file each, so that pieces of a stage (--match) add up.
 found() { printf '%s\n' "$2" >"build/cuda-faults/found/$1"; }
-
-# copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
-# is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
-copy_tree() {
-    src=build/cuda-faults/src
-    mkdir -p $src build/cuda-faults/found
-    find . \( -path ./build -o -path ./.git \) -prune -o -type f -print | while read -r file; do
-        cmp -s "$file" "$src/$file" || {
-            mkdir -p "$(dirname "$src/$file")"
-            cp -p "$file" "$src/$file"
-            touch "$src/$file"
-        }
-    done
-    (cd $src && find . -type f) | while read -r file; do
-        [ -e "$file" ] || rm -f "$src/$file"
-    done
-}
-
-# build_fault WAY: plain, or under the thread sanitizer; without machine code, which the double does not take.
-build_fault() {
-    sanitize=
-    [ "$1" = plain ] || sanitize=thread
-    build build/cuda-faults/src "build/cuda-faults/$1" -DZF_SANITIZE=$sanitize -DZF_CUDA_ARCHITECTURES=
-}
-
-signs='law [0-9]: .{0,90}|emulator: .{0,100}|fakecuda: .{0,100}|WARNING: ThreadSan.*|[a-z_]*: status -.{0,80}|test_cuda.*:[EF]:.{0,100}'
 
 # copy_tree: the tree that faults are planted in. Files that are as they were keep their times, so that only what a patch touched
 # is built again; what differs gets a new one, for an object may have been made of a patched file that was newer.
@@ -296,7 +272,8 @@ catches() {
 catches_by_own_tests() {
     mkdir -p build/cuda-faults/own
     build_fault plain || return 1
-    ! ctest --test-dir build/cuda-faults/plain -R '^test_cuda_backend' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
+    ctest --test-dir build/cuda-faults/plain -R '^test_cuda_backend' --output-on-failure >build/cuda-faults/own/conform.out 2>&1
+    shows build/cuda-faults/own/conform.out $?
 }
 
 stage_faults() {
@@ -352,7 +329,10 @@ drops() {
         drop_file=build/cuda-faults/plain/shard.out
         hold_us=60000
         stage=1
-        [ "${place%%:*}" != buffers.c ] || stage=2
+        case $place in
+        buffers.c:*) stage=2 ;;
+        shards.c:*) stage=3 ;;
+        esac
         shard build/cuda-faults/plain 2 "$2" ZF_DROP_WAIT="$place" FAKECUDA_DELAY_US=1000
         status=$?
     else
@@ -366,7 +346,7 @@ drops() {
 # Who looks for a wait that is left out.
 watchers() {
     case $1 in
-    offload/ranks.c* | offload/buffers.c* | hooks/reduce.c*) echo ranks ;;
+    offload/ranks.c* | offload/buffers.c* | offload/values_at_fetch.c* | offload/shards.c* | hooks/reduce.c*) echo ranks ;;
     *) echo tsan plain shuffle ;;
     esac
 }
@@ -480,4 +460,4 @@ if [ -n "$failed" ]; then
     echo "FAIL:$failed"
     exit 1
 fi
-echo "PASS: the CUDA code on the test double"
+echo "PASS: the CUDA code on the test double$left_out"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tests/old_cpu.sh BUILD [--cases N]
 # A build made on any x86-64 machine, run on an emulated CPU without AVX and FMA (Nehalem, 2008): an instruction that this CPU
-# lacks ends the program. The kernel tests of fma, dispatch and channels, then N random cases (default 2) of the laws, bit for bit.
+# lacks ends the program. The kernel tests of dispatch, channels and launches, then N random cases (default 2) of the laws, bit for bit.
 # Exit status 77 without qemu-x86_64 (Debian package qemu-user), or on another processor.
 set -u
 build=${1:?usage: tests/old_cpu.sh BUILD [--cases N]}

@@ -252,8 +252,6 @@ static void print_model(const plan_t *plan) {
     printf("\njob        %u rank%s, %u on a machine, stage %u, %s; the trainer %s\n", options->n_ranks,
            options->n_ranks > 1 ? "s" : "", options->n_local_ranks, plan->stage, options->is_cpu ? "CPU" : "CUDA",
            options->has_no_fetch ? "does not fetch" : "fetches");
-    if (options->n_ranks > 1 && !options->is_cpu)
-        printf("           this version runs several ranks on the CPU only: the plan is of a later one\n");
 }
 
 static void print_bytes(const plan_t *plan) {

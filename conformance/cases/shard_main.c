@@ -196,7 +196,7 @@ static int run_overlap(const zs_options_t *o) {
 
     if (zf_loader_open(o->plugin, &loader, &err) < 0)
         return fprintf(stderr, "zf-conform shard: %s\n", err.message), 2;
-    return zs_overlap(loader, o->n_ranks, o->stage == ALL ? 1 : o->stage, o->n_steps);
+    return zs_overlap(loader, o->n_ranks, o->stage == 2 ? 2 : 1, o->n_steps);
 }
 
 static int run_all(const zs_options_t *o, zs_ranks_t *ranks) {

@@ -50,7 +50,8 @@ static ONE_COPY vf fma_by_odd(vf a, vf b, vf c) {
 }
 
 /* Whether one of four sums may be rounded wrongly: lanes whose lower 29 bits are those of a tie, or whose magnitude is
- * below 2^-126 and not zero. Twice the upper half, less one, has no sign and zero last; the comparison is signed. */
+ * below 2^-126 and not zero. Twice the upper half has no sign; adding 2^31 - 1 takes one away, which puts zero last,
+ * and lets a signed comparison stand for the unsigned one. */
 static ALWAYS_INLINE int has_suspect(vd lower, vd upper) {
     const vu low = (vu)_mm_shuffle_ps((__m128)lower, (__m128)upper, _MM_SHUFFLE(2, 0, 2, 0));
     const vu high = (vu)_mm_shuffle_ps((__m128)lower, (__m128)upper, _MM_SHUFFLE(3, 1, 3, 1));

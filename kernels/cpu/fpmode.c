@@ -4,6 +4,7 @@
 #include "../kernels.h"
 
 #include <fenv.h>
+#include <stdint.h>
 
 #ifdef __x86_64__
 #include <xmmintrin.h>
@@ -17,5 +18,7 @@ void zfi_fp_mode_ieee(void) {
     (void)fesetenv(FE_DFL_ENV);
 #ifdef __x86_64__
     _mm_setcsr(MXCSR_DEFAULT);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(UINT64_C(0))); /* glibc keeps some of its bits */
 #endif
 }

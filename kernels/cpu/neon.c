@@ -39,7 +39,8 @@ static ALWAYS_INLINE vd vd_add_square(vd sum, vd x) {
 
 #include "halves.h"
 
-/* Widening is exact, and no mode changes it; narrowing follows the thread's rounding mode, so it is done by integers.
+/* Widening is exact in the mode of the plugin's threads (fpmode.c); narrowing follows the thread's rounding mode, so it
+ * is done by integers.
  */
 static ALWAYS_INLINE vf vf_load_f16(const void *from) {
     uint16x4_t half;

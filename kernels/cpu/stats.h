@@ -236,6 +236,15 @@ static void sum_rows(squares_walk_t *walk, const zfi_stats_matrix_t *a, uint64_t
 
 #include "stats_once.h"
 
+static void sum_channels(squares_walk_t *walk, const zfi_stats_matrix_t *a, uint64_t base, int channels_are_rows) {
+    if (sum_once(walk, a, base, channels_are_rows))
+        return;
+    if (channels_are_rows)
+        sum_rows(walk, a, base);
+    else
+        sum_columns(walk, a, base);
+}
+
 static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     squares_walk_t walk = {.grad = job->grad, .dtype = job->dtype};
     uint64_t base = 0;
@@ -245,12 +254,8 @@ static void stats(const zfi_stats_t *job, zfi_stats_result_t *out) {
     for (uint32_t k = 0; k < job->n_matrices; k++) {
         const zfi_stats_matrix_t *a = &job->matrices[k];
 
-        if (a->abs_sums && sum_once(&walk, a, base, job->channels_are_rows))
-            ;
-        else if (a->abs_sums && job->channels_are_rows)
-            sum_rows(&walk, a, base);
-        else if (a->abs_sums)
-            sum_columns(&walk, a, base);
+        if (a->abs_sums)
+            sum_channels(&walk, a, base, job->channels_are_rows);
         base += a->rows * a->cols;
     }
     walk_squares_to(&walk, base);

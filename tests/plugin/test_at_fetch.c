@@ -254,7 +254,8 @@ static void note_line(void *ctx, int32_t level, const char *component, const cha
 
 /* Lines about waits in a run of some steps with slow workers. */
 static int n_waits_said(const char *keys, uint32_t flags) {
-    static const zf_rule_callback_t slow = {.struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
+    static const zf_rule_callback_t slow = {
+        .struct_size = sizeof slow, .n_moments = 2, .name = "slow", .update = take_a_while};
     char config[256];
     n_said = 0;
     start();

@@ -42,7 +42,7 @@ BELOW = {
                 "for one request, which those that skip shift against each other",
     "zf_run_ahead": "visible values of selected columns: 2 of 32 bytes in a row",
     "zf_show_entered": "visible values of entering columns: 2 of 32 bytes in a row",
-    "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row; 1.00 where nothing is selected",
+    "zf_statistics": "the selected columns' gradient, gathered: 2 of 32 bytes in a row",
     "zf_update_all_begin": "a count per matrix, from records of a hundred bytes",
 }
 FUSED = {"f32": (r"\bFFMA\b", r"\b(fma|div|sqrt|rcp)\.rn\.f32\b|\b(div|sqrt|rcp)\.rn\.f64\b|\b(div|rem)\.[us](32|64)\b"),
@@ -134,6 +134,8 @@ def judge(row, known):
         yield f"{name} {arch}: {registers} registers, the table has {known[2]}"
     if row[7] != "-" and float(row[7]) < LEAST_COALESCING and name not in BELOW:
         yield f"{name}: coalescing {row[7]}, need {LEAST_COALESCING}"
+    if known is not None and row[7] == "-" != known[7]:
+        yield f"{name}: its traffic is not counted, the table has {known[7]}"
     if known is not None and "-" not in (row[7], known[7]) and float(row[7]) < float(known[7]) - 0.02:
         yield f"{name}: coalescing {row[7]}, the table has {known[7]}"
 

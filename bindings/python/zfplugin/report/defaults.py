@@ -5,7 +5,7 @@ from .blocks import Figure, Section, Table, Text, Verdict, fixed, number, signed
 
 CUT = 15.0  # percent: what is beyond stands at the edge of the plot
 KINDS = {"fetches": ("fetching", "hosts that fetch (publish_lag = 0)"),
-         "does not fetch": ("not-fetching", "hosts that do not fetch (publish_lag = 1)"), "": ("other", "no bar is for these")}
+         "does not fetch": ("not-fetching", "publish_lag = 1, with which no host need fetch"), "": ("other", "no bar is for these")}
 
 
 def gap(ratio):
