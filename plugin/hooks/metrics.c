@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +112,7 @@ typedef struct writing {
 static int write_metrics(const writing_t *writing) {
     zf_instance_t *inst = writing->inst;
     char path[PATH_NBYTES], fresh[PATH_NBYTES + 8];
+    locale_t c, was = (locale_t)0;
     zf_stats_t stats;
     FILE *to;
     int rc;
@@ -120,8 +122,15 @@ static int write_metrics(const writing_t *writing) {
     to = fopen(fresh, "we");
     if (!to)
         return errno;
+    c = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (c != (locale_t)0) /* else the host's decimal sign; no memory for a locale is no reason to write nothing */
+        was = uselocale(c);
     print_metrics(to, &stats, zfi_rank(&inst->engine));
     print_steady(to, &stats, &writing->steady, zfi_rank(&inst->engine));
+    if (c != (locale_t)0) {
+        (void)uselocale(was);
+        freelocale(c);
+    }
     rc = ferror(to) ? EIO : 0;
     if (fclose(to) != 0)
         rc = errno;

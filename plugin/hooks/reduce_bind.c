@@ -34,7 +34,7 @@ static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
     (void)zfi_config_key(i, &key, NULL);
     if (strcmp(key.section, "host") == 0 && strcmp(key.key, "moments_dtype") != 0)
         return;
-    if (strcmp(key.section, "log") == 0 || strcmp(key.section, "trace") == 0)
+    if (strcmp(key.section, "log") == 0 || strcmp(key.section, "trace") == 0 || strcmp(key.section, "stats") == 0)
         return;
     (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
     snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);
