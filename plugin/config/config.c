@@ -405,9 +405,10 @@ void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) 
     config->can_fetch = can_fetch;
     config->may_refit = config->is_interval_fit;
     config->may_refit_lag = config->is_interval_fit && config->publish_lag == ZFI_PUBLISH_LAG_AUTO;
-    config->waits_unasked = config->publish_lag == ZFI_PUBLISH_LAG_AUTO && !config->is_interval_fit && !can_fetch;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO && !config->is_interval_fit)
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO && !config->is_interval_fit) {
         config->publish_lag = 0;
+        config->waits_unasked = !can_fetch;
+    }
     if (!has_prediction && !config->is_predict_given)
         config->predict = 0;
 }

@@ -39,11 +39,6 @@ static zf_status_t publish(zf_instance_t *inst, const uint32_t *ids, uint32_t n,
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
 
-/* Sharded parameters become whole. */
-static zf_status_t gather(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *why) {
-    return zfi_shards_fetch(inst->run, ids, n, why);
-}
-
 /* n = 0: of all parameters. */
 static uint64_t newest_write(const zf_instance_t *inst, const uint32_t *ids, uint32_t n) {
     uint64_t newest = n ? 0 : inst->run->writes.any;
@@ -72,8 +67,8 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
     if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
         st = publish(inst, ids, n, err);
-    if (!st && zfi_shards_params(&inst->engine))
-        st = zfi_hook_failed(inst, gather(inst, ids, n, &why), "param_fetch", why.message, err);
+    if (!st && zfi_shards_params(&inst->engine)) /* they become whole */
+        st = zfi_hook_failed(inst, zfi_shards_fetch(inst->run, ids, n, &why), "param_fetch", why.message, err);
     if (!st)
         st = zfi_hook_failed(inst, zfi_pace_fetch(inst->run, ids, n), "param_fetch", "the device did not take a signal",
                              err);

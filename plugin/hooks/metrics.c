@@ -58,10 +58,15 @@ static void name_file(const zfi_engine_t *engine, char out[PATH_NBYTES]) {
     snprintf(out, PATH_NBYTES, "%.*s%s%s", n, file, rank, file + n);
 }
 
-/* A value that is no member of zf_stats_t. */
+/* All of a metric but its value. */
+static void print_name(FILE *to, const char *name, const char *type, const char *what, uint32_t rank) {
+    fprintf(to, "# HELP zfplugin_%s %s\n# TYPE zfplugin_%s %s\nzfplugin_%s{rank=\"%" PRIu32 "\"} ", name, what, name,
+            type, name, rank);
+}
+
 static void print_value(FILE *to, const char *name, const char *type, const char *what, uint32_t rank, double value) {
-    fprintf(to, "# HELP zfplugin_%s %s\n# TYPE zfplugin_%s %s\nzfplugin_%s{rank=\"%" PRIu32 "\"} %.9g\n", name, what,
-            name, type, name, rank, value);
+    print_name(to, name, type, what, rank);
+    fprintf(to, "%.9g\n", value);
 }
 
 static void print_steady(FILE *to, const zf_stats_t *stats, const zfi_steady_t *steady, uint32_t rank) {
@@ -83,21 +88,16 @@ static void print_metrics(FILE *to, const zf_stats_t *stats, uint32_t rank) {
         const metric_t *metric = &metrics[i];
         uint64_t value;
         memcpy(&value, (const char *)stats + metric->at, sizeof value);
-        fprintf(to, "# HELP zfplugin_%s %s\n# TYPE zfplugin_%s %s\n", metric->name, metric->what, metric->name,
-                metric->type);
+        print_name(to, metric->name, metric->type, metric->what, rank);
         if (metric->is_ns)
-            fprintf(to, "zfplugin_%s{rank=\"%" PRIu32 "\"} %.9f\n", metric->name, rank, 1e-9 * (double)value);
+            fprintf(to, "%.9f\n", 1e-9 * (double)value);
         else
-            fprintf(to, "zfplugin_%s{rank=\"%" PRIu32 "\"} %" PRIu64 "\n", metric->name, rank, value);
+            fprintf(to, "%" PRIu64 "\n", value);
     }
-    fprintf(to,
-            "# HELP zfplugin_lateness_sum Loss that old weights cost, to first order, summed over steps.\n"
-            "# TYPE zfplugin_lateness_sum gauge\nzfplugin_lateness_sum{rank=\"%" PRIu32 "\"} %.9g\n",
-            rank, stats->lateness_sum);
-    fprintf(to,
-            "# HELP zfplugin_lateness_steps_total Steps in that sum.\n# TYPE zfplugin_lateness_steps_total counter\n"
-            "zfplugin_lateness_steps_total{rank=\"%" PRIu32 "\"} %" PRIu64 "\n",
-            rank, stats->lateness_steps);
+    print_value(to, "lateness_sum", "gauge", "Loss that old weights cost, to first order, summed over steps.", rank,
+                stats->lateness_sum);
+    print_name(to, "lateness_steps_total", "counter", "Steps in that sum.", rank);
+    fprintf(to, "%" PRIu64 "\n", stats->lateness_steps);
     print_value(to, "update_interval", "gauge", "Steps per window, S.", rank, stats->update_interval);
     print_value(to, "publish_lag", "gauge", "Steps from a window's close to its values.", rank, stats->publish_lag);
 }
@@ -168,12 +168,6 @@ zf_status_t zfi_metrics_begin(zf_instance_t *inst, zf_error_t *err) {
     return ZF_OK;
 }
 
-static uint64_t stall_of(const zf_instance_t *inst) {
-    const zfi_counters_t *count = &inst->engine.count;
-    return atomic_load(&count->stall_replay_ns) + atomic_load(&count->stall_select_ns) +
-           atomic_load(&count->stall_pool_ns);
-}
-
 static void count_step(zf_instance_t *inst, uint64_t now) {
     zfi_steady_t *steady = &inst->steady;
     if (zfi_is_warm_up(&inst->engine.config, inst->run->clock.t)) {
@@ -181,12 +175,12 @@ static void count_step(zf_instance_t *inst, uint64_t now) {
     } else if (steady->n_settled == ZFI_SETTLE) {
         steady->n_steps++;
         steady->newest_ns = now;
-        steady->stall_ns = stall_of(inst);
+        steady->stall_ns = zfi_stalled_ns(&inst->engine.count);
     } else if (++steady->n_settled == ZFI_SETTLE) {
         zfi_meter_reading_t lateness;
         (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
         steady->began_ns = steady->newest_ns = now;
-        steady->stall_before_ns = steady->stall_ns = stall_of(inst);
+        steady->stall_before_ns = steady->stall_ns = zfi_stalled_ns(&inst->engine.count);
         steady->lateness_steps_before = lateness.n_steps;
         steady->lateness_sum_before = lateness.sum;
     }

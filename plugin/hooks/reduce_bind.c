@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but those of [host], [log] and
- * [trace], one for what create was given, one per parameter. First the ranks compare one digest of all lines, then,
- * only if it differs, one per line, and last the text of the first line that differs. */
+ * What must be equal is written as lines of text: a line per key of the configuration, but those of [host], [log],
+ * [trace] and [stats], one for what create was given, one per parameter. First the ranks compare one digest of all
+ * lines, then, only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -106,11 +106,6 @@ static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t stall_ns(const zf_instance_t *inst) {
-    return atomic_load(&inst->engine.count.stall_replay_ns) + atomic_load(&inst->engine.count.stall_select_ns) +
-           atomic_load(&inst->engine.count.stall_pool_ns);
-}
-
 /* What the device has said about a step. */
 static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step_report_t *out) {
     const zfi_step_scalars_t *scalars = &row->reported;
@@ -138,7 +133,7 @@ static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     out->struct_size = sizeof *out;
     out->submitted_step = inst->run->clock.t + inst->run->clock.steps_before;
     out->window_closes = atomic_load(&inst->engine.count.window_closes);
-    out->stall_ns = stall_ns(inst);
+    out->stall_ns = zfi_stalled_ns(&inst->engine.count);
     out->lost_overlap_nbytes = atomic_load(&inst->engine.count.lost_overlap_nbytes);
 }
 

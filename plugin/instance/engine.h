@@ -35,6 +35,12 @@ typedef struct zfi_counters {
         fit_stall_ns; /* fitted interval: what the choice was from, what it expects per step */
 } zfi_counters_t;
 
+/* [any-thread] What the device has waited for this rank's own work: replays, selections, slot memory. */
+static inline uint64_t zfi_stalled_ns(const zfi_counters_t *count) {
+    return atomic_load(&count->stall_replay_ns) + atomic_load(&count->stall_select_ns) +
+           atomic_load(&count->stall_pool_ns);
+}
+
 /* The first asynchronous error; partner of every timeline wait. */
 typedef struct zfi_poison {
     pthread_mutex_t lock;
