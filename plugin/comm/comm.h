@@ -39,6 +39,8 @@ typedef struct zfi_exchange {
     uint32_t lane;        /* exchanges of one lane have one order, and one thread; those of two are independent */
     zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when
                            * this stream has done what it was given before; always the same one of a lane */
+    uint64_t timeout_ns;  /* 0: the transport's own */
+    uint32_t *out_late;   /* NULL, or where a rank goes that has not come in time, if that is known */
 } zfi_exchange_t;
 
 enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
