@@ -124,14 +124,15 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
 uint64_t zs_ranks_nccl_nbytes(void) {
     static uint64_t before;
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    uint64_t (*sent)(void), now;
+    uint64_t (*sent)(void), (*n_peers)(void), now;
 
     *(void **)&sent = nccl ? dlsym(nccl, "fakenccl_sent_nbytes") : NULL;
+    *(void **)&n_peers = nccl ? dlsym(nccl, "fakenccl_n_peers") : NULL;
     if (nccl)
         dlclose(nccl);
-    if (!sent)
+    if (!sent || !n_peers)
         return ZS_NOT_KNOWN;
-    now = sent() - before;
+    now = sent() - n_peers() * ZS_NAME_NBYTES - before;
     before += now;
     return now;
 }

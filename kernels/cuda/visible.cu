@@ -94,20 +94,28 @@ KERNEL(zf_write_place, zfi_place_args_t) {
     const int dtype = matrix->place.dtype;
     const bool is_counted = args.data->digests != NULL;
     const uint8_t *mask = args.keeps_selected ? args.data->masks[args.turn] + matrix->channel_base : NULL;
-    uint64_t moved = 0;
+    const uint64_t step = (uint64_t)gridDim.x * THREADS; /* elements, and so many rows and columns */
+    uint64_t moved = 0, e = blockIdx.x * (uint64_t)THREADS + threadIdx.x;
+    uint64_t col, row = divide(args.first + e, matrix->cols, &col);
+    uint64_t more_cols, more_rows = divide(step, matrix->cols, &more_cols);
     if (args.data->is_foreign[matrix->param])
         return;
     if (mask && matrix->k == matrix->n_channels)
         return; /* every channel is selected */
-    for (uint64_t e = blockIdx.x * (uint64_t)THREADS + threadIdx.x; e < args.n; e += (uint64_t)gridDim.x * THREADS) {
-        uint64_t col, row = divide(args.first + e, matrix->cols, &col);
-        uint64_t to = (uint64_t)place_offset(&matrix->place, row, col);
-        uint32_t bits = load_bits(args.bits, dtype, e);
-        if (mask && mask[matrix->channels_are_rows ? row : col])
-            continue;
-        if (is_counted)
-            moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, args.first + e);
-        store_bits(matrix->place.visible, dtype, to, bits);
+    for (; e < args.n; e += step) {
+        if (!mask || !mask[matrix->channels_are_rows ? row : col]) {
+            uint64_t to = (uint64_t)place_offset(&matrix->place, row, col);
+            uint32_t bits = load_bits(args.bits, dtype, e);
+            if (is_counted)
+                moved += digest_move(load_bits(matrix->place.visible, dtype, to), bits, args.first + e);
+            store_bits(matrix->place.visible, dtype, to, bits);
+        }
+        row += more_rows;
+        col += more_cols;
+        if (col >= matrix->cols) {
+            col -= matrix->cols;
+            row++;
+        }
     }
     if (is_counted)
         add_to_digest(&args.data->digests[args.matrix], moved);

@@ -117,5 +117,6 @@ typedef struct fn_work {
 /* Puts it on its stream, now or a little later; takes it over. */
 fn_result_t fn_work_launch(fn_work_t *work);
 uint64_t fn_sent_nbytes(void);
+uint64_t fn_n_peers(void); /* other ranks of each exchange, all exchanges together */
 
 #endif

@@ -33,8 +33,10 @@ ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstre
 ENTRY ncclGroupStart(void);
 ENTRY ncclGroupEnd(void);
 FN_API uint64_t fakenccl_sent_nbytes(void);
+FN_API uint64_t fakenccl_n_peers(void);
 
 uint64_t fakenccl_sent_nbytes(void) { return fn_sent_nbytes(); }
+uint64_t fakenccl_n_peers(void) { return fn_n_peers(); }
 
 int ncclGetVersion(int *out) {
     *out = (int)fn_config()->version;

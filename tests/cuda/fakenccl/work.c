@@ -11,9 +11,11 @@
 
 enum { LOOK_US = 50, SLOW_US = 200000 };
 
-static uint64_t n_exchanges, sent_nbytes;
+static uint64_t n_exchanges, sent_nbytes, n_peers;
 
 uint64_t fn_sent_nbytes(void) { return __atomic_load_n(&sent_nbytes, __ATOMIC_RELAXED); }
+
+uint64_t fn_n_peers(void) { return __atomic_load_n(&n_peers, __ATOMIC_RELAXED); }
 
 static unsigned char *bytes_at(uint64_t at, uint64_t nbytes) {
     unsigned char *bytes = fn_driver()->fakecuda_device_bytes(at, nbytes);
@@ -120,6 +122,7 @@ static void CUDA_CB run(void *raw) {
     if (fn_config()->delay_us && fn_random() % 2)
         fn_pause_us(fn_random() % fn_config()->delay_us);
     do_wrong(work, fault_of(work));
+    __atomic_add_fetch(&n_peers, (uint64_t)work->comm->n_ranks - 1, __ATOMIC_RELAXED);
     while (!fn_comm_is_ended(work->comm) && move_all(work, work->items))
         fn_pause_us(LOOK_US);
     fn_comm_drop(work->comm);
