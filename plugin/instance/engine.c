@@ -83,7 +83,9 @@ static void open_lists(zfi_engine_t *engine) {
 static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set};
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
-    if (st || engine->comm_ops->size(engine->comm) == 1)
+    if (!st && engine->norm_group)
+        st = engine->comm_ops->join(engine->comm, engine->norm_group, &engine->norm_index, err);
+    if (st || !zfi_has_peers(engine))
         return st;
     st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
     return st ? st : zfi_serial_create(&engine->values, "zf-values", err);

@@ -279,6 +279,22 @@ typedef struct zfi_opened {
     int trial_is_open;
 } zfi_opened_t;
 
+/* The parameters of a process group (offload/groups.h). */
+typedef struct zfi_group_list {
+    int which;            /* 0: it is their group in place of group 0; 1: their second one */
+    uint32_t name, index; /* the host's number, and the transport's */
+    zfi_member_t place;
+    uint32_t n;
+    const uint32_t *ids;
+    uint32_t events; /* what was done to them between steps, as zfi_reduction_t.events */
+} zfi_group_list_t;
+
+typedef struct zfi_group_lists {
+    uint32_t n;
+    zfi_group_list_t all[2 * ZFI_MAX_GROUPS];
+    uint32_t *ids;
+} zfi_group_lists_t;
+
 /* Several ranks: gradients of the step being filled, on their way to the other ranks (hooks/reduce.h). The host's
  * thread's, but for the agreements of others. */
 typedef struct zfi_reduction {
@@ -287,9 +303,10 @@ typedef struct zfi_reduction {
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
     zfi_arena_t arena;         /* holds agreements and entering */
-    unsigned char *agreements; /* [ranks][agreement_nbytes] */
+    unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;
     uint32_t events;
+    zfi_group_lists_t groups;
     /* where each rank keeps a part of the state: */
     uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches */
     uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */

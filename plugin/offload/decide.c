@@ -95,14 +95,18 @@ typedef struct decision {
  * leaves all without. */
 static zf_status_t agree(decision_t *decision) {
     const zfi_engine_t *engine = decision->run->engine;
-    uint32_t n_ranks = engine->comm_ops->size(engine->comm), rank = engine->comm_ops->rank(engine->comm);
+    zfi_member_t place = zfi_norm_member(engine);
+    uint32_t n_ranks = place.n_ranks, rank = place.rank;
     typedef struct part {
         double n_steps;
         double costs[2 * ZFI_FIT_CHOICES];
     } part_t;
     part_t *all = calloc(n_ranks, sizeof *all);
-    zfi_exchange_t what = {
-        .purpose = ZF_COLLECTIVE_FOR_STEP, .bucket = ZF_NO_ID, .nbytes = sizeof *all, .lane = ZFI_LANE_ENTERING};
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STEP,
+                           .bucket = ZF_NO_ID,
+                           .nbytes = sizeof *all,
+                           .lane = ZFI_LANE_ENTERING,
+                           .group = engine->norm_index};
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     if (!all)

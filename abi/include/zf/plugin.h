@@ -87,7 +87,8 @@ typedef struct zf_create_args {
     uint32_t n_overrides;
     int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
     int32_t device_id;
-    uint32_t norm_group; /* instances with equal norm_group add up their norms (pipeline stages); 0 = this one alone */
+    uint32_t norm_group; /* process group of all ranks that train one model together, over which norms add up (tensor or
+                          * pipeline parallel, experts); it holds every other group. 0 = the ranks of group 0 alone */
     uint32_t rule;       /* ZF_RULE_... */
     uint32_t reserved0;
     const zf_rule_callback_t *rule_callback; /* with ZF_RULE_CALLBACK; copied */
@@ -112,8 +113,11 @@ typedef struct zf_param_decl {
     const zf_tensor_t *tensor; /* what the model reads; float32, bfloat16, float16; lives until unbound or destroyed */
     zf_dtype_t grad_dtype;     /* of delivered gradients: float32, bfloat16, float16; all zero = the parameter's */
     uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */
-    uint32_t reduce_group;     /* process group of gradient reduction; 0 = data parallel */
-    uint32_t reduce_group2;    /* a second one (sequence parallel); 0 = none */
+    uint32_t reduce_group;     /* process group over which its gradient is summed or averaged; 0 = data parallel; an
+                                * expert's own otherwise: needs norm_group and [shard] stage = 0 */
+    uint32_t reduce_group2;    /* a second one, over which these sums are added up (sequence parallel, an embedding tied
+                                * over pipeline stages): all of it hold the parameter, which is then always selected and
+                                * counts in the norm once; needs norm_group. 0 = none */
     int32_t n_batch_axes;      /* leading axes that number independent matrices: 1 for [L, out, in] */
     int32_t channels;          /* ZF_CHANNELS_... */
     uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
