@@ -52,6 +52,8 @@ class Param:
     n_batch_axes: int = 0
     channels: str = "columns"
     average: bool = False
+    reduce_group: int = 0   # process groups of its gradient, as zf_param_decl_t says
+    reduce_group2: int = 0
 
 
 @dataclasses.dataclass
@@ -191,10 +193,11 @@ class Instance:
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
     before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
     before: overrides that come before those of a dict and of overrides. collectives: a Collectives (collectives.py), where
-    this is one of several ranks that train as one; None = this one alone."""
+    this is one of several ranks that train as one; None = this one alone. norm_group: the number, in
+    collectives, of the group of all processes that train one model together; 0 = group 0."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=(), collectives=None):
+                 log=None, name="python", before=(), collectives=None, norm_group=0):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         if rule_callback is not None and rule != "adamw":
@@ -214,6 +217,7 @@ class Instance:
         self._host = _make_host(self.log, name, collectives)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         callback = rule_callback.fill() if rule_callback is not None else None
+        self._norm_group = norm_group
         self.handle = self._create(config, overrides, before, fetch, RULES[rule], callback)
         kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
@@ -231,6 +235,7 @@ class Instance:
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
             overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU,
+            norm_group=self._norm_group,
             rule=_abi.RULE_CALLBACK if callback is not None else rule,
             rule_callback=C.addressof(callback) if callback is not None else None)
         self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
@@ -465,6 +470,7 @@ def _fill_decl(out, param, view, name):
                  | (_abi.PARAM_NEVER_SELECTED * param.never_selected)
                  | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average))
     out.tied_to = param.tied_to or 0
+    out.reduce_group, out.reduce_group2 = param.reduce_group, param.reduce_group2
     if param.grad_dtype is not None:
         out.grad_dtype.code, out.grad_dtype.bits, out.grad_dtype.lanes = (*param.grad_dtype, 1)
     out.n_batch_axes = param.n_batch_axes

@@ -19,6 +19,7 @@ import torch
 from .. import _abi, errors, tensors
 from ..instance import Param
 from . import cut
+from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -78,7 +79,8 @@ class ParameterTable:
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
     averaged over the ranks."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, trained=()):
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, shared_over=None,
+                 counts_in_norm=None, trained=()):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -94,6 +96,7 @@ class ParameterTable:
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
+        self._groups = (shared_over, counts_in_norm)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
@@ -136,7 +139,11 @@ class ParameterTable:
             axis = channels(name, param) or axis
         if axis not in ("rows", "columns"):
             raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
+        shared_over, counts_in_norm = self._groups
+        second = shared_over(name, param) if shared_over is not None else None
         return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
+                     reduce_group2=number_of(second) if second is not None else 0,
+                     counts_in_norm=bool(counts_in_norm(name, param)) if counts_in_norm is not None else True,
                      average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
