@@ -252,9 +252,9 @@ typedef struct zfi_sampled {
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
-    uint32_t arguments; /* digest of what step was given */
-    uint32_t events;    /* digest of what was called between steps */
-    uint32_t reserved0;
+    uint32_t arguments;                    /* digest of what step was given */
+    uint32_t events;                       /* digest of what was called between steps */
+    uint16_t update_interval, publish_lag; /* 0 while update_interval = fit has not chosen */
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };

@@ -101,7 +101,8 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
                               zfi_replacement_t *out, zf_error_t *err) {
     zfi_run_t *run = *slot;
     zf_status_t st = ZF_OK;
-    *out = (zfi_replacement_t){.slot = slot, .run = run, .into = run};
+    *out = (zfi_replacement_t){
+        .slot = slot, .run = run, .into = run, .update_interval = run->engine->config.update_interval};
     if (params || !is_fresh(run) || !zfi_redeal_fits(run)) {
         if (!params) {
             n_params = run->n_params;
@@ -152,10 +153,12 @@ static void begin_again(zfi_run_t *run) {
 }
 
 void zfi_replace_cancel(zfi_replacement_t *replacement) {
-    if (replacement->into != replacement->run)
+    if (replacement->into != replacement->run) {
         zfi_run_free(replacement->into);
-    else
+        replacement->run->engine->config.update_interval = replacement->update_interval;
+    } else {
         begin_again(replacement->run);
+    }
     free_scratch(replacement);
 }
 
