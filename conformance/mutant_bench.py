@@ -131,7 +131,8 @@ class Bench:
             for test in listed["tests"]:
                 of = {p["name"]: p["value"] for p in test["properties"]}
                 env = dict(pair.split("=", 1) for pair in of.get("ENVIRONMENT", []) if "=" in pair)
-                self.tests.append(CheckTest(test["name"], TARGETS.get(test["name"], test["name"]), test.get("command", []), env,
+                command = test.get("command") or [str(self.build / folder / test["name"])]  # CTest leaves out what is not built yet
+                self.tests.append(CheckTest(test["name"], TARGETS.get(test["name"], test["name"]), command, env,
                                             of.get("WORKING_DIRECTORY", str(self.build / folder))))
 
     def ninja(self, targets, limit_s=1800):
