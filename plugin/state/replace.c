@@ -176,7 +176,8 @@ static zf_status_t pass_due(zfi_run_t *run) {
 
 static void nothing(void *args) { (void)args; }
 
-/* No work on any stream or thread refers to the run any more. */
+/* No work on any stream or thread refers to the run any more. Workers end: one whose last chunk another has counted may
+ * still have to say what it counted, which would move the timelines of the run that comes. */
 static zf_status_t leave(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
@@ -185,6 +186,10 @@ static zf_status_t leave(zfi_run_t *run) {
         st = zfi_serial_call(engine->control, nothing, NULL, 0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
         st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
+    if (!st) {
+        zfi_workers_stop(run->workers);
+        run->workers = NULL;
+    }
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
 }
 
