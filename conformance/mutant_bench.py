@@ -30,12 +30,12 @@ CUDA_TESTS = ("tests/cuda", "^(cuda_exact|cuda_exact_one_queue|cuda_exact_no_mem
 # Tests that are no programs of their own name.
 TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda_exact_one_queue": "zf_double",
            "cuda_exact_no_memops": "zf_double"}
-ADDRESS_SPACE = 8 << 30
+MOST_DATA = 8 << 30  # written memory; a test reserves address space beyond it
 CASE_DEADLINE_S = 20
 
 
 def child_limits():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA, MOST_DATA))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 44, 1 << 44))  # tests make hollow files
 
