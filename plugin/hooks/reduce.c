@@ -132,6 +132,8 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
             return disagree(inst, circle, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
         if (other->events != first->events)
             return disagree(inst, circle, r, "what was called between the steps (FLUSH, params_changed)");
+        if (other->update_interval != first->update_interval || other->publish_lag != first->publish_lag)
+            return disagree(inst, circle, r, "update_interval or publish_lag");
     }
     return ZF_OK;
 }
@@ -196,9 +198,15 @@ static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
 }
 
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
+    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_agreement_t own = {.step = run->clock.t + 1 + run->clock.steps_before, .is_discarded = (uint32_t)is_discarded};
-    zf_status_t st = agree_on_data(inst, &own);
+    zf_status_t st;
+    if (!config->is_interval_fit) {
+        own.update_interval = (uint16_t)config->update_interval;
+        own.publish_lag = (uint16_t)config->publish_lag;
+    }
+    st = agree_on_data(inst, &own);
     for (uint32_t i = 0; i < run->reduction.groups.n && !st; i++)
         st = agree_on_list(inst, &own, &run->reduction.groups.all[i]);
     if (!st && zfi_is_grouped(run->engine))

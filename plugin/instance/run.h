@@ -185,6 +185,8 @@ typedef struct zfi_run_memory {
     uint64_t extra_device_nbytes;         /* ... their bytes */
     zfi_mirror_t staging_mirror,
         selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
+    zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
+                                 * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zf_layout_t layout;
@@ -252,9 +254,9 @@ typedef struct zfi_sampled {
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
-    uint32_t arguments; /* digest of what step was given */
-    uint32_t events;    /* digest of what was called between steps */
-    uint32_t reserved0;
+    uint32_t arguments;                    /* digest of what step was given */
+    uint32_t events;                       /* digest of what was called between steps */
+    uint16_t update_interval, publish_lag; /* 0 while update_interval = fit has not chosen */
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };

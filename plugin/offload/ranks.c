@@ -21,8 +21,6 @@
 #include "offload/mirror.h"
 #include "offload/selected_sums.h"
 
-enum { SUM_ELEMS = 2048 };
-
 /* ---- what lives as long as the run ------------------------------------------------------------------------------- */
 
 static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u; }
@@ -83,13 +81,14 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
         st = zfi_mirror_map(run, &run->mem.staging_mirror, run->mem.staging_arena.base,
                             run->mem.staging_arena.total_nbytes, err);
     if (!st && zfi_is_sharded(run->engine))
-        st = zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad, zfi_selected_nbytes(run), err);
+        st = zfi_selected_sums_map(run, err);
     return st ? st : zfi_buffers_need(run, 0, err);
 }
 
 static void free_mirrors(zfi_run_t *run) {
     zfi_mirror_free(run, &run->mem.staging_mirror);
     zfi_mirror_free(run, &run->mem.selected_mirror);
+    zfi_mirror_free(run, &run->mem.moves);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
         zfi_mirror_free(run, &run->reduction.buffers[i].mirror);
 }
@@ -116,28 +115,39 @@ void zfi_ranks_free(zfi_run_t *run) {
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
 
-/* What the ranks of a group have arrived with, and this one owns, added up; out: may be in place of `own`. */
-static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, zfi_member_t place, int is_average,
-                     const unsigned char *own, const unsigned char *arrived, unsigned char *out) {
-    uint32_t rank = place.rank, n_ranks = place.n_ranks;
-    size_t elem = zfi_dtype_nbytes(bucket->dtype);
-    uint64_t part = zfi_part_nbytes(bucket);
-    float sum[SUM_ELEMS];
-    for (uint64_t at = 0; at < bucket->part_elems; at += SUM_ELEMS) {
-        uint64_t left = bucket->part_elems - at, n = left < SUM_ELEMS ? left : SUM_ELEMS;
-        for (uint32_t r = 0; r < n_ranks; r++)
-            engine->kernels->accumulate(sum, (r == rank ? own : arrived + r * part) + at * elem, bucket->dtype, n,
-                                        r == 0);
-        for (uint64_t i = 0; i < n && is_average; i++)
-            sum[i] /= (float)n_ranks;
-        engine->kernels->narrow(out + at * elem, bucket->dtype, sum, n);
-    }
+/* The stream of a lane, where the device's memory is exchanged; NULL: the host's is, and the lane's thread works on it.
+ */
+static zfi_stream_t *stream_of(const zfi_engine_t *engine, uint32_t lane) {
+    return lane == ZFI_LANE_VALUES ? engine->values_stream : engine->ranks_stream;
+}
+
+/* Ends a lane's piece of work: on its stream, behind what that was given, or at once. */
+static void say(zfi_engine_t *engine, uint32_t lane, zfi_timeline_t *timeline, uint64_t number) {
+    zfi_op_t op = zfi_op_signal(timeline, number);
+    if (stream_of(engine, lane))
+        (void)zfi_enqueue(engine, stream_of(engine, lane), &op, 1); /* a failure has ended the instance */
+    else
+        zfi_timeline_signal(timeline, number);
+}
+
+/* Sums up what has arrived for this rank's part. */
+static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
+    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1);
+    else
+        zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](engine->kernels, args);
 }
 
 /* Elements [first, end) of a parameter's gradient become zeros. */
 static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    memset((unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem, 0, (end - first) * elem);
+    unsigned char *grad = (unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem;
+    zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
+    if (!run->engine->ranks_stream)
+        memset(grad, 0, op.nbytes);
+    else if (op.nbytes)
+        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1);
 }
 
 /* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
@@ -191,7 +201,13 @@ static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64
     memcpy(own, sums, nbytes);
     st = zfi_collective(run->engine, &what);
     if (!st)
-        sum_part(run->engine, bucket, bucket->place2, 0, own, parts, sums);
+        sum_part(run->engine, &(zfi_sum_parts_args_t){.own = own,
+                                                      .arrived = parts,
+                                                      .out = sums,
+                                                      .n_elems = bucket->part_elems,
+                                                      .dtype = bucket->dtype,
+                                                      .rank = bucket->place2.rank,
+                                                      .n_ranks = bucket->place2.n_ranks});
     return st;
 }
 
@@ -201,34 +217,43 @@ static void run_reduce(void *raw) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
     unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
-                  *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket),
-                  *sums = zfi_mirrored(run, own_sums(run, args->bucket));
+                  *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
                             .bucket = args->bucket,
                             .step = args->step,
                             .send = args->flat,
                             .recv = arriving,
                             .nbytes = zfi_part_nbytes(bucket),
-                            .group = bucket->group};
+                            .group = bucket->group,
+                            .stream = engine->ranks_stream};
     zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
                           .bucket = args->bucket,
                           .step = args->step,
                           .recv = args->flat,
                           .nbytes = zfi_part_nbytes(bucket),
-                          .group = bucket->group};
+                          .group = bucket->group,
+                          .stream = engine->ranks_stream};
+    zfi_sum_parts_args_t sum = {.own = own,
+                                .arrived = arriving,
+                                .out = zfi_mirrored(run, own_sums(run, args->bucket)),
+                                .n_elems = bucket->part_elems,
+                                .dtype = bucket->dtype,
+                                .rank = bucket->place.rank,
+                                .n_ranks = bucket->place.n_ranks,
+                                .is_average = bucket->is_average};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (zfi_collective(engine, &parts))
         return;
-    sum_part(engine, bucket, bucket->place, bucket->is_average, own, arriving, sums);
-    if (add_second(run, bucket, args->step, sums))
+    sum_part(engine, &sum);
+    if (add_second(run, bucket, args->step, sum.out))
         return;
     if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
         clear_edges(run, bucket);
     else if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
         return;
-    zfi_timeline_signal(&engine->lines.exchanged, args->number);
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 /* Parameters of another model's instances have numbers that say nothing here. Nor do others' where each finds what is
@@ -251,7 +276,8 @@ static void run_norm(void *raw) {
                             .step = args->step,
                             .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
                             .nbytes = sizeof(zfi_norm_part_t),
-                            .group = engine->norm_index};
+                            .group = engine->norm_index,
+                            .stream = engine->ranks_stream};
     zfi_norm_part_t *own = (zfi_norm_part_t *)parts.recv + zfi_norm_member(engine).rank;
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
@@ -261,7 +287,7 @@ static void run_norm(void *raw) {
         return;
     if (zfi_is_grouped(engine))
         hide_numbers(engine, parts.recv);
-    zfi_timeline_signal(&engine->lines.exchanged, args->number);
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_selected(void *raw) {
@@ -270,7 +296,7 @@ static void run_selected(void *raw) {
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (!zfi_selected_sums_gather(args->run, args->step))
-        zfi_timeline_signal(&engine->lines.exchanged, args->number);
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_share(void *raw) {
@@ -282,11 +308,12 @@ static void run_share(void *raw) {
                              .step = args->step,
                              .recv = zfi_mirrored(run, zfi_values(run, args->bucket)),
                              .nbytes = args->nbytes,
-                             .lane = ZFI_LANE_VALUES};
+                             .lane = ZFI_LANE_VALUES,
+                             .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &values))
-        zfi_timeline_signal(&engine->lines.shared, args->number);
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
 static void run_fetch(void *raw) {
@@ -298,11 +325,12 @@ static void run_fetch(void *raw) {
                             .step = args->step,
                             .recv = args->flat,
                             .nbytes = args->nbytes,
-                            .lane = ZFI_LANE_VALUES};
+                            .lane = ZFI_LANE_VALUES,
+                            .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &parts))
-        zfi_timeline_signal(&engine->lines.shared, args->number);
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
 typedef struct gather_args {
@@ -364,7 +392,7 @@ void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
-    zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, zfi_selected_nbytes(run));
+    zfi_selected_sums_down(run);
     return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
 }
 

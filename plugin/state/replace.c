@@ -111,7 +111,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
                               zfi_replacement_t *out, zf_error_t *err) {
     zfi_run_t *run = *slot;
     zf_status_t st;
-    *out = (zfi_replacement_t){.slot = slot, .run = run};
+    *out = (zfi_replacement_t){.slot = slot, .run = run, .update_interval = run->engine->config.update_interval};
     if (!params) {
         n_params = run->n_params;
         params = copy_params(run);
@@ -123,7 +123,8 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
 }
 
 zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
-    *out = (zfi_replacement_t){.slot = slot, .run = *slot, .into = *slot};
+    *out = (zfi_replacement_t){
+        .slot = slot, .run = *slot, .into = *slot, .update_interval = (*slot)->engine->config.update_interval};
     return make_scratch(out, err);
 }
 
@@ -156,10 +157,12 @@ static void begin_again(zfi_run_t *run) {
 }
 
 void zfi_replace_cancel(zfi_replacement_t *replacement) {
-    if (replacement->into != replacement->run)
+    if (replacement->into != replacement->run) {
         zfi_run_free(replacement->into);
-    else
+        replacement->run->engine->config.update_interval = replacement->update_interval;
+    } else {
         begin_again(replacement->run);
+    }
     free_scratch(replacement);
 }
 
@@ -177,7 +180,8 @@ static zf_status_t pass_due(zfi_run_t *run) {
 
 static void nothing(void *args) { (void)args; }
 
-/* No work on any stream or thread refers to the run any more. */
+/* No work on any stream or thread refers to the run any more. Workers end: one whose last chunk another has counted may
+ * still have to say what it counted, which would move the timelines of the run that comes. */
 static zf_status_t leave(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
@@ -186,6 +190,10 @@ static zf_status_t leave(zfi_run_t *run) {
         st = zfi_serial_call(engine->control, nothing, NULL, 0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
         st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
+    if (!st) {
+        zfi_workers_stop(run->workers);
+        run->workers = NULL;
+    }
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
 }
 
