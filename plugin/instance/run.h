@@ -324,8 +324,8 @@ typedef struct zfi_fetch_buffer {
 
 /* A bucket of parameters. */
 typedef struct zfi_shard {
-    uint32_t buffer; /* ZF_NO_ID: not fetched */
-    uint32_t n_sharded, n_held;
+    uint32_t buffer;            /* ZF_NO_ID: not fetched */
+    uint32_t n_sharded, n_held; /* parameters; tied ones are held each by itself */
     uint64_t first, n_elems,
         at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
 } zfi_shard_t;
@@ -336,6 +336,7 @@ typedef struct zfi_shards {
     uint64_t nbytes;             /* of it */
     zfi_shard_t *all;            /* [buckets]; NULL: nothing is sharded */
     uint8_t *is_held;            /* [n_params] fetched, not released */
+    uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
     uint32_t n_whole;       /* buckets with a sharded parameter */

@@ -88,32 +88,15 @@ static void free_scratch(zfi_replacement_t *replacement) {
     replacement->grad = NULL;
 }
 
-/* Whether beginning again would be no loss: no step, no load, no gradient on its way. */
-static int is_fresh(zfi_run_t *run) {
+int zfi_replace_is_lossless(const zfi_run_t *run) {
     const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     for (uint32_t i = 0; i < run->n_params; i++)
         if (row->present[i])
             return 0;
-    return run->clock.t == 0 && !run->clock.has_loaded;
+    return run->clock.t == 0 && !run->clock.has_loaded && zfi_redeal_fits(run);
 }
 
-zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
-                              zfi_replacement_t *out, zf_error_t *err) {
-    zfi_run_t *run = *slot;
-    zf_status_t st = ZF_OK;
-    *out = (zfi_replacement_t){
-        .slot = slot, .run = run, .into = run, .update_interval = run->engine->config.update_interval};
-    if (params || !is_fresh(run) || !zfi_redeal_fits(run)) {
-        if (!params) {
-            n_params = run->n_params;
-            params = copy_params(run);
-        }
-        if (!params)
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
-        st = make_second(run, params, n_params, reads_visible, &out->into, err);
-        if (st)
-            return st;
-    }
+static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
     out->copies = calloc(3u * (uint64_t)out->n_overlay, sizeof *out->copies);
@@ -122,6 +105,26 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
         return ZF_OK;
     zfi_replace_cancel(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
+}
+
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                              zfi_replacement_t *out, zf_error_t *err) {
+    zfi_run_t *run = *slot;
+    zf_status_t st;
+    *out = (zfi_replacement_t){.slot = slot, .run = run, .update_interval = run->engine->config.update_interval};
+    if (!params) {
+        n_params = run->n_params;
+        params = copy_params(run);
+    }
+    if (!params)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
+    st = make_second(run, params, n_params, reads_visible, &out->into, err);
+    return st ? st : make_scratch(out, err);
+}
+
+zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
+    *out = (zfi_replacement_t){.slot = slot, .run = *slot, .into = *slot};
+    return make_scratch(out, err);
 }
 
 /* A run filled in place begins again: what bind_params left. */
