@@ -41,6 +41,8 @@ typedef struct zfi_exchange {
     uint32_t group;       /* among whom: as `join` numbered it; 0 = data parallel */
     zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when
                            * this stream has done what it was given before; always the same one of a lane */
+    uint64_t timeout_ns;  /* 0: the transport's own */
+    uint32_t *out_late;   /* NULL, or where a rank goes that has not come in time, if that is known */
 } zfi_exchange_t;
 
 enum { ZFI_MAX_GROUPS = 16 }; /* of one instance, the data-parallel one included */

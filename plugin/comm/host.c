@@ -134,6 +134,8 @@ static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *excha
     zfi_exchange_name(exchange, name, sizeof name);
     name_self(comm, exchange, self, sizeof self);
     (void)comm->table.test(comm->table.ctx, request, &late, NULL);
+    if (exchange->out_late)
+        *exchange->out_late = late;
     if (late != ZF_NO_ID)
         snprintf(who, sizeof who, "rank %" PRIu32, late);
     return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
@@ -156,10 +158,14 @@ static void pause_for(uint64_t n_asked) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(ns < LONGEST_PAUSE_NS ? ns : LONGEST_PAUSE_NS)}, NULL);
 }
 
+static uint64_t timeout_of(const zfi_comm_t *comm, const zfi_exchange_t *exchange) {
+    return exchange->timeout_ns ? exchange->timeout_ns : comm->env.timeout_ns;
+}
+
 /* Until it is over, or cannot be any more. */
 static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    uint64_t end = zfi_now_ns() + comm->env.timeout_ns, n_asked = 0;
+    uint64_t end = zfi_now_ns() + timeout_of(comm, exchange), n_asked = 0;
     zf_status_t st;
     while ((st = comm->table.test(comm->table.ctx, request, NULL, &why)) == ZF_IN_PROGRESS) {
         if (atomic_load(comm->env.is_poisoned))

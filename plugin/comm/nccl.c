@@ -8,7 +8,11 @@
  *
  * An exchange is over when its stream is; meanwhile NCCL is asked for asynchronous errors. A communicator that failed,
  * or whose exchange has passed the deadline, is aborted, which ends its kernels. NCCL does not tell which rank is
- * missing.
+ * missing: in the last quarter of the time the ranks that wait call the roll by the host's collectives, and say where
+ * they are. Whoever does not answer is named.
+ *
+ * NCCL pairs whatever two ranks call next. So each exchange takes along its name, 16 bytes of each rank, and what ranks
+ * have given each other for different things ends the instance before anything reads it.
  *
  * Threads: a communicator is used by its lane's thread alone; by the control thread before those run and after them.
  *
@@ -21,6 +25,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/arena.h"
 #include "base/error.h"
 #include "base/timeline.h"
 #include "comm/comm.h"
@@ -31,12 +36,29 @@ enum { PAUSE_NS = 1000000 }; /* between two looks at asynchronous errors */
 
 static const char *const direction_names[N_DIRECTIONS] = {"gradients", "values"};
 
+/* The name of an exchange. */
+typedef struct place {
+    int32_t purpose;
+    uint32_t bucket;
+    uint64_t step;
+} place_t;
+
+/* One direction. */
+typedef struct direction {
+    zfi_nccl_comm_t comm; /* NULL: none, or aborted */
+    place_t *places;      /* [size] page-locked: what ranks have called the exchange, ... */
+    place_t *on_device;   /* [size] ... as it travels */
+    place_t *answers;     /* [size] of a roll call */
+    zfi_arena_t arena;    /* holds places and answers */
+    int is_pinned;
+} direction_t;
+
 struct zfi_comm {
     zfi_comm_env_t env;
     zfi_comm_t *host; /* of the host's collectives */
     const zfi_nccl_t *nccl;
     uint32_t rank, size;
-    zfi_nccl_comm_t directions[N_DIRECTIONS]; /* NULL: none, or aborted */
+    direction_t directions[N_DIRECTIONS];
     _Atomic int has_failed, holds_memory;
 };
 
@@ -159,7 +181,7 @@ static zf_status_t not_connected(zfi_comm_t *comm, int d, int rc, zf_error_t *er
                          " ms ([host] deadline_ms, less an eighth): a rank has not come, or NCCL cannot reach it "
                          "(NCCL_DEBUG=INFO says more)",
                          comm->rank, comm->size, direction_names[d], comm->env.timeout_ns / 1000000);
-    describe(comm, comm->directions[d], rc, text, sizeof text);
+    describe(comm, comm->directions[d].comm, rc, text, sizeof text);
     return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_CALL, rc, "create",
                             "rank %" PRIu32 " of %" PRIu32 ": NCCL's communicator of %s: %s", comm->rank, comm->size,
                             direction_names[d], text);
@@ -171,10 +193,10 @@ static zf_status_t connect(zfi_comm_t *comm, const zfi_nccl_id_t *ids, zf_error_
     for (int d = 0; d < N_DIRECTIONS; d++) {
         zfi_nccl_config_t config = {
             .size = sizeof config, .magic = ZFI_NCCL_CONFIG_MAGIC, .version = ZFI_NCCL_CONFIG_VERSION, .blocking = 0};
-        int rc =
-            comm->nccl->ncclCommInitRankConfig(&comm->directions[d], (int)comm->size, ids[d], (int)comm->rank, &config);
+        int rc = comm->nccl->ncclCommInitRankConfig(&comm->directions[d].comm, (int)comm->size, ids[d], (int)comm->rank,
+                                                    &config);
         if (rc == ZFI_NCCL_IN_PROGRESS)
-            rc = take_up(comm, comm->directions[d], end_ns);
+            rc = take_up(comm, comm->directions[d].comm, end_ns);
         if (rc) {
             atomic_store(&comm->has_failed, 1);
             return not_connected(comm, d, rc, err);
@@ -201,9 +223,9 @@ static zf_status_t connect_on_device(zfi_comm_t *comm, const zfi_nccl_id_t *ids,
 
 /* Either way it is gone; one that others still need may be given up, but is not waited for without end. */
 static void disconnect(zfi_comm_t *comm, int d) {
-    zfi_nccl_comm_t nccl_comm = comm->directions[d];
+    zfi_nccl_comm_t nccl_comm = comm->directions[d].comm;
     int rc;
-    comm->directions[d] = NULL;
+    comm->directions[d].comm = NULL;
     if (!nccl_comm)
         return;
     rc = atomic_load(&comm->has_failed) ? -1 : comm->nccl->ncclCommFinalize(nccl_comm);
@@ -215,11 +237,44 @@ static void disconnect(zfi_comm_t *comm, int d) {
         (void)comm->nccl->ncclCommAbort(nccl_comm);
 }
 
+/* What names the exchanges of one direction. */
+static zf_status_t map_places(zfi_comm_t *comm, direction_t *direction, zf_error_t *err) {
+    const zfi_device_ops_t *ops = comm->env.ops;
+    uint64_t nbytes = comm->size * sizeof(place_t);
+    void *memory = NULL;
+    int is_pageable;
+    zf_status_t st;
+    (void)zfi_arena_take(&direction->arena, 2 * nbytes, 1);
+    st = zfi_arena_map(&direction->arena, "names of exchanges", err);
+    if (!st)
+        st = ops->pin(comm->env.device, direction->arena.base, direction->arena.total_nbytes, &is_pageable, err);
+    direction->is_pinned = !st;
+    if (!st)
+        st = ops->alloc(comm->env.device, nbytes, "names of exchanges", &memory, err);
+    direction->places = (place_t *)(void *)direction->arena.base;
+    direction->answers = direction->places + comm->size;
+    direction->on_device = memory;
+    return st;
+}
+
+static void free_places(zfi_comm_t *comm, direction_t *direction) {
+    const zfi_device_ops_t *ops = comm->env.ops;
+    if (nccl_holds_memory(comm))
+        return; /* left to what may still write there */
+    if (direction->is_pinned)
+        ops->unpin(comm->env.device, direction->arena.base, direction->arena.total_nbytes);
+    zfi_arena_free(&direction->arena);
+    if (direction->on_device)
+        ops->free(comm->env.device, direction->on_device, comm->size * sizeof(place_t));
+}
+
 static void nccl_close(zfi_comm_t *comm) {
     if (!comm)
         return;
-    for (int d = 0; d < N_DIRECTIONS; d++)
+    for (int d = 0; d < N_DIRECTIONS; d++) {
         disconnect(comm, d);
+        free_places(comm, &comm->directions[d]);
+    }
     zfi_comm_host.close(comm->host);
     free(comm);
 }
@@ -238,6 +293,8 @@ static zf_status_t nccl_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
     }
     if (!st && comm->size > 1)
         st = exchange_tickets(comm, ids, err);
+    for (int d = 0; d < N_DIRECTIONS && !st && comm->size > 1; d++)
+        st = map_places(comm, &comm->directions[d], err);
     if (!st && comm->size > 1)
         st = connect_on_device(comm, ids, err);
     if (st)
@@ -249,25 +306,48 @@ static zf_status_t nccl_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
-/* [a stream is lent] Every rank's part to every rank, in place; or part r of send to rank r. */
-static int enqueue(const zfi_comm_t *comm, zfi_nccl_comm_t nccl_comm, const zfi_exchange_t *exchange, void *stream) {
-    const zfi_nccl_t *nccl = comm->nccl;
+static int is_taken(int rc) { return rc == ZFI_NCCL_SUCCESS || rc == ZFI_NCCL_IN_PROGRESS; }
+
+/* [a stream is lent] This rank's n bytes, in place among those of all. */
+static int all_gather(const zfi_comm_t *comm, zfi_nccl_comm_t to, void *all, size_t n, void *stream) {
+    return comm->nccl->ncclAllGather((unsigned char *)all + comm->rank * n, all, n, ZFI_NCCL_UINT8, to, stream);
+}
+
+/* [a stream is lent] Part r of send to rank r. */
+static int all_to_all(const zfi_comm_t *comm, zfi_nccl_comm_t over, const zfi_exchange_t *exchange, void *stream) {
     size_t n = (size_t)exchange->nbytes;
     const unsigned char *send = exchange->send;
     unsigned char *recv = exchange->recv;
-    int rc, ended;
-    if (!send)
-        return nccl->ncclAllGather(recv + comm->rank * n, recv, n, ZFI_NCCL_UINT8, nccl_comm, stream);
-    rc = nccl->ncclGroupStart();
-    for (uint32_t i = 1; i < comm->size && (!rc || rc == ZFI_NCCL_IN_PROGRESS); i++) {
+    int rc = ZFI_NCCL_SUCCESS;
+    for (uint32_t i = 1; i < comm->size && is_taken(rc); i++) {
         uint32_t to = (comm->rank + i) % comm->size, from = (comm->rank + comm->size - i) % comm->size;
-        rc = nccl->ncclSend(send + to * n, n, ZFI_NCCL_UINT8, (int)to, nccl_comm, stream);
-        if (!rc || rc == ZFI_NCCL_IN_PROGRESS)
-            rc = nccl->ncclRecv(recv + from * n, n, ZFI_NCCL_UINT8, (int)from, nccl_comm, stream);
+        rc = comm->nccl->ncclSend(send + to * n, n, ZFI_NCCL_UINT8, (int)to, over, stream);
+        if (is_taken(rc))
+            rc = comm->nccl->ncclRecv(recv + from * n, n, ZFI_NCCL_UINT8, (int)from, over, stream);
     }
-    ended = nccl->ncclGroupEnd();
-    return rc && rc != ZFI_NCCL_IN_PROGRESS ? rc : ended;
+    return rc;
 }
+
+/* [a stream is lent] The exchange, and its name. */
+static int enqueue(const zfi_comm_t *comm, const direction_t *direction, const zfi_exchange_t *exchange, void *stream) {
+    int rc = comm->nccl->ncclGroupStart(), ended;
+    if (is_taken(rc))
+        rc = all_gather(comm, direction->comm, direction->on_device, sizeof(place_t), stream);
+    if (is_taken(rc) && exchange->send)
+        rc = all_to_all(comm, direction->comm, exchange, stream);
+    else if (is_taken(rc))
+        rc = all_gather(comm, direction->comm, exchange->recv, (size_t)exchange->nbytes, stream);
+    ended = comm->nccl->ncclGroupEnd();
+    return is_taken(rc) ? ended : rc;
+}
+
+static zf_status_t no_commands(const zfi_comm_t *comm, zf_status_t st, zf_error_t *err) {
+    return is_poisoned(comm) ? ZF_ERR_POISONED
+                             : zfi_error(err, st, "ranks", "the device takes no more commands in an exchange");
+}
+
+/* Of an exchange; what is left of the time is for the roll call. */
+static uint64_t waits_ns(const zfi_comm_t *comm) { return comm->env.timeout_ns / 4 * 3; }
 
 static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange, zfi_nccl_comm_t nccl_comm, int rc,
                           zf_error_t *err) {
@@ -278,45 +358,113 @@ static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange
                             "rank %" PRIu32 " of %" PRIu32 ": %s: NCCL failed: %s", comm->rank, comm->size, name, text);
 }
 
-static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
-    char name[96];
+static place_t name_of(const zfi_exchange_t *exchange) {
+    return (place_t){exchange->purpose, exchange->bucket, exchange->step};
+}
+
+/* Returns a rank that does not answer, or ZF_NO_ID; *out_has_all: all that wait have told where. */
+static uint32_t call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
+                              int *out_has_all) {
+    zf_error_t why = {.struct_size = sizeof why};
+    uint32_t late = ZF_NO_ID;
+    zfi_exchange_t roll = {.purpose = ZF_COLLECTIVE_FOR_TRANSPORT,
+                           .bucket = ZF_NO_ID,
+                           .recv = direction->answers,
+                           .nbytes = sizeof *direction->answers,
+                           .lane = exchange->lane,
+                           .timeout_ns = comm->env.timeout_ns - waits_ns(comm),
+                           .out_late = &late};
+    direction->answers[comm->rank] = name_of(exchange);
+    *out_has_all = zfi_comm_host.exchange(comm->host, &roll, &why) == ZF_OK;
+    return late;
+}
+
+/* A rank that has come to another exchange, or ZF_NO_ID. */
+static uint32_t find_elsewhere(const zfi_comm_t *comm, const place_t *places, zfi_exchange_t *out_there) {
+    const place_t *own = &places[comm->rank];
+    for (uint32_t r = 0; r < comm->size; r++) {
+        const place_t *place = &places[r];
+        *out_there = (zfi_exchange_t){.purpose = place->purpose, .bucket = place->bucket, .step = place->step};
+        if (place->purpose != own->purpose || place->bucket != own->bucket || place->step != own->step)
+            return r;
+    }
+    return ZF_NO_ID;
+}
+
+static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
+                             zf_error_t *err) {
+    char name[96], there_name[96], what[256];
+    uint64_t ms = waits_ns(comm) / 1000000;
+    zfi_exchange_t there;
+    int has_all = 0;
+    uint32_t who;
+    if (is_poisoned(comm))
+        return ZF_ERR_POISONED;
+    who = call_the_roll(comm, exchange, direction, &has_all);
     if (is_poisoned(comm))
         return ZF_ERR_POISONED;
     zfi_exchange_name(exchange, name, sizeof name);
-    return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                            "a rank has not come to %s within %" PRIu64 " ms ([host] deadline_ms, less an eighth): it "
-                            "is dead, stopped, late, or does something else. NCCL does not tell which (this is rank "
-                            "%" PRIu32 " of %" PRIu32 ")",
-                            name, comm->env.timeout_ns / 1000000, comm->rank, comm->size);
+    if (!has_all && who != ZF_NO_ID)
+        snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s", who, name);
+    else if (!has_all)
+        snprintf(what, sizeof what, "a rank has not come to %s", name);
+    else if ((who = find_elsewhere(comm, direction->answers, &there)) == ZF_NO_ID)
+        snprintf(what, sizeof what, "every rank has come to %s, but NCCL has not ended it", name);
+    else {
+        zfi_exchange_name(&there, there_name, sizeof there_name);
+        snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s but to %s", who, name, there_name);
+    }
+    return zfi_error_scoped(
+        err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+        "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is rank %" PRIu32 " of %" PRIu32 ")", what,
+        ms, has_all ? "; NCCL_DEBUG=INFO says more" : ": it is dead, stopped, late, or does something else", comm->rank,
+        comm->size);
+}
+
+/* What has come belongs to different exchanges. */
+static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exchange, const direction_t *direction,
+                               zf_error_t *err) {
+    char name[96], there_name[96];
+    zfi_exchange_t there;
+    uint32_t who = find_elsewhere(comm, direction->places, &there);
+    if (who == ZF_NO_ID)
+        return ZF_OK;
+    zfi_exchange_name(exchange, name, sizeof name);
+    zfi_exchange_name(&there, there_name, sizeof there_name);
+    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, 0, "ranks",
+                            "rank %" PRIu32 " has not come to %s but to %s: every rank has to do the same in the same "
+                            "order (this is rank %" PRIu32 " of %" PRIu32 ")",
+                            who, name, there_name, comm->rank, comm->size);
 }
 
 /* Until the stream has done it, NCCL has failed, or the time is over. */
-static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, zfi_nccl_comm_t nccl_comm,
-                            uint64_t end_ns, zf_error_t *err) {
+static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction, uint64_t end_ns,
+                            zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
-    zf_status_t st = ops->enqueue(comm->env.device, exchange->stream, NULL, 0);
+    zfi_range_t names = {direction->places, direction->on_device, comm->size * sizeof(place_t)};
+    zfi_op_t down = zfi_op_down(&names, 1);
+    zf_status_t st = ops->enqueue(comm->env.device, exchange->stream, &down, 1);
     uint64_t mark = ops->mark(exchange->stream);
     int state = ZFI_NCCL_SUCCESS, rc;
     if (st)
-        return is_poisoned(comm) ? ZF_ERR_POISONED
-                                 : zfi_error(err, st, "ranks", "the device took no more commands in an exchange");
+        return no_commands(comm, st, err);
     while ((st = ops->synchronise(exchange->stream, mark, PAUSE_NS, NULL)) == ZF_ERR_TIMEOUT) {
-        rc = comm->nccl->ncclCommGetAsyncError(nccl_comm, &state);
+        rc = comm->nccl->ncclCommGetAsyncError(direction->comm, &state);
         if (rc || (state && state != ZFI_NCCL_IN_PROGRESS))
-            return failed(comm, exchange, nccl_comm, rc ? rc : state, err);
+            return failed(comm, exchange, direction->comm, rc ? rc : state, err);
         if (is_poisoned(comm) || zfi_now_ns() > end_ns)
-            return timed_out(comm, exchange, err);
+            return timed_out(comm, exchange, direction, err);
     }
-    return is_poisoned(comm) ? ZF_ERR_POISONED : ZF_OK;
+    return is_poisoned(comm) ? ZF_ERR_POISONED : check_names(comm, exchange, direction, err);
 }
 
 /* Ends its kernels. Where they run on, nobody may free what they read and write. */
-static void give_up(zfi_comm_t *comm, int d, zfi_stream_t *stream) {
+static void give_up(zfi_comm_t *comm, direction_t *direction, zfi_stream_t *stream) {
     const zfi_device_ops_t *ops = comm->env.ops;
-    zfi_nccl_comm_t nccl_comm = comm->directions[d];
+    zfi_nccl_comm_t nccl_comm = direction->comm;
     void *handle;
     atomic_store(&comm->has_failed, 1);
-    comm->directions[d] = NULL;
+    direction->comm = NULL;
     if (ops->lend(stream, &handle) == ZF_OK) {
         (void)comm->nccl->ncclCommAbort(nccl_comm);
         ops->take_back(stream);
@@ -325,33 +473,40 @@ static void give_up(zfi_comm_t *comm, int d, zfi_stream_t *stream) {
         atomic_store(&comm->holds_memory, 1);
 }
 
-static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, int d, zf_error_t *err) {
-    zfi_nccl_comm_t nccl_comm = comm->directions[d];
-    uint64_t end_ns = zfi_now_ns() + comm->env.timeout_ns;
+static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
+                             zf_error_t *err) {
+    const zfi_device_ops_t *ops = comm->env.ops;
+    uint64_t end_ns = zfi_now_ns() + waits_ns(comm);
+    zfi_range_t name = {direction->on_device + comm->rank, direction->places + comm->rank, sizeof(place_t)};
+    zfi_op_t up = zfi_op_up(&name, 1);
     void *handle;
-    zf_status_t st = comm->env.ops->lend(exchange->stream, &handle);
+    zf_status_t st;
     int rc;
+    direction->places[comm->rank] = name_of(exchange);
+    st = ops->enqueue(comm->env.device, exchange->stream, &up, 1);
+    if (!st)
+        st = ops->lend(exchange->stream, &handle);
     if (st)
-        return is_poisoned(comm) ? ZF_ERR_POISONED : zfi_error(err, st, "ranks", "the device lends no stream");
-    rc = enqueue(comm, nccl_comm, exchange, handle);
-    comm->env.ops->take_back(exchange->stream);
+        return no_commands(comm, st, err);
+    rc = enqueue(comm, direction, exchange, handle);
+    ops->take_back(exchange->stream);
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        rc = take_up(comm, nccl_comm, end_ns); /* before, nothing of it need be on the stream */
+        rc = take_up(comm, direction->comm, end_ns); /* before, nothing of it need be on the stream */
     if (rc == ZFI_NCCL_IN_PROGRESS)
-        return timed_out(comm, exchange, err);
-    return rc ? failed(comm, exchange, nccl_comm, rc, err) : wait_for(comm, exchange, nccl_comm, end_ns, err);
+        return timed_out(comm, exchange, direction, err);
+    return rc ? failed(comm, exchange, direction->comm, rc, err) : wait_for(comm, exchange, direction, end_ns, err);
 }
 
 static zf_status_t nccl_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
-    int d = exchange->lane == ZFI_LANE_VALUES ? UP : DOWN;
+    direction_t *direction = &comm->directions[exchange->lane == ZFI_LANE_VALUES ? UP : DOWN];
     zf_status_t st;
     if (!exchange->stream)
         return zfi_comm_host.exchange(comm->host, exchange, err);
-    if (!comm->directions[d])
+    if (!direction->comm)
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
-    st = on_device(comm, exchange, d, err);
+    st = on_device(comm, exchange, direction, err);
     if (st)
-        give_up(comm, d, exchange->stream);
+        give_up(comm, direction, exchange->stream);
     return st;
 }
 

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--cases N] [--seed S] [BUILD]
+# nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--only WHAT] [--cases N] [--seed S] [BUILD]
 #
 #   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3: law 4 bit for bit, and bytes
 #   2. a rank that comes late, dies, whose NCCL fails, that sends too little or never connects: every rank says so in time
 #   3. what cannot begin: no library, an old one, shared hardware queues: an error on every rank that names the first one
 #
-#   --short   fewer cases.   BUILD   a build with MPI and nvcc (default build/cuda)
+#   --only conforms | faults   1, or 2 and 3.   --short   fewer cases.   BUILD   a build with MPI and nvcc (default build/cuda)
 #
 # Exit status 77 where MPI is missing; 0 only if all of it passed.
 set -u
@@ -15,9 +15,11 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd) || exit 2
 build=$root/build/cuda
 cases=8
 seed=1
+only=
 while [ $# -gt 0 ]; do
     case $1 in
     --short) cases=3 ;;
+    --only) only=$2 && shift ;;
     --cases) cases=$2 && shift ;;
     --seed) seed=$2 && shift ;;
     --*)
@@ -45,7 +47,9 @@ fail() {
     failed=1
 }
 
-# ranks N [NAME=VALUE...] -- ARGUMENT... - zf-conform shard on N ranks, a rank that dies does not end the others; output in $out
+# ranks N [NAME=VALUE...] -- ARGUMENT... - zf-conform shard on N ranks, output in $out. recovery=--enable-recovery: a rank that dies
+# does not end the others.
+recovery=
 ranks() {
     n=$1
     vars=
@@ -56,7 +60,7 @@ ranks() {
     done
     shift
     # shellcheck disable=SC2086 # words
-    env LD_LIBRARY_PATH="$double" $vars timeout -k 5 600 mpirun --allow-run-as-root --oversubscribe --enable-recovery \
+    env LD_LIBRARY_PATH="$double" $vars timeout -k 5 120 mpirun --allow-run-as-root --oversubscribe $recovery \
         --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" \
         "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.1" --mpi "$mpi" --device cuda \
         --transport nccl "$@" >"$out" 2>&1
@@ -92,19 +96,46 @@ says() {
     echo "$what: $(grep -o "^rank [0-9] of 3: .*$text.*" "$out" | head -n 1 | cut -c 1-260)"
 }
 
-for stage in 0 1 2 3; do
-    conforms 2 $stage "$cases"
-    conforms 3 $stage "$cases"
-done
-conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
-conforms 3 2 "$cases" FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
-conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
-says late "0 1 2" "has not come to the reduction of gradients, bucket 5, step 1 within 1750 ms" FAKENCCL_FAULT=1:late:6
-says dead "0 2" "has not come to the reduction of gradients, bucket 5, step 1 within 1750 ms" FAKENCCL_FAULT=1:die:6
-says "too little" "0 1 2" "has not come to the reduction of gradients, bucket 5, step 1" FAKENCCL_FAULT=1:short:6
+# noticed FAULT TEXT [STAGE [SEED]] - what rank 1 does wrong of itself: every other one ends with an error that has TEXT
+noticed() {
+    ranks 3 -- --fault "$1" --stage "${3:-1}" --seed "${4:-1}" --deadline-ms 5000
+    for r in 0 2; do
+        grep -q "^rank $r noticed after [0-9]* s: .*$2" "$out" || {
+            fail "$1: rank $r does not say \"$2\""
+            return
+        }
+    done
+    echo "$1: $(grep '^rank 0' "$out" | cut -c 1-260)"
+}
+
+if [ "$only" != faults ]; then
+    for stage in 0 1 2 3; do
+        conforms 2 $stage "$cases"
+        conforms 3 $stage "$cases"
+    done
+    conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
+    conforms 3 2 "$cases" FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
+    conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
+fi
+[ "$only" != conforms ] || exit $failed
+says "stands still" "0 1 2" "every rank has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it within 1312 ms" \
+    FAKENCCL_FAULT=1:late:6
+recovery=--enable-recovery
+says dead "0 2" "rank 1 has not come to the reduction of gradients, bucket 5, step 1 within 1312 ms" FAKENCCL_FAULT=1:die:6
+recovery=
+says "too little" "0 1 2" "has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it" FAKENCCL_FAULT=1:short:6
 says "fails on one" "2" "bucket 5, step 1: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
-says "fails on one" "0 1" "has not come to" FAKENCCL_FAULT=2:error:6
+recovery=--enable-recovery
+says "fails on one" "0 1" "rank 2 has not come to the reduction of gradients, bucket 5, step 1" FAKENCCL_FAULT=2:error:6
+recovery=
 says "does not connect" "0 1 2" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
+recovery=--enable-recovery
+noticed kill "rank 1 has not come to"
+recovery=
+noticed stop "rank 1 has not come to"
+noticed late "rank 1 has not come to"
+noticed stop "rank 1 has not come to" 0
+noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 says "no library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 cannot be opened" LD_LIBRARY_PATH="$without"
 says "old library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 is of version 2.12.0" FAKENCCL_VERSION=21200
 says "shared queues" "0 1 2" "rank 0 of 3 cannot use it: CUDA_DEVICE_MAX_CONNECTIONS" CUDA_DEVICE_MAX_CONNECTIONS=1

@@ -57,6 +57,11 @@ void fn_comm_set(fn_comm_t *comm, fn_result_t state) {
     __atomic_store_n(&comm->state, (int32_t)state, __ATOMIC_RELEASE);
 }
 
+void fn_comm_end_progress(fn_comm_t *comm, fn_result_t state) {
+    int32_t in_progress = FN_IN_PROGRESS; /* else the work has failed already */
+    __atomic_compare_exchange_n(&comm->state, &in_progress, (int32_t)state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
 fn_mailbox_t *fn_mailbox(const fn_comm_t *comm, int from, int to) {
     return &comm->shared->mailboxes[from * comm->n_ranks + to];
 }

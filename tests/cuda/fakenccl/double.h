@@ -29,7 +29,7 @@ typedef enum fn_result {
     FN_IN_PROGRESS = 7
 } fn_result_t;
 
-enum { FN_MAX_RANKS = 16, FN_MAILBOX_NBYTES = 1 << 18, FN_MAX_ITEMS = 2 * FN_MAX_RANKS };
+enum { FN_MAX_RANKS = 16, FN_MAILBOX_NBYTES = 1 << 18, FN_MAX_ITEMS = 8 * FN_MAX_RANKS };
 
 typedef struct fn_id {
     char internal[128];
@@ -93,6 +93,7 @@ fn_comm_t *fn_comm_new(int n_ranks, const fn_id_t *id, int rank, int is_blocking
 void fn_comm_drop(fn_comm_t *comm);
 int fn_comm_is_ended(const fn_comm_t *comm);
 void fn_comm_set(fn_comm_t *comm, fn_result_t state);
+void fn_comm_end_progress(fn_comm_t *comm, fn_result_t state);
 fn_mailbox_t *fn_mailbox(const fn_comm_t *comm, int from, int to);
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -100,6 +101,7 @@ fn_mailbox_t *fn_mailbox(const fn_comm_t *comm, int from, int to);
 /* A message of a call. */
 typedef struct fn_item {
     int is_send, peer;
+    uint32_t kind;
     uint64_t at, nbytes, n_done;
     int is_over;
 } fn_item_t;
@@ -107,10 +109,9 @@ typedef struct fn_item {
 typedef struct fn_work {
     fn_comm_t *comm;
     CUstream stream;
-    uint32_t kind, n_items;
+    uint32_t n_items;
     uint64_t number;
-    fn_item_t items[FN_MAX_ITEMS];
-    uint64_t own_from, own_to, own_nbytes; /* all-gather, not in place */
+    fn_item_t items[FN_MAX_ITEMS]; /* between two ranks one goes after the other */
 } fn_work_t;
 
 /* Puts it on its stream, now or a little later; takes it over. */

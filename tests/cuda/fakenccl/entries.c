@@ -163,39 +163,46 @@ int ncclCommAbort(fn_comm_t *comm) { return end(comm); }
 static __thread int depth;
 static __thread fn_work_t *grouped;
 
-static fn_work_t *work_new(fn_comm_t *comm, CUstream stream, uint32_t kind) {
-    fn_work_t *work = calloc(1, sizeof *work);
-    if (work) {
-        work->comm = comm;
-        work->stream = stream;
-        work->kind = kind;
-    }
+/* The group's, or one of its own. NULL: it may not be. */
+static fn_work_t *work_for(fn_comm_t *comm, CUstream stream, const char *function) {
+    fn_work_t *work = grouped;
+    if (!work && is_poisoned_by_use(comm, function))
+        return NULL;
+    if (!work)
+        work = calloc(1, sizeof *work);
+    if (!work || (work->comm && (work->comm != comm || work->stream != stream)))
+        return NULL;
+    work->comm = comm;
+    work->stream = stream;
+    if (depth)
+        grouped = work;
     return work;
 }
 
-static void add(fn_work_t *work, int is_send, int peer, const void *at, size_t n) {
-    work->items[work->n_items++] =
-        (fn_item_t){.is_send = is_send, .peer = peer, .at = (uint64_t)(uintptr_t)at, .nbytes = n};
+static void add(fn_work_t *work, char kind, int is_send, int peer, const void *at, size_t n) {
+    if (work->n_items < FN_MAX_ITEMS)
+        work->items[work->n_items++] = (fn_item_t){
+            .is_send = is_send, .peer = peer, .kind = (uint32_t)kind, .at = (uint64_t)(uintptr_t)at, .nbytes = n};
+    else
+        fn_finding("a group of more than %d messages", FN_MAX_ITEMS);
 }
 
+/* In place only: that is all that libzfplugin asks for. */
 int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
     fn_work_t *work;
-    if (type != UINT8 || depth)
+    if (type != UINT8 || send != (unsigned char *)recv + (size_t)comm->rank * n)
         return FN_INVALID_ARGUMENT;
-    if (is_poisoned_by_use(comm, __func__))
-        return FN_INVALID_USAGE;
-    work = work_new(comm, stream, 'g');
+    work = work_for(comm, stream, __func__);
     if (!work)
-        return FN_SYSTEM_ERROR;
+        return FN_INVALID_USAGE;
     for (int r = 0; r < comm->n_ranks; r++) {
         if (r == comm->rank)
             continue;
-        add(work, 1, r, send, n);
-        add(work, 0, r, (unsigned char *)recv + (size_t)r * n, n);
+        add(work, 'g', 1, r, send, n);
+        add(work, 'g', 0, r, (unsigned char *)recv + (size_t)r * n, n);
     }
-    work->own_from = (uint64_t)(uintptr_t)send;
-    work->own_to = (uint64_t)(uintptr_t)recv + (uint64_t)comm->rank * n;
-    work->own_nbytes = n;
+    if (depth)
+        return FN_SUCCESS;
     return fn_work_launch(work);
 }
 
@@ -215,19 +222,17 @@ int ncclGroupEnd(void) {
 }
 
 static int point_to_point(int is_send, const void *at, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+    fn_work_t *work;
     if (type != UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
         return FN_INVALID_ARGUMENT;
     if (depth == 0) {
         fn_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");
         return FN_INVALID_USAGE;
     }
-    if (is_poisoned_by_use(comm, is_send ? "ncclSend" : "ncclRecv"))
+    work = work_for(comm, stream, is_send ? "ncclSend" : "ncclRecv");
+    if (!work)
         return FN_INVALID_USAGE;
-    if (!grouped)
-        grouped = work_new(comm, stream, 's');
-    if (!grouped || grouped->comm != comm || grouped->stream != stream || grouped->n_items == FN_MAX_ITEMS)
-        return FN_INVALID_USAGE;
-    add(grouped, is_send, peer, at, n);
+    add(work, 's', is_send, peer, at, n);
     return FN_SUCCESS;
 }
 

@@ -33,7 +33,7 @@ static int fill(const fn_work_t *work, fn_item_t *item) {
     from = bytes_at(item->at + item->n_done, n);
     if (!from)
         return -1;
-    box->kind = work->kind;
+    box->kind = item->kind;
     box->number = work->number;
     box->total = item->nbytes;
     box->nbytes = n;
@@ -50,10 +50,10 @@ static int empty(const fn_work_t *work, fn_item_t *item) {
     unsigned char *to;
     if (!__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
         return 0;
-    if (box->kind != work->kind || box->number != work->number || box->total != item->nbytes) {
+    if (box->kind != item->kind || box->number != work->number || box->total != item->nbytes) {
         fn_finding("rank %d, call %llu: %llu bytes (%c) are awaited of rank %d, whose call %llu sends %llu (%c)",
                    work->comm->rank, (unsigned long long)work->number, (unsigned long long)item->nbytes,
-                   (char)work->kind, item->peer, (unsigned long long)box->number, (unsigned long long)box->total,
+                   (char)item->kind, item->peer, (unsigned long long)box->number, (unsigned long long)box->total,
                    (char)box->kind);
         return -1;
     }
@@ -66,15 +66,23 @@ static int empty(const fn_work_t *work, fn_item_t *item) {
     return 1;
 }
 
+/* An earlier one, the same way, is not over. */
+static int is_behind(const fn_item_t *items, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (items[k].is_send == items[i].is_send && items[k].peer == items[i].peer && items[k].is_over != 1)
+            return 1;
+    return 0;
+}
+
 /* Messages left, after each has moved as far as it could. */
 static uint32_t move_all(const fn_work_t *work, fn_item_t *items) {
     uint32_t n_left = 0;
     for (uint32_t i = 0; i < work->n_items; i++) {
         fn_item_t *item = &items[i];
-        int moved = item->is_over ? 0 : item->is_send ? fill(work, item) : empty(work, item);
+        int moved = item->is_over || is_behind(items, i) ? 0 : item->is_send ? fill(work, item) : empty(work, item);
         if (moved < 0)
             item->is_over = -1; /* stands still */
-        else if (item->n_done == item->nbytes && !item->is_over)
+        else if (moved > 0 && item->n_done == item->nbytes)
             item->is_over = 1;
         n_left += item->is_over != 1;
     }
@@ -101,19 +109,9 @@ static void do_wrong(fn_work_t *work, fn_fault_t fault) {
     if (fault == FN_ERROR)
         fn_comm_set(work->comm, FN_REMOTE_ERROR);
     for (uint32_t i = 0; i < work->n_items && fault == FN_SHORT; i++)
-        work->items[i].nbytes--;
+        work->items[i].nbytes -= work->items[i].nbytes > 16; /* what is larger than a name */
     if (fault == FN_LATE || fault == FN_ERROR)
         stand_still(work->comm);
-}
-
-static void copy_own(const fn_work_t *work) {
-    unsigned char *from, *to;
-    if (!work->own_nbytes || work->own_from == work->own_to)
-        return;
-    from = bytes_at(work->own_from, work->own_nbytes);
-    to = bytes_at(work->own_to, work->own_nbytes);
-    if (from && to)
-        memcpy(to, from, work->own_nbytes);
 }
 
 /* [the stream's thread] */
@@ -122,8 +120,6 @@ static void CUDA_CB run(void *raw) {
     if (fn_config()->delay_us && fn_random() % 2)
         fn_pause_us(fn_random() % fn_config()->delay_us);
     do_wrong(work, fault_of(work));
-    if (!fn_comm_is_ended(work->comm))
-        copy_own(work);
     while (!fn_comm_is_ended(work->comm) && move_all(work, work->items))
         fn_pause_us(LOOK_US);
     fn_comm_drop(work->comm);
@@ -151,7 +147,7 @@ static void *put_later(void *raw) {
     fn_driver()->cuCtxPushCurrent_v2(comm->context);
     rc = put(work);
     fn_driver()->cuCtxPopCurrent_v2(&context);
-    fn_comm_set(comm, rc);
+    fn_comm_end_progress(comm, rc);
     fn_comm_drop(comm);
     return NULL;
 }
