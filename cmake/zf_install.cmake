@@ -55,6 +55,32 @@ if(TARGET zf-conform)
     endforeach()
 endif()
 
+# Manual pages: of the hooks from the headers (abi/man.py), of the programs from their --help, which runs on this machine only.
+find_program(ZF_PYTHON3 python3)
+if(ZF_PYTHON3)
+    execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" log -1 --format=%cs OUTPUT_VARIABLE zf_page_date OUTPUT_STRIP_TRAILING_WHITESPACE
+                    ERROR_QUIET)
+    if(NOT zf_page_date)
+        string(TIMESTAMP zf_page_date "%Y-%m-%d" UTC)
+    endif()
+    set(zf_man ${ZF_PYTHON3} "${PROJECT_SOURCE_DIR}/abi/man.py")
+    set(zf_page_version "${PROJECT_VERSION} ${zf_page_date}")
+    file(GLOB_RECURSE zf_headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/abi/include/zf/*.h")
+    add_custom_command(OUTPUT man/man3/zf_step.3 DEPENDS ${zf_headers} "${PROJECT_SOURCE_DIR}/abi/man.py" VERBATIM
+                       COMMAND ${zf_man} hooks "${zf_page_version}" man/man3 "${PROJECT_SOURCE_DIR}/abi/include")
+    add_custom_target(zf_hook_pages ALL DEPENDS man/man3/zf_step.3)
+    install(DIRECTORY "${PROJECT_BINARY_DIR}/man/man3" DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT dev)
+    if(TARGET zf-conform AND NOT CMAKE_CROSSCOMPILING)
+        add_custom_command(OUTPUT man/man1/zf-conform.1 man/man1/zf-host.1 DEPENDS zf-conform zf-host "${PROJECT_SOURCE_DIR}/abi/man.py" VERBATIM
+            COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-conform>
+                    "the conformance suite of libzfplugin" abi exact shard glue curves ablation perf verdict
+            COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-host>
+                    "the reference trainer of libzfplugin's conformance suite")
+        add_custom_target(zf_conform_pages ALL DEPENDS man/man1/zf-conform.1)
+        install(DIRECTORY "${PROJECT_BINARY_DIR}/man/man1" DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT conformance)
+    endif()
+endif()
+
 install(EXPORT zfplugin NAMESPACE zfplugin:: FILE zfpluginTargets.cmake DESTINATION ${zf_package_dir} COMPONENT dev)
 configure_package_config_file(cmake/zfpluginConfig.cmake.in "${PROJECT_BINARY_DIR}/zfpluginConfig.cmake"
                               INSTALL_DESTINATION ${zf_package_dir})

@@ -37,7 +37,7 @@ cmake -S /in -B /in/build >/in/cmake.log
 cmake --build /in/build >>/in/cmake.log
 /in/build/consumer "$(pkg-config --variable=module zfplugin)"
 zf doctor --quick
-for page in zf.1; do [ -s "/usr/share/man/man${page##*.}/$page.gz" ] || { echo "no page $page"; exit 1; }; done
+for page in zf.1 zf-conform.1 zf_step.3; do [ -s "/usr/share/man/man${page##*.}/$page.gz" ] || { echo "no page $page"; exit 1; }; done
 ZFPLUGIN_PATH=$(pkg-config --variable=module zfplugin)
 export ZFPLUGIN_PATH
 zf-conform abi | tail -n 1

@@ -39,7 +39,9 @@ package zfplugin-conformance libzfplugin1 libopenblas0 libffi8
 
 usr=$work/root/usr
 libs=$(dirname "$(find "$usr" -name 'libzfplugin.so.1')")
-[ -s "$usr/share/man/man1/zf.1.gz" ] || fail "no page of zf"
+for page in man1/zf.1 man1/zf-conform.1 man1/zf-host.1 man3/zf_step.3 man3/zf_state_save.3; do
+    [ -s "$usr/share/man/$page.gz" ] || fail "no page $page"
+done
 [ -s "$usr/share/bash-completion/completions/zf" ] || fail "no completion of zf"
 unset ZFPLUGIN_PATH
 LD_LIBRARY_PATH=$libs "$usr/bin/zf" doctor --quick >"$work/doctor"
