@@ -78,6 +78,15 @@ agrees() {
         echo "FAIL: auditwheel does not agree with $name"
         exit 1
     }
+    python3 - "$1" <<'END' || { echo "FAIL: the wheel lacks a licence of what it holds" && exit 1; }
+import json, re, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+read = lambda end: next(wheel.read(name).decode() for name in wheel.namelist() if name.endswith(end))
+packages = [p["name"] for p in json.loads(read("auditwheel.cdx.json"))["components"] if p["name"] != "zfplugin"]
+lacking = set(packages) - set(re.findall("^==== (.*)$", read("licenses/LICENSE.libraries"), re.MULTILINE))
+copies = [name for name in wheel.namelist() if re.match(r"zfplugin\.libs/.+", name)]
+sys.exit(f"no licence of {lacking}" if lacking else f"{len(copies)} copies of {packages}" if len(copies) != len(packages) else 0)
+END
     case $name in
     *-manylinux_2_*) echo "$name, $(du -k "$1" | cut -f 1) KiB: auditwheel agrees" ;;
     *) echo "FAIL: $name is for one machine" && exit 1 ;;
