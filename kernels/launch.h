@@ -167,6 +167,8 @@ typedef enum zfi_kernel {
     ZFI_KERNEL_READ_PLACE,    /* zfi_place_args_t */
     ZFI_KERNEL_WRITE_PLACE,   /* zfi_place_args_t */
     ZFI_KERNEL_REPORT,        /* zfi_report_args_t */
+    ZFI_KERNEL_SUM_PARTS,     /* zfi_sum_parts_args_t */
+    ZFI_KERNEL_MOVE,          /* zfi_move_args_t */
     ZFI_N_KERNELS
 } zfi_kernel_t;
 
@@ -342,6 +344,31 @@ typedef struct zfi_report_args {
     zfi_step_scalars_t *out;
     uint64_t *out_n_skipped;
 } zfi_report_args_t;
+
+/* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by their number where
+ * the average is wanted, and rounded once. This rank's own part lies at `own`, the others' at arrived[rank][n_elems];
+ * out may be own. */
+typedef struct zfi_sum_parts_args {
+    const void *own, *arrived;
+    void *out;
+    uint64_t n_elems;
+    zfi_dtype_t dtype;
+    uint32_t rank, n_ranks;
+    int is_average;
+} zfi_sum_parts_args_t;
+
+/* Contiguous elements from one place to another; targets do not overlap anything. */
+typedef struct zfi_move {
+    const void *from;
+    void *to;
+    uint64_t n_elems;
+} zfi_move_t;
+
+typedef struct zfi_move_args {
+    const zfi_move_t *moves; /* page-locked host memory */
+    uint64_t n;
+    zfi_dtype_t dtype;
+} zfi_move_args_t;
 
 /* The largest arguments of any kernel, in bytes. */
 enum { ZFI_LAUNCH_ARGS = 120 };

@@ -8,6 +8,7 @@
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests and N/6 cases under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
+#   nccl      the same over the double of NCCL, and what goes wrong there (tests/cuda/nccl.sh)
 #   faults    each of tests/cuda/faults/*.patch is built and caught
 #   waits     each wait that the plugin's programs enqueue is left out in turn, and that is caught
 #
@@ -207,6 +208,19 @@ stage_sanitized() {
     }
     own_tests "$1" build/cuda-$1 '^nosan$'
     judge "$1" build/cuda-$1 "$few"
+}
+
+stage_nccl() {
+    [ -n "$has_mpi" ] || {
+        say "nccl: MPI is missing (libopenmpi-dev openmpi-bin): left out"
+        left_out=", but for the stages ranks and nccl, which need MPI"
+        return
+    }
+    if sh tests/cuda/nccl.sh --cases "$few" --seed "$seed" build/cuda >build/cuda/nccl.out 2>&1; then
+        say "nccl: $(grep -c 'conforms$' build/cuda/nccl.out) times law 4 conforms, $(grep -vc 'conforms$' build/cuda/nccl.out) faults are said in time"
+    else
+        fails nccl "$(grep -m 3 FAIL build/cuda/nccl.out | cut -c1-300)"
+    fi
 }
 
 # What a fault, or a wait that was left out, was found by; one file each, so that pieces of a stage (--match) add up.
@@ -453,6 +467,7 @@ case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || 
 ! wanted asan || stage_sanitized asan address
 ! wanted tsan || stage_sanitized tsan thread
 ! wanted ranks || stage_ranks
+! wanted nccl || stage_nccl
 ! wanted faults || stage_faults
 ! wanted waits || stage_waits
 [ -z "$record" ] || write_record

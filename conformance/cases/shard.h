@@ -43,6 +43,7 @@ typedef struct zs_ranks {
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
     int has_fault;                   /* of any rank */
+    int uses_nccl;                   /* [shard] transport */
     uint32_t hold_us;                /* every exchange begins as late as up to that, on each rank by itself */
     const char *save_to, *load_from; /* directories that hold a checkpoint per case, or NULL */
     /* of the case that runs */
@@ -68,6 +69,10 @@ void zs_ranks_close(zs_ranks_t *ranks);
 const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_extension; of the ranks opened last */
 /* Part r of all[size][nbytes] is rank r's when it returns; 0, or -1. No instance may live. */
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
+
+/* Bytes that NCCL's double (tests/cuda/fakenccl) has sent for this process since the last call. */
+#define ZS_NOT_KNOWN UINT64_MAX /* it is not the double */
+uint64_t zs_ranks_nccl_nbytes(void);
 
 /* shard_share.c: the part of a case that is law 4's alone. */
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage); /* stage: or any above 3, to be drawn */

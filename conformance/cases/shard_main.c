@@ -16,7 +16,7 @@
 #include "zf_loader.h"
 
 typedef struct zs_options {
-    const char *plugin, *mpi, *device, *fault, *save, *load;
+    const char *plugin, *mpi, *device, *transport, *fault, *save, *load;
     uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
@@ -32,6 +32,8 @@ static const zc_option_t table[] = {
     ZC_OPTION("mpi", ZC_TEXT, AT(mpi), "FILE", "libzf_mpi.so (default: ZF_MPI_PATH, else libzf_mpi.so)"),
     ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME", "where the tensors are: cpu (default), cuda",
               .choices = "cpu cuda"),
+    ZC_OPTION("transport", ZC_CHOICE_TEXT, AT(transport), "NAME",
+              "what moves gradients and values: host (default), that is MPI, or nccl", .choices = "host nccl"),
     ZC_OPTION("cases", ZC_U32, AT(n_cases), "N", "random cases, default 40", .least = 1, .most = 99999999),
     ZC_OPTION("seed", ZC_U64, AT(seed), "N", "default 1"),
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
@@ -84,7 +86,12 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
                          .expected_nbytes = ranks->expected_nbytes,
                          .n_values = count_values(result)};
-    if (!zs_moves(ranks) && !c->is_rebound) { /* there, a state that is made anew shows all of its values */
+    if (ranks->uses_nccl) {
+        own->sent_nbytes = zs_ranks_nccl_nbytes();
+        own->expected_nbytes = own->sent_nbytes == ZS_NOT_KNOWN || ranks->stage == 3 || zs_moves(ranks) || c->is_rebound
+                                   ? own->sent_nbytes
+                                   : ranks->expected_nbytes + ranks->expected_value_nbytes;
+    } else if (!zs_moves(ranks) && !c->is_rebound) { /* there, a state that is made anew shows all of its values */
         own->value_nbytes = ranks->value_nbytes;
         own->expected_value_nbytes = ranks->expected_value_nbytes;
     }
@@ -243,6 +250,7 @@ int zs_shard_main(int argc, char **argv) {
     ranks->fault = find_fault(&o, ranks->rank);
     ranks->has_fault = o.fault != NULL;
     ranks->hold_us = o.hold_us;
+    ranks->uses_nccl = o.transport && strcmp(o.transport, "nccl") == 0;
     ranks->save_to = o.save;
     ranks->load_from = o.load;
     status = run_all(&o, ranks);

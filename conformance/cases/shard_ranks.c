@@ -120,3 +120,18 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
     }
     return st == ZF_OK ? 0 : -1;
 }
+
+uint64_t zs_ranks_nccl_nbytes(void) {
+    static uint64_t before;
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    uint64_t (*sent)(void), now;
+
+    *(void **)&sent = nccl ? dlsym(nccl, "fakenccl_sent_nbytes") : NULL;
+    if (nccl)
+        dlclose(nccl);
+    if (!sent)
+        return ZS_NOT_KNOWN;
+    now = sent() - before;
+    before += now;
+    return now;
+}

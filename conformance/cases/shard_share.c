@@ -161,7 +161,8 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
         prepare_move(ranks, c);
     prepare_shards(ranks, c);
     n = strlen(c->config_text);
-    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n", ranks->stage);
+    n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "[shard]\nstage = %u\n%s", ranks->stage,
+                          ranks->uses_nccl ? "transport = nccl\n" : "");
     if (zs_shards_params(ranks))
         n += (size_t)snprintf(c->config_text + n, sizeof c->config_text - n, "resident_bytes = %u\n",
                               ranks->resident_bytes);

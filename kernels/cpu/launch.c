@@ -22,4 +22,6 @@ const zfi_launch_fn zfi_launch_cpu[ZFI_N_KERNELS] = {
     [ZFI_KERNEL_READ_PLACE] = zfi_cpu_read_place,
     [ZFI_KERNEL_WRITE_PLACE] = zfi_cpu_write_place,
     [ZFI_KERNEL_REPORT] = zfi_cpu_report,
+    [ZFI_KERNEL_SUM_PARTS] = zfi_cpu_sum_parts,
+    [ZFI_KERNEL_MOVE] = zfi_cpu_move,
 };

@@ -24,6 +24,8 @@ void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_add_sums(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_round_sums(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
+void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw);
 
 /* The selected part of a matrix. */
 zfi_submatrix_t zfi_selected_part(const zfi_data_t *data, const zfi_data_matrix_t *matrix);

@@ -3,6 +3,7 @@
 #include "collect.cu"
 #include "digest.cu"
 #include "enter.cu"
+#include "ranks.cu"
 #include "selected.cu"
 #include "statistics.cu"
 #include "step.cu"

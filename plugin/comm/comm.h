@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/device.h"
 #include "zf/ext/collectives.h"
 
 typedef struct zfi_comm zfi_comm_t;
@@ -23,6 +24,8 @@ typedef struct zfi_comm_env {
     const zf_host_t *host;
     uint64_t timeout_ns;            /* of every exchange */
     const _Atomic int *is_poisoned; /* set: what is under way ends soon */
+    const zfi_device_ops_t *ops;    /* of the instance's device */
+    zfi_device_t *device;
 } zfi_comm_env_t;
 
 /* One exchange: all-to-all of [size][nbytes] where there is a `send`, else all-gather in place. */
@@ -32,8 +35,10 @@ typedef struct zfi_exchange {
     uint64_t step;
     const void *send;
     void *recv;
-    uint64_t nbytes; /* of one rank's part */
-    uint32_t lane;   /* exchanges of one lane have one order, and one thread; those of two are independent */
+    uint64_t nbytes;      /* of one rank's part */
+    uint32_t lane;        /* exchanges of one lane have one order, and one thread; those of two are independent */
+    zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when
+                           * this stream has done what it was given before; always the same one of a lane */
 } zfi_exchange_t;
 
 enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
@@ -55,8 +60,10 @@ typedef struct zfi_comm_ops {
 
 /* One rank: nothing moves. */
 extern const zfi_comm_ops_t zfi_comm_self;
-/* The host's zf.collectives/1. */
+/* The host's zf.collectives/1: host memory alone. */
 extern const zfi_comm_ops_t zfi_comm_host;
+/* NCCL for the device's memory, and the host's zf.collectives/1 for its own. */
+extern const zfi_comm_ops_t zfi_comm_nccl;
 
 /* [control] Whether a host offers zf.collectives/1, and with all that zfi_comm_host needs. */
 int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole);

@@ -33,7 +33,8 @@ const char *zfi_purpose_name(int32_t purpose) {
                                            "the state of entering channels",
                                            "the state at rest",
                                            "the importance of channels",
-                                           "the gathering of parameters (stage 3)"};
+                                           "the gathering of parameters (stage 3)",
+                                           "the start of the transport"};
     return purposes[purpose];
 }
 

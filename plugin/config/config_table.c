@@ -26,6 +26,7 @@ static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0
 static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
+static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST}, {"nccl", ZFI_TRANSPORT_NCCL}, {NULL, 0}};
 static const zfi_choice_t window_words[] = {
     {"auto", ZFI_UPDATE_INTERVAL_AUTO}, {"fit", ZFI_UPDATE_INTERVAL_FIT}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY},
@@ -147,6 +148,10 @@ static const zfi_key_t keys[] = {
      "1..4294967295 | auto", "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
      "rank. auto: 40 million elements, or 1 million for each rank if that is more."},
+    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, NULL, "host | nccl", "host",
+     "Several ranks on CUDA: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, in "
+     "page-locked memory. nccl: by libnccl.so.2, on the device; the trainer's collectives start it and carry the rest. "
+     "The same on every rank. Emulated, never run on hardware."},
     {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",

@@ -17,6 +17,7 @@ enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_UPDATE_INTERVAL_FIT = 65, ZFI_FIT_MOST 
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
+enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
 enum { ZFI_TEXT_NBYTES = 192 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
 
@@ -54,6 +55,7 @@ typedef struct zfi_config {
     uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */
     uint32_t bucket_bytes;   /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
+    int32_t transport;       /* host | nccl, default host: by what device memory is exchanged */
     /* [host] */
     uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
     int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */

@@ -110,6 +110,7 @@ static inline zfi_op_t zfi_op_launch(zfi_kernel_t kernel, const void *args, size
 typedef struct zfi_device_info {
     uint64_t free_nbytes, total_nbytes; /* of device memory; UINT64_MAX: not known */
     int is_host_memory;                 /* device memory is taken from the host's */
+    int has_few_queues; /* streams share hardware queues: what one of them waits for may lie behind it in another */
 } zfi_device_info_t;
 
 typedef struct zfi_device_ops {
@@ -152,6 +153,12 @@ typedef struct zfi_device_ops {
 
     /* Work enqueued on `to` from now on waits for what is enqueued on `from` now. */
     zf_status_t (*order)(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to);
+
+    /* Another library works on a stream of the plugin's: its handle as the driver knows it. From lend to take_back the
+     * device is the calling thread's; what that library has enqueued by then comes before what `enqueue` is given next.
+     * NULL: the backend has no streams that a library knows. */
+    zf_status_t (*lend)(zfi_stream_t *stream, void **out_handle);
+    void (*take_back)(zfi_stream_t *stream);
 
     /* ZF_ERR_TIMEOUT after env.is_stuck where the stream did not take all operations in time. */
     zf_status_t (*enqueue)(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n);

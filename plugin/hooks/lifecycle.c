@@ -185,10 +185,12 @@ static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
 }
 
 /* A host with other ranks offers collectives. */
-static const zfi_comm_ops_t *find_transport(const zf_host_t *host) {
+static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t transport) {
     int is_whole;
     (void)zfi_comm_is_offered(host, &is_whole);
-    return is_whole ? &zfi_comm_host : &zfi_comm_self;
+    if (!is_whole)
+        return &zfi_comm_self;
+    return transport == ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
 }
 
 /* Where each rank keeps a part of the state, some modes are not in this version. */
@@ -281,9 +283,11 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for an instance");
     take_host(&inst->engine, args.host);
     inst->engine.ops = find_backend(args.device_type); /* free_instance needs it */
-    inst->engine.comm_ops = find_transport(args.host);
+    inst->engine.comm_ops = &zfi_comm_self;            /* ... and this, until the configuration is known */
     zfi_engine_init(&inst->engine);
     st = configure(&inst->engine, &args, err);
+    if (!st)
+        inst->engine.comm_ops = find_transport(args.host, inst->engine.config.transport);
     if (!st)
         st = choose_kernels(&inst->engine.kernels, err);
     if (!st)

@@ -103,6 +103,8 @@ static zf_status_t check_agreements(zf_instance_t *inst) {
             return disagree(inst, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
         if (other->events != first->events)
             return disagree(inst, r, "what was called between the steps (FLUSH, params_changed)");
+        if (other->update_interval != first->update_interval || other->publish_lag != first->publish_lag)
+            return disagree(inst, r, "update_interval or publish_lag");
     }
     return ZF_OK;
 }
@@ -118,6 +120,7 @@ static void join_present(zfi_run_t *run, uint32_t n_ranks, uint8_t *present) {
 }
 
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
+    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     zfi_agreement_t *own = agreement_of(run, zfi_rank(run->engine));
@@ -126,6 +129,10 @@ static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
                              .is_discarded = (uint32_t)is_discarded,
                              .arguments = is_discarded ? 0 : digest_arguments(run, row),
                              .events = run->reduction.events};
+    if (!config->is_interval_fit) {
+        own->update_interval = (uint16_t)config->update_interval;
+        own->publish_lag = (uint16_t)config->publish_lag;
+    }
     memcpy(own + 1, row->present, run->n_params);
     st = zfi_ranks_gather(run->engine, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
                           run->reduction.agreement_nbytes);

@@ -81,11 +81,17 @@ static void open_lists(zfi_engine_t *engine) {
 /* The transport, and its thread where there are other ranks. Its deadline passes before those of whoever waits for it,
  * so that its error, which says more, comes first. */
 static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
-    zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set};
+    zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set,
+                          engine->ops, engine->device};
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
     if (st || engine->comm_ops->size(engine->comm) == 1)
         return st;
-    st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
+    if (zfi_exchanges_on_device(engine))
+        st = engine->ops->stream_create(engine->device, "zf-ranks", &engine->ranks_stream, err);
+    if (!st && zfi_exchanges_on_device(engine))
+        st = engine->ops->stream_create(engine->device, "zf-values", &engine->values_stream, err);
+    if (!st)
+        st = zfi_serial_create(&engine->ranks, "zf-ranks", err);
     return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
 }
 
@@ -132,6 +138,8 @@ void zfi_engine_stop(zfi_engine_t *engine) {
     zfi_serial_destroy(engine->control);
     zfi_serial_destroy(engine->ranks);
     zfi_serial_destroy(engine->values);
+    engine->ops->stream_destroy(engine->ranks_stream);
+    engine->ops->stream_destroy(engine->values_stream);
     engine->ops->stream_destroy(engine->enter_stream);
     engine->ops->stream_destroy(engine->up_stream);
     engine->ops->stream_destroy(engine->down_stream);

@@ -71,6 +71,7 @@ typedef struct zfi_engine {
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;
     zfi_serial_t *control;
     zfi_serial_t *ranks, *values; /* the communication threads, of gradients and of values; NULL on one rank */
+    zfi_stream_t *ranks_stream, *values_stream; /* ... and their streams, where the device's memory is exchanged */
     /* what is collected for the streams: by hooks, the first three together; by the control thread */
     zfi_list_t to_device, to_down, to_up, to_enter;
     zfi_arena_t pinned;   /* one page that the device writes: */
@@ -96,6 +97,10 @@ typedef struct zfi_engine {
 
 static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
 static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+/* Gradients and values of several ranks travel from device to device, on streams of the lanes' own. */
+static inline int zfi_exchanges_on_device(const zfi_engine_t *engine) {
+    return engine->config.transport == ZFI_TRANSPORT_NCCL && zfi_n_ranks(engine) > 1;
+}
 /* Each rank keeps the optimizer's state of its parts of the buckets only. */
 static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;

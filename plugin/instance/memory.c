@@ -472,6 +472,8 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     uint64_t has_limit = run->engine->config.memory_limit_mib != 0;
     int is_pageable;
     zf_status_t st;
+    if (!nbytes)
+        return ZF_OK;
     zfi_arena_take(arena, nbytes, 1);
     zfi_arena_promise(arena);
     st = check_room(run, zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(run),
@@ -530,16 +532,50 @@ uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run) {
         n_buffers = 0;
     return mapped(staging_nbytes(run)) + n_buffers * mapped(run->buckets.most_nbytes) + shards_nbytes(run);
 }
-uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
+
+/* Where all channels are selected they lie in one piece. An edge between two ranks cuts a row: where its selected
+ * elements are many, each is a piece, for positions are not in the order of channels. */
+uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket) {
+    const zfi_bucket_t *all = &run->buckets.all[bucket];
+    uint64_t n = 0, most = 0;
+    for (uint32_t i = 0; i < all->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[all->first + i]];
+        for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
+            const zfi_matrix_t *matrix = &run->plan.matrices[m];
+            uint64_t k = matrix->is_choosable ? matrix->k_most : 0;
+            n += k + 1;
+            most = k > most ? k : most;
+        }
+    }
+    return n + zfi_n_ranks(run->engine) * (most + 1);
+}
+
+static uint64_t moves_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0;
+    for (uint32_t b = 0; b < run->buckets.n; b++)
+        n += zfi_memory_n_moves(run, b);
+    return n * sizeof(zfi_move_t);
+}
+
+/* Where ranks exchange the host's memory. */
+static uint64_t all_mirrors_nbytes(const zfi_run_t *run) {
     zfi_arena_t selected = {0};
     uint64_t own =
         run->shards.n_whole ? mapped(run->shards.nbytes) : 0; /* this rank's parts do not travel from there */
     uint64_t nbytes = zfi_memory_staging_nbytes(run) - own;
-    if (!run->buckets.n || !run->engine->ops->has_own_memory)
-        return 0;
     zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes + 4u * run->plan.n_matrices, 1);
     zfi_arena_take(&selected, run->plan.n_index, sizeof *run->dev.head.index);
     return nbytes + (zfi_is_sharded(run->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
+}
+
+uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
+    if (!run->buckets.n || !run->engine->ops->has_own_memory)
+        return 0;
+    if (!zfi_exchanges_on_device(run->engine))
+        return all_mirrors_nbytes(run);
+    return zfi_is_sharded(run->engine)
+               ? mapped(run->plan.n_index * sizeof *run->dev.head.index) + mapped(moves_nbytes(run))
+               : 0;
 }
 uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
 

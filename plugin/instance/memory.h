@@ -26,13 +26,15 @@ uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
 /* Several ranks on a device with memory of its own: bytes of the page-locked copies of staging and of the selected
  * channels' gradient (offload/mirror.h). */
 uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run);
+/* ... of which a rank has to move at most so many pieces of the selected channels of a bucket, all ranks' together. */
+uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket);
 /* [hook] fp32 sums of micro-batch parts; mapped at first use. */
 zf_status_t zfi_memory_need_sums(zfi_run_t *run, zf_error_t *err);
 
 /* [hook] nbytes more of device memory, which the run frees at its end. */
 zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what, zf_error_t *err);
 
-/* [hook] The same of page-locked host memory, which the caller frees. */
+/* [hook] The same of page-locked host memory, which the caller frees; nothing for 0 bytes. */
 zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
 

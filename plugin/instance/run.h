@@ -185,6 +185,8 @@ typedef struct zfi_run_memory {
     uint64_t extra_device_nbytes;         /* ... their bytes */
     zfi_mirror_t staging_mirror,
         selected_mirror;        /* of staging; of the compact gradient and the selected channels' list */
+    zfi_mirror_t moves;         /* no mirror: where what ranks exchange is packed and unpacked by the device, the table
+                                 * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
     zf_layout_t layout;
@@ -252,9 +254,9 @@ typedef struct zfi_sampled {
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
-    uint32_t arguments; /* digest of what step was given */
-    uint32_t events;    /* digest of what was called between steps */
-    uint32_t reserved0;
+    uint32_t arguments;                    /* digest of what step was given */
+    uint32_t events;                       /* digest of what was called between steps */
+    uint16_t update_interval, publish_lag; /* 0 while update_interval = fit has not chosen */
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };
@@ -322,8 +324,8 @@ typedef struct zfi_fetch_buffer {
 
 /* A bucket of parameters. */
 typedef struct zfi_shard {
-    uint32_t buffer; /* ZF_NO_ID: not fetched */
-    uint32_t n_sharded, n_held;
+    uint32_t buffer;            /* ZF_NO_ID: not fetched */
+    uint32_t n_sharded, n_held; /* parameters; tied ones are held each by itself */
     uint64_t first, n_elems,
         at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
 } zfi_shard_t;
@@ -334,6 +336,7 @@ typedef struct zfi_shards {
     uint64_t nbytes;             /* of it */
     zfi_shard_t *all;            /* [buckets]; NULL: nothing is sharded */
     uint8_t *is_held;            /* [n_params] fetched, not released */
+    uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
     uint32_t n_whole;       /* buckets with a sharded parameter */

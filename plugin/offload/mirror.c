@@ -4,7 +4,10 @@
 
 #include "instance/memory.h"
 
-static int is_wanted(const zfi_run_t *run) { return run->engine->ops->has_own_memory && zfi_n_ranks(run->engine) > 1; }
+/* Transports that move the device's memory need none. */
+static int is_wanted(const zfi_run_t *run) {
+    return run->engine->ops->has_own_memory && zfi_n_ranks(run->engine) > 1 && !zfi_exchanges_on_device(run->engine);
+}
 
 zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {
     zf_status_t st;
@@ -31,25 +34,24 @@ static void *find(const zfi_mirror_t *mirror, const void *device) {
 }
 
 void *zfi_mirrored(const zfi_run_t *run, const void *device) {
-    void *found;
-    if (!is_wanted(run))
-        return (void *)(uintptr_t)device;
-    found = find(&run->mem.staging_mirror, device);
+    void *found = find(&run->mem.staging_mirror, device);
     if (!found)
         found = find(&run->mem.selected_mirror, device);
     for (uint32_t i = 0; i < run->reduction.n_buffers && !found; i++)
         found = find(&run->reduction.buffers[i].mirror, device);
     for (uint32_t i = 0; i < run->shards.n_buffers && !found; i++)
         found = find(&run->shards.buffers[i].mirror, device);
-    return found;
+    return found ? found : (void *)(uintptr_t)device;
 }
 
 void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes) {
-    if (is_wanted(run) && nbytes)
-        zfi_list_copy(by, ZFI_OP_DOWN, zfi_mirrored(run, device), device, nbytes);
+    void *mirror = zfi_mirrored(run, device);
+    if (mirror != device && nbytes)
+        zfi_list_copy(by, ZFI_OP_DOWN, mirror, device, nbytes);
 }
 
 void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes) {
-    if (is_wanted(run) && nbytes)
-        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, device, zfi_mirrored(run, device), nbytes);
+    const void *mirror = zfi_mirrored(run, device);
+    if (mirror != device && nbytes)
+        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, device, mirror, nbytes);
 }

@@ -20,8 +20,6 @@
 #include "offload/mirror.h"
 #include "offload/selected_sums.h"
 
-enum { SUM_ELEMS = 2048 };
-
 /* ---- what lives as long as the run ------------------------------------------------------------------------------- */
 
 static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u; }
@@ -77,13 +75,14 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
         st = zfi_mirror_map(run, &run->mem.staging_mirror, run->mem.staging_arena.base,
                             run->mem.staging_arena.total_nbytes, err);
     if (!st && zfi_is_sharded(run->engine))
-        st = zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad, zfi_selected_nbytes(run), err);
+        st = zfi_selected_sums_map(run, err);
     return st ? st : zfi_buffers_need(run, 0, err);
 }
 
 static void free_mirrors(zfi_run_t *run) {
     zfi_mirror_free(run, &run->mem.staging_mirror);
     zfi_mirror_free(run, &run->mem.selected_mirror);
+    zfi_mirror_free(run, &run->mem.moves);
     for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
         zfi_mirror_free(run, &run->reduction.buffers[i].mirror);
 }
@@ -109,28 +108,39 @@ void zfi_ranks_free(zfi_run_t *run) {
 
 /* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
 
-/* This rank's part of the sum; out: may be in place of what it contributes to it. */
-static void sum_part(const zfi_engine_t *engine, const zfi_bucket_t *bucket, const unsigned char *own,
-                     const unsigned char *arrived, unsigned char *out) {
-    uint32_t rank = zfi_rank(engine), n_ranks = zfi_n_ranks(engine);
-    size_t elem = zfi_dtype_nbytes(bucket->dtype);
-    uint64_t part = zfi_part_nbytes(bucket);
-    float sum[SUM_ELEMS];
-    for (uint64_t at = 0; at < bucket->part_elems; at += SUM_ELEMS) {
-        uint64_t left = bucket->part_elems - at, n = left < SUM_ELEMS ? left : SUM_ELEMS;
-        for (uint32_t r = 0; r < n_ranks; r++)
-            engine->kernels->accumulate(sum, (r == rank ? own : arrived + r * part) + at * elem, bucket->dtype, n,
-                                        r == 0);
-        for (uint64_t i = 0; i < n && bucket->is_average; i++)
-            sum[i] /= (float)n_ranks;
-        engine->kernels->narrow(out + at * elem, bucket->dtype, sum, n);
-    }
+/* The stream of a lane, where the device's memory is exchanged; NULL: the host's is, and the lane's thread works on it.
+ */
+static zfi_stream_t *stream_of(const zfi_engine_t *engine, uint32_t lane) {
+    return lane == ZFI_LANE_VALUES ? engine->values_stream : engine->ranks_stream;
+}
+
+/* Ends a lane's piece of work: on its stream, behind what that was given, or at once. */
+static void say(zfi_engine_t *engine, uint32_t lane, zfi_timeline_t *timeline, uint64_t number) {
+    zfi_op_t op = zfi_op_signal(timeline, number);
+    if (stream_of(engine, lane))
+        (void)zfi_enqueue(engine, stream_of(engine, lane), &op, 1); /* a failure has ended the instance */
+    else
+        zfi_timeline_signal(timeline, number);
+}
+
+/* Sums up what has arrived for this rank's part. */
+static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
+    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1);
+    else
+        zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](engine->kernels, args);
 }
 
 /* Elements [first, end) of a parameter's gradient become zeros. */
 static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
-    memset((unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem, 0, (end - first) * elem);
+    unsigned char *grad = (unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem;
+    zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
+    if (!run->engine->ranks_stream)
+        memset(grad, 0, op.nbytes);
+    else if (op.nbytes)
+        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1);
 }
 
 /* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
@@ -174,21 +184,38 @@ static void run_reduce(void *raw) {
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
     unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
                   *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
-    zfi_exchange_t parts = {
-        ZF_COLLECTIVE_FOR_GRADIENTS, args->bucket, args->step, args->flat, arriving, zfi_part_nbytes(bucket), 0};
-    zfi_exchange_t sums = {
-        ZF_COLLECTIVE_FOR_SUMS, args->bucket, args->step, NULL, args->flat, zfi_part_nbytes(bucket), 0};
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
+                            .bucket = args->bucket,
+                            .step = args->step,
+                            .send = args->flat,
+                            .recv = arriving,
+                            .nbytes = zfi_part_nbytes(bucket),
+                            .stream = engine->ranks_stream};
+    zfi_exchange_t sums = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
+                           .bucket = args->bucket,
+                           .step = args->step,
+                           .recv = args->flat,
+                           .nbytes = zfi_part_nbytes(bucket),
+                           .stream = engine->ranks_stream};
+    zfi_sum_parts_args_t sum = {.own = own,
+                                .arrived = arriving,
+                                .out = zfi_mirrored(run, own_sums(run, args->bucket)),
+                                .n_elems = bucket->part_elems,
+                                .dtype = bucket->dtype,
+                                .rank = zfi_rank(engine),
+                                .n_ranks = zfi_n_ranks(engine),
+                                .is_average = bucket->is_average};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (zfi_collective(engine, &parts))
         return;
-    sum_part(engine, bucket, own, arriving, zfi_mirrored(run, own_sums(run, args->bucket)));
+    sum_part(engine, &sum);
     if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
         clear_edges(run, bucket);
     else if (!zfi_is_sharded(engine) && zfi_collective(engine, &sums))
         return;
-    zfi_timeline_signal(&engine->lines.exchanged, args->number);
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_norm(void *raw) {
@@ -198,11 +225,12 @@ static void run_norm(void *raw) {
                             .bucket = ZF_NO_ID,
                             .step = args->step,
                             .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
-                            .nbytes = sizeof(zfi_norm_part_t)};
+                            .nbytes = sizeof(zfi_norm_part_t),
+                            .stream = engine->ranks_stream};
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (!zfi_collective(engine, &parts))
-        zfi_timeline_signal(&engine->lines.exchanged, args->number);
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_selected(void *raw) {
@@ -211,7 +239,7 @@ static void run_selected(void *raw) {
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
     if (!zfi_selected_sums_gather(args->run, args->step))
-        zfi_timeline_signal(&engine->lines.exchanged, args->number);
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_share(void *raw) {
@@ -223,11 +251,12 @@ static void run_share(void *raw) {
                              .step = args->step,
                              .recv = zfi_mirrored(run, zfi_values(run, args->bucket)),
                              .nbytes = args->nbytes,
-                             .lane = ZFI_LANE_VALUES};
+                             .lane = ZFI_LANE_VALUES,
+                             .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &values))
-        zfi_timeline_signal(&engine->lines.shared, args->number);
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
 static void run_fetch(void *raw) {
@@ -239,11 +268,12 @@ static void run_fetch(void *raw) {
                             .step = args->step,
                             .recv = args->flat,
                             .nbytes = args->nbytes,
-                            .lane = ZFI_LANE_VALUES};
+                            .lane = ZFI_LANE_VALUES,
+                            .stream = engine->values_stream};
     if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
         return;
     if (!zfi_collective(engine, &parts))
-        zfi_timeline_signal(&engine->lines.shared, args->number);
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
 }
 
 typedef struct gather_args {
@@ -304,7 +334,7 @@ void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
 }
 
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
-    zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, zfi_selected_nbytes(run));
+    zfi_selected_sums_down(run);
     return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
 }
 
@@ -360,8 +390,12 @@ void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
 zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
     zfi_engine_t *engine = run->engine;
     uint32_t *all = run->reduction.entering;
-    zfi_exchange_t what = {ZF_COLLECTIVE_FOR_ENTERING, ZF_NO_ID,         step, NULL, all,
-                           n_words * sizeof *all,      ZFI_LANE_ENTERING};
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_ENTERING,
+                           .bucket = ZF_NO_ID,
+                           .step = step,
+                           .recv = all,
+                           .nbytes = n_words * sizeof *all,
+                           .lane = ZFI_LANE_ENTERING};
     zf_status_t st;
     memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
     st = zfi_collective(engine, &what);
@@ -381,12 +415,13 @@ static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_
 }
 
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
-    zfi_exchange_t what = {purpose, ZF_NO_ID, step, NULL, all, nbytes, ZFI_LANE_GRADIENTS};
+    zfi_exchange_t what = {.purpose = purpose, .bucket = ZF_NO_ID, .step = step, .recv = all, .nbytes = nbytes};
     return gather(engine, engine->ranks, &what);
 }
 
 zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
-    zfi_exchange_t what = {purpose, ZF_NO_ID, 0, NULL, all, nbytes, ZFI_LANE_VALUES};
+    zfi_exchange_t what = {
+        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES};
     return gather(engine, engine->values, &what);
 }
 

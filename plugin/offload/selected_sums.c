@@ -85,28 +85,60 @@ static uint64_t take_part(const walk_t *walk, const zfi_bucket_t *bucket, const 
 
 /* ---- a bucket ---------------------------------------------------------------------------------------------------- */
 
-static void pack(unsigned char *grad, uint64_t nbytes, void *arg) {
-    unsigned char **packed = arg;
-    memcpy(*packed, grad, nbytes);
-    *packed += nbytes;
+/* Between the compact gradient and what travels: at once, or noted for the device to do. */
+typedef struct moving {
+    unsigned char *packed;
+    int is_unpacking;
+    size_t elem;
+    zfi_move_t *moves; /* NULL: at once */
+    uint64_t n;
+} moving_t;
+
+static void note(moving_t *moving, const zfi_move_t *move) {
+    zfi_move_t *last = moving->n ? &moving->moves[moving->n - 1] : NULL;
+    if (last && (const unsigned char *)last->from + last->n_elems * moving->elem == move->from &&
+        (unsigned char *)last->to + last->n_elems * moving->elem == move->to)
+        last->n_elems += move->n_elems;
+    else
+        moving->moves[moving->n++] = *move;
 }
 
-static void unpack(unsigned char *grad, uint64_t nbytes, void *arg) {
-    unsigned char **packed = arg;
-    memcpy(grad, *packed, nbytes);
-    *packed += nbytes;
+static void move(unsigned char *grad, uint64_t nbytes, void *arg) {
+    moving_t *moving = arg;
+    zfi_move_t one = {grad, moving->packed, nbytes / moving->elem};
+    if (moving->is_unpacking)
+        one = (zfi_move_t){moving->packed, grad, nbytes / moving->elem};
+    if (moving->moves)
+        note(moving, &one);
+    else
+        memcpy(one.to, one.from, nbytes);
+    moving->packed += nbytes;
 }
 
-static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t) {
+/* Noted moves, on the stream of gradients. */
+static void send(zfi_run_t *run, moving_t *moving, zfi_dtype_t dtype) {
+    zfi_move_args_t args = {moving->moves, moving->n, dtype};
+    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args);
+    if (moving->n)
+        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+    moving->moves += moving->n;
+    moving->n = 0;
+}
+
+/* moves: the bucket's part of the table of moves; NULL where there is none. */
+static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t, zfi_move_t *moves) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const uint8_t *present = zfi_row(run, t)->present;
-    unsigned char *all = zfi_mirrored(run, zfi_arriving(run)), *at;
+    unsigned char *all = zfi_mirrored(run, zfi_arriving(run));
+    moving_t moving = {.elem = zfi_dtype_nbytes(bucket->dtype), .moves = moves};
     walk_t walk = {.run = run,
                    .grad = zfi_mirrored(run, run->dev.head.grad),
                    .index = zfi_mirrored(run, run->dev.head.index),
-                   .elem = zfi_dtype_nbytes(bucket->dtype)};
-    zfi_exchange_t sums = {.purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all};
+                   .elem = moving.elem,
+                   .arg = &moving};
+    zfi_exchange_t sums = {
+        .purpose = ZF_COLLECTIVE_FOR_SUMS, .bucket = number, .step = t, .recv = all, .stream = engine->ranks_stream};
     uint64_t most = 0;
     zf_status_t st;
     for (uint32_t r = 0; r < zfi_n_ranks(engine); r++) {
@@ -116,28 +148,60 @@ static zf_status_t gather_bucket(zfi_run_t *run, uint32_t number, uint64_t t) {
     if (!most)
         return ZF_OK;
     sums.nbytes = most * walk.elem;
-    walk.arg = &at;
-    walk.fn = pack;
-    at = all + zfi_rank(engine) * sums.nbytes;
+    walk.fn = move;
+    moving.packed = all + zfi_rank(engine) * sums.nbytes;
     (void)take_part(&walk, bucket, present, zfi_rank(engine));
+    send(run, &moving, bucket->dtype);
     st = zfi_collective(engine, &sums);
-    walk.fn = unpack;
+    moving.is_unpacking = 1;
     for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++) {
-        at = all + r * sums.nbytes;
+        moving.packed = all + r * sums.nbytes;
         if (r != zfi_rank(engine))
             (void)take_part(&walk, bucket, present, r);
     }
+    if (!st)
+        send(run, &moving, bucket->dtype);
     return st;
 }
 
-uint64_t zfi_selected_nbytes(const zfi_run_t *run) {
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t selected_nbytes(const zfi_run_t *run) {
     const zfi_data_t *head = &run->dev.head;
     return (uint64_t)((const unsigned char *)(head->index + run->plan.n_index) - head->grad);
 }
 
+static uint64_t index_nbytes(const zfi_run_t *run) { return run->plan.n_index * sizeof *run->dev.head.index; }
+
+/* The host finds the lengths of what travels by the device's list of selected channels. */
+zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err) {
+    uint64_t n_moves = 0;
+    zf_status_t st;
+    if (!zfi_exchanges_on_device(run->engine))
+        return zfi_mirror_map(run, &run->mem.selected_mirror, run->dev.head.grad, selected_nbytes(run), err);
+    for (uint32_t b = 0; b < run->buckets.n; b++)
+        n_moves += zfi_memory_n_moves(run, b);
+    st = zfi_memory_map_pinned(run, &run->mem.selected_mirror.arena, index_nbytes(run), "the selected channels", err);
+    if (st)
+        return st;
+    run->mem.selected_mirror.device = run->dev.head.index;
+    return zfi_memory_map_pinned(run, &run->mem.moves.arena, n_moves * sizeof(zfi_move_t),
+                                 "where selected channels travel to", err);
+}
+
+void zfi_selected_sums_down(zfi_run_t *run) {
+    if (zfi_exchanges_on_device(run->engine))
+        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.index, index_nbytes(run));
+    else
+        zfi_mirror_down(run, &run->engine->to_device, run->dev.head.grad, selected_nbytes(run));
+}
+
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t) {
+    zfi_move_t *moves = (zfi_move_t *)(void *)run->mem.moves.arena.base;
     zf_status_t st = ZF_OK;
-    for (uint32_t b = 0; b < run->buckets.n && !st; b++)
-        st = gather_bucket(run, b, t);
+    for (uint32_t b = 0; b < run->buckets.n && !st; b++) {
+        st = gather_bucket(run, b, t, moves);
+        moves = moves ? moves + zfi_memory_n_moves(run, b) : NULL;
+    }
     return st;
 }

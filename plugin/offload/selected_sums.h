@@ -22,7 +22,10 @@
 /* [communication thread] The compact gradient of step t becomes that of all ranks. A failure has ended the instance. */
 zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t);
 
-/* [any-thread] Bytes of the device's memory that it reads and writes: the compact gradient, and behind it the list. */
-uint64_t zfi_selected_nbytes(const zfi_run_t *run);
+/* [control] Maps what it needs in page-locked memory: mirrors of the compact gradient and of the list behind it; where
+ * the device's memory is exchanged, of the list alone, and the table of what the device packs and unpacks. */
+zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err);
+/* [hook] With what is enqueued next on the device stream: what the communication thread reads of them comes down. */
+void zfi_selected_sums_down(zfi_run_t *run);
 
 #endif

@@ -175,11 +175,11 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
 typedef struct zf_group_hyper { /* what a rule does not use must still be in range */
     uint32_t struct_size;
     uint32_t reserved0;
-    double lr;           /* finite, >= 0 */
+    double lr;           /* [0, 1e30], and lr * weight_decay, too: weights are fp32 */
     double beta1;        /* [0, 1) */
     double beta2;        /* [0, 1) */
-    double eps;          /* finite, > 0 */
-    double weight_decay; /* finite, >= 0 */
+    double eps;          /* > 0 as fp32, at most 1e30 */
+    double weight_decay; /* [0, 1e30] */
 } zf_group_hyper_t;
 
 typedef struct zf_step_args {

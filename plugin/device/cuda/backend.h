@@ -173,6 +173,8 @@ zf_status_t zfi_cuda_synchronise(zfi_stream_t *stream, uint64_t mark, uint64_t t
 void zfi_cuda_fence(zfi_stream_t *stream, uint64_t mark, zf_fence_t *out);
 uint64_t zfi_cuda_host_busy_ns(zfi_stream_t *stream);
 zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to);
+zf_status_t zfi_cuda_lend(zfi_stream_t *stream, void **out_handle);
+void zfi_cuda_take_back(zfi_stream_t *stream);
 zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const zfi_op_t *ops, uint32_t n);
 /* Frees the streams that are left: the host's. */
 void zfi_cuda_streams_close(zfi_device_t *device);

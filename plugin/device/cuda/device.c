@@ -212,7 +212,8 @@ static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
     (void)device->driver->cuCtxPushCurrent(device->context);
     (void)device->driver->cuMemGetInfo(&free_nbytes, &total_nbytes);
     (void)device->driver->cuCtxPopCurrent(&context);
-    *out = (zfi_device_info_t){.free_nbytes = free_nbytes, .total_nbytes = total_nbytes};
+    *out = (zfi_device_info_t){
+        .free_nbytes = free_nbytes, .total_nbytes = total_nbytes, .has_few_queues = device->has_few_queues};
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -293,5 +294,7 @@ const zfi_device_ops_t zfi_device_cuda = {
     .fence = zfi_cuda_fence,
     .host_busy_ns = zfi_cuda_host_busy_ns,
     .order = zfi_cuda_order,
+    .lend = zfi_cuda_lend,
+    .take_back = zfi_cuda_take_back,
     .enqueue = zfi_cuda_enqueue,
 };

@@ -37,6 +37,8 @@
     X(zf_round_sums)                                                                                                   \
     X(zf_read_place)                                                                                                   \
     X(zf_write_place)                                                                                                  \
+    X(zf_sum_parts)                                                                                                    \
+    X(zf_move)                                                                                                         \
     X(zf_report)                                                                                                       \
     X(zf_gate)
 
@@ -241,6 +243,8 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
         [ZFI_KERNEL_ROUND_SUMS] = K_zf_round_sums,
         [ZFI_KERNEL_READ_PLACE] = K_zf_read_place,
         [ZFI_KERNEL_WRITE_PLACE] = K_zf_write_place,
+        [ZFI_KERNEL_SUM_PARTS] = K_zf_sum_parts,
+        [ZFI_KERNEL_MOVE] = K_zf_move,
     };
     zf_status_t st;
     switch (kernel) {

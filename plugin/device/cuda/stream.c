@@ -310,6 +310,20 @@ zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_
     return st;
 }
 
+zf_status_t zfi_cuda_lend(zfi_stream_t *stream, void **out_handle) {
+    zf_status_t st;
+    lock(stream->device);
+    st = issue_parked(stream);
+    unlock(stream->device);
+    if (st)
+        return st;
+    zfi_cuda_enter(stream->device);
+    *out_handle = stream->handle;
+    return ZF_OK;
+}
+
+void zfi_cuda_take_back(zfi_stream_t *stream) { zfi_cuda_leave(stream->device); }
+
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 uint64_t zfi_cuda_mark(zfi_stream_t *stream) { return atomic_load(&stream->planned); }

@@ -125,6 +125,9 @@ void fc_remove_zone(uint64_t lo);
  */
 unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable);
 
+/* For the double of NCCL: bytes behind a range of device memory; NULL: there are none. */
+__attribute__((visibility("default"))) unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n);
+
 /* ---- stream.c ---------------------------------------------------------------------------------------------------- */
 
 /* A place in a stream. Whoever waits for it is ordered behind all that was enqueued there before. */

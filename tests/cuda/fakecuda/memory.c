@@ -119,6 +119,11 @@ unsigned char *fc_bytes_for_copy(uint64_t a, uint64_t n, int *out_is_pageable) {
     return (unsigned char *)(uintptr_t)a;
 }
 
+unsigned char *fakecuda_device_bytes(uint64_t a, uint64_t n) {
+    fc_zone_t z;
+    return fc_zone_of(a, &z) && z.kind == FC_DEVICE_MEMORY && a + n <= z.hi ? z.bytes + (a - z.lo) : NULL;
+}
+
 /* ---- device memory ----------------------------------------------------------------------------------------------- */
 
 /* A new device array is not zero. */

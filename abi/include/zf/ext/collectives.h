@@ -39,6 +39,7 @@ extern "C" {
        */
 
 #define ZF_COLLECTIVE_FOR_PARAMETERS 10 /* [shard] stage = 3: a bucket of parameters, for param_fetch */
+#define ZF_COLLECTIVE_FOR_TRANSPORT 11  /* in create: what another transport needs to begin ([shard] transport) */
 
 typedef struct zf_collective { /* input struct */
     uint32_t struct_size;

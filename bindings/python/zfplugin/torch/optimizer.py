@@ -9,8 +9,9 @@ it.
 
 What is bound, and how it follows later changes of weights and parameters, is binding.py's.
 
-The host is torch's CPU thread (HOST_THREAD). Without fetch all parameters are what the model should read next when step()
-returns; with it they are fetched by the model's modules before their forward (fetch.py).
+The host is torch's CPU thread, or the streams of one CUDA device (devices.py): what is said below of "when step() returns" is
+there in stream order. Without fetch all parameters are what the model should read next when step() returns; with it they are
+fetched by the model's modules before their forward (fetch.py).
 """
 import contextlib
 import functools
@@ -21,7 +22,7 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, cut, moments
+from . import adamw, checkpoint, cut, devices, moments
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
@@ -55,7 +56,8 @@ class ZenFlow(torch.optim.Optimizer):
         optimizer, over the same weights. None = this process alone.
     average: with group, gradients are averaged over it, as DDP does; False: summed.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
-        which one that is, default 1): with group they are exchanged during backward.
+        which one that is, default 1): with group they are exchanged during backward; on CUDA they travel during backward,
+        else at step.
     unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
         unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
@@ -93,7 +95,8 @@ class ZenFlow(torch.optim.Optimizer):
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
                                           lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
-        instance = make_instance()
+        self._place = self._find_place()
+        instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
         if group is not None and int(instance.config()["shard.stage"]) == 3:
             instance.close()
@@ -103,7 +106,7 @@ class ZenFlow(torch.optim.Optimizer):
         self._make_instance = functools.partial(make_instance, collectives=self._ranks)
         if self._ranks is not None:
             instance.close()  # it was made for what is wrong with the arguments, and for the deadline
-            instance = self._make_instance()
+            instance = self._make_instance(place=self._place)
             accumulation_steps = accumulation_steps or (1 if final_gradients else None)
         self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
@@ -112,7 +115,7 @@ class ZenFlow(torch.optim.Optimizer):
             Binding, model=self._model,
             table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None},
             feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
-                          "is_final": final_gradients and self._ranks is not None},
+                          "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         if model is not None:
@@ -252,6 +255,10 @@ class ZenFlow(torch.optim.Optimizer):
     def bind(self):
         """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
         if self._binding is None:
+            place, before = self._find_place(), self._place
+            if (place.kind, place.number) != (before.kind, before.number):
+                self._place = place  # the model was moved after the optimizer was made
+                self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
 
     def attach(self, model):
@@ -279,10 +286,14 @@ class ZenFlow(torch.optim.Optimizer):
     def _restart(self):
         """As before the first step; weights as flush() leaves them."""
         self._followed("load_state_dict").flush()
-        instance, finalizer = self._make_instance(), self._finalizer
+        instance = self._make_instance(place=self._place)
         self._names = self._binding.names
         self._binding.feed.detach()
-        finalizer.detach()
+        self._exchange(instance)
+
+    def _exchange(self, instance):
+        """This instance instead of the one before; nothing is bound."""
+        self._finalizer.detach()
         self._instance.close()
         self._handles[:] = []
         if self._fetcher is not None:
@@ -442,6 +453,10 @@ class ZenFlow(torch.optim.Optimizer):
         """torch's state dict: the groups, with numbers for parameters."""
         with self._state.hidden():
             return super().state_dict()
+
+    def _find_place(self):
+        params = [cut.local(p) for group in self.param_groups for p in group["params"]]
+        return devices.of([p for p in params if p.requires_grad] or params, self._names)
 
     def _current_binding(self):
         return self._binding

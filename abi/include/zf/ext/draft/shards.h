@@ -8,8 +8,8 @@
  * it returns; resident ones (small, or vectors: [shard] resident_bytes) are read and written there for ever.
  *   param_fetch     brings whole buckets of parameters together, and the one that is expected next
  *   place           says where: between fetch and release
- *   param_release   the memory may be another parameter's; the address is void. Tied parameters share one memory:
- *                   the first release of any of them gives it back for all, so release them together
+ *   param_release   the memory may be another parameter's; the address is void. Tied parameters share one memory,
+ *                   which stays until each of them that was fetched is released
  *   step            nothing is held then (FLUSH, load: likewise): ZF_ERR_STATE names what is
  *
  * Every rank fetches and releases the same parameters in the same order. Gradients are the host's, as ever, and

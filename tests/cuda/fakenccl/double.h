@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakenccl/double.h - the test double of NCCL, as its own files see it. What it models: ../README.md.
+ *
+ * Model. Ranks are processes of one machine. A communicator is a file that all of them map: a mailbox for each pair of
+ * ranks. What NCCL does by a kernel is done here by a host function in the stream, on the double of the driver: it
+ * fills and empties mailboxes until every message of the call has passed, or the communicator is aborted. Messages
+ * carry what they are for; a rank that finds another call's message in a mailbox reports a finding and stands still, as
+ * NCCL would.
+ *
+ * Only what libzfplugin uses is here. Like NCCL it takes the device of the calling thread, and a call on a communicator
+ * that does not block may return ncclInProgress: then its work is on the stream only once ncclCommGetAsyncError says
+ * ncclSuccess, and any other call before is a finding. */
+#ifndef FN_DOUBLE_H
+#define FN_DOUBLE_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FN_API __attribute__((visibility("default")))
+
+typedef enum fn_result {
+    FN_SUCCESS = 0,
+    FN_UNHANDLED_CUDA_ERROR = 1,
+    FN_SYSTEM_ERROR = 2,
+    FN_INVALID_ARGUMENT = 4,
+    FN_INVALID_USAGE = 5,
+    FN_REMOTE_ERROR = 6,
+    FN_IN_PROGRESS = 7
+} fn_result_t;
+
+enum { FN_MAX_RANKS = 16, FN_MAILBOX_NBYTES = 1 << 18, FN_MAX_ITEMS = 2 * FN_MAX_RANKS };
+
+typedef struct fn_id {
+    char internal[128];
+} fn_id_t;
+
+/* ---- what the environment says ----------------------------------------------------------------------------------- */
+
+typedef enum fn_fault { FN_NO_FAULT, FN_LATE, FN_SLOW, FN_DIE, FN_ERROR, FN_SHORT, FN_NO_INIT } fn_fault_t;
+
+typedef struct fn_config {
+    uint64_t seed, delay_us, version;
+    int fault_rank;
+    fn_fault_t fault;
+    uint64_t fault_at; /* the how manieth exchange of the process */
+} fn_config_t;
+const fn_config_t *fn_config(void);
+
+void fn_finding(const char *format, ...) __attribute__((format(printf, 1, 2)));
+uint64_t fn_random(void);
+void fn_pause_us(uint64_t us);
+
+/* ---- the driver's double ----------------------------------------------------------------------------------------- */
+
+typedef struct fn_driver {
+    CUresult (*cuCtxGetCurrent)(CUcontext *out);
+    CUresult (*cuCtxPushCurrent_v2)(CUcontext context);
+    CUresult (*cuCtxPopCurrent_v2)(CUcontext *out);
+    CUresult (*cuLaunchHostFunc)(CUstream stream, CUhostFn fn, void *user);
+    unsigned char *(*fakecuda_device_bytes)(uint64_t address, uint64_t nbytes); /* NULL: not the device's memory */
+} fn_driver_t;
+const fn_driver_t *fn_driver(void); /* NULL: the driver is not the double */
+
+/* ---- communicators ----------------------------------------------------------------------------------------------- */
+
+/* From one rank to another. Full from when the sender sets it until the receiver has emptied it. */
+typedef struct fn_mailbox {
+    uint32_t is_full;
+    uint32_t kind;          /* of the call: 'g' all-gather, 's' send and receive */
+    uint64_t number;        /* of the call on its communicator */
+    uint64_t total, nbytes; /* of the message, and of this piece */
+    unsigned char bytes[FN_MAILBOX_NBYTES];
+} fn_mailbox_t;
+
+typedef struct fn_shared {
+    uint32_t n_attached, n_finalized;
+    fn_mailbox_t mailboxes[]; /* [from][to] */
+} fn_shared_t;
+
+typedef struct fn_comm {
+    int rank, n_ranks, is_blocking;
+    char path[112];
+    fn_shared_t *shared;
+    CUcontext context;
+    int32_t state;    /* fn_result_t */
+    int32_t is_ended; /* aborted or destroyed: nothing touches memory any more */
+    int32_t n_refs;   /* the handle, threads and work on streams */
+    uint64_t n_calls;
+} fn_comm_t;
+
+fn_comm_t *fn_comm_new(int n_ranks, const fn_id_t *id, int rank, int is_blocking);
+void fn_comm_drop(fn_comm_t *comm);
+int fn_comm_is_ended(const fn_comm_t *comm);
+void fn_comm_set(fn_comm_t *comm, fn_result_t state);
+fn_mailbox_t *fn_mailbox(const fn_comm_t *comm, int from, int to);
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* A message of a call. */
+typedef struct fn_item {
+    int is_send, peer;
+    uint64_t at, nbytes, n_done;
+    int is_over;
+} fn_item_t;
+
+typedef struct fn_work {
+    fn_comm_t *comm;
+    CUstream stream;
+    uint32_t kind, n_items;
+    uint64_t number;
+    fn_item_t items[FN_MAX_ITEMS];
+    uint64_t own_from, own_to, own_nbytes; /* all-gather, not in place */
+} fn_work_t;
+
+/* Puts it on its stream, now or a little later; takes it over. */
+fn_result_t fn_work_launch(fn_work_t *work);
+uint64_t fn_sent_nbytes(void);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakenccl/entries.c - NCCL's functions. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "double.h"
+
+enum { UINT8 = 1, LOOK_US = 200 };
+
+typedef struct fn_config_arg { /* ncclConfig_t of 2.14 */
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} fn_config_arg_t;
+
+#define ENTRY FN_API int
+ENTRY ncclGetVersion(int *out);
+ENTRY ncclGetUniqueId(fn_id_t *out);
+ENTRY ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config);
+ENTRY ncclCommFinalize(fn_comm_t *comm);
+ENTRY ncclCommDestroy(fn_comm_t *comm);
+ENTRY ncclCommAbort(fn_comm_t *comm);
+ENTRY ncclCommGetAsyncError(fn_comm_t *comm, int *out);
+FN_API const char *ncclGetErrorString(int result);
+FN_API const char *ncclGetLastError(fn_comm_t *comm);
+ENTRY ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream);
+ENTRY ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
+ENTRY ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream);
+ENTRY ncclGroupStart(void);
+ENTRY ncclGroupEnd(void);
+FN_API uint64_t fakenccl_sent_nbytes(void);
+
+uint64_t fakenccl_sent_nbytes(void) { return fn_sent_nbytes(); }
+
+int ncclGetVersion(int *out) {
+    *out = (int)fn_config()->version;
+    return FN_SUCCESS;
+}
+
+const char *ncclGetErrorString(int result) {
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "operation in progress"};
+    return result >= 0 && result < (int)(sizeof texts / sizeof *texts) ? texts[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(fn_comm_t *comm) {
+    (void)comm;
+    return "";
+}
+
+int ncclGetUniqueId(fn_id_t *out) {
+    static uint64_t n;
+    const char *folder = getenv("TMPDIR");
+    memset(out, 0, sizeof *out);
+    snprintf(out->internal, sizeof out->internal, "%.60s/fakenccl-%d-%llu-%llx", folder ? folder : "/tmp",
+             (int)getpid(), (unsigned long long)__atomic_add_fetch(&n, 1, __ATOMIC_RELAXED),
+             (unsigned long long)fn_random());
+    return FN_SUCCESS;
+}
+
+/* ---- communicators ----------------------------------------------------------------------------------------------- */
+
+static int is_poisoned_by_use(const fn_comm_t *comm, const char *function) {
+    if (__atomic_load_n(&comm->state, __ATOMIC_ACQUIRE) != FN_IN_PROGRESS)
+        return 0;
+    fn_finding("%s is called while an earlier call on the communicator is in progress", function);
+    return 1;
+}
+
+/* [a thread of its own, or the caller's] Until every rank has come, or this one has given up. */
+static void *meet(void *raw) {
+    fn_comm_t *comm = raw;
+    const fn_config_t *config = fn_config();
+    int never = config->fault == FN_NO_INIT && config->fault_rank == comm->rank;
+    while (!fn_comm_is_ended(comm) &&
+           (never || __atomic_load_n(&comm->shared->n_attached, __ATOMIC_ACQUIRE) < (uint32_t)comm->n_ranks))
+        fn_pause_us(LOOK_US);
+    unlink(comm->path); /* those who have mapped it keep it */
+    fn_comm_set(comm, FN_SUCCESS);
+    fn_comm_drop(comm);
+    return NULL;
+}
+
+static void *part(void *raw) {
+    fn_comm_t *comm = raw;
+    while (!fn_comm_is_ended(comm) &&
+           __atomic_load_n(&comm->shared->n_finalized, __ATOMIC_ACQUIRE) < (uint32_t)comm->n_ranks)
+        fn_pause_us(LOOK_US);
+    fn_comm_set(comm, FN_SUCCESS);
+    fn_comm_drop(comm);
+    return NULL;
+}
+
+static int begin(fn_comm_t *comm, void *(*fn)(void *comm)) {
+    pthread_t thread;
+    __atomic_add_fetch(&comm->n_refs, 1, __ATOMIC_RELAXED);
+    fn_comm_set(comm, FN_IN_PROGRESS);
+    if (comm->is_blocking) {
+        fn(comm);
+        return FN_SUCCESS;
+    }
+    if (pthread_create(&thread, NULL, fn, comm) != 0)
+        return FN_SYSTEM_ERROR;
+    pthread_detach(thread);
+    return FN_IN_PROGRESS;
+}
+
+int ncclCommInitRankConfig(fn_comm_t **out, int n_ranks, fn_id_t id, int rank, const fn_config_arg_t *config) {
+    CUcontext context = NULL;
+    *out = NULL;
+    if (!fn_driver() || fn_driver()->cuCtxGetCurrent(&context) || !context) {
+        fn_finding("ncclCommInitRankConfig: the calling thread has no device");
+        return FN_UNHANDLED_CUDA_ERROR;
+    }
+    if (n_ranks < 1 || n_ranks > FN_MAX_RANKS || rank < 0 || rank >= n_ranks ||
+        (config && (config->magic != 0xcafebeefu || config->size < sizeof *config)))
+        return FN_INVALID_ARGUMENT;
+    *out = fn_comm_new(n_ranks, &id, rank, config == NULL || config->blocking != 0);
+    if (!*out)
+        return FN_SYSTEM_ERROR;
+    (*out)->context = context;
+    return begin(*out, meet);
+}
+
+int ncclCommGetAsyncError(fn_comm_t *comm, int *out) {
+    *out = __atomic_load_n(&comm->state, __ATOMIC_ACQUIRE);
+    return FN_SUCCESS;
+}
+
+int ncclCommFinalize(fn_comm_t *comm) {
+    if (is_poisoned_by_use(comm, __func__))
+        return FN_INVALID_USAGE;
+    __atomic_add_fetch(&comm->shared->n_finalized, 1, __ATOMIC_ACQ_REL);
+    return begin(comm, part);
+}
+
+static int end(fn_comm_t *comm) {
+    __atomic_store_n(&comm->is_ended, 1, __ATOMIC_RELEASE);
+    fn_comm_drop(comm);
+    return FN_SUCCESS;
+}
+
+int ncclCommDestroy(fn_comm_t *comm) {
+    if (__atomic_load_n(&comm->n_refs, __ATOMIC_ACQUIRE) > 1 && is_poisoned_by_use(comm, __func__))
+        return FN_INVALID_USAGE;
+    return end(comm);
+}
+
+int ncclCommAbort(fn_comm_t *comm) { return end(comm); }
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static __thread int depth;
+static __thread fn_work_t *grouped;
+
+static fn_work_t *work_new(fn_comm_t *comm, CUstream stream, uint32_t kind) {
+    fn_work_t *work = calloc(1, sizeof *work);
+    if (work) {
+        work->comm = comm;
+        work->stream = stream;
+        work->kind = kind;
+    }
+    return work;
+}
+
+static void add(fn_work_t *work, int is_send, int peer, const void *at, size_t n) {
+    work->items[work->n_items++] =
+        (fn_item_t){.is_send = is_send, .peer = peer, .at = (uint64_t)(uintptr_t)at, .nbytes = n};
+}
+
+int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *comm, CUstream stream) {
+    fn_work_t *work;
+    if (type != UINT8 || depth)
+        return FN_INVALID_ARGUMENT;
+    if (is_poisoned_by_use(comm, __func__))
+        return FN_INVALID_USAGE;
+    work = work_new(comm, stream, 'g');
+    if (!work)
+        return FN_SYSTEM_ERROR;
+    for (int r = 0; r < comm->n_ranks; r++) {
+        if (r == comm->rank)
+            continue;
+        add(work, 1, r, send, n);
+        add(work, 0, r, (unsigned char *)recv + (size_t)r * n, n);
+    }
+    work->own_from = (uint64_t)(uintptr_t)send;
+    work->own_to = (uint64_t)(uintptr_t)recv + (uint64_t)comm->rank * n;
+    work->own_nbytes = n;
+    return fn_work_launch(work);
+}
+
+int ncclGroupStart(void) {
+    depth++;
+    return FN_SUCCESS;
+}
+
+int ncclGroupEnd(void) {
+    fn_work_t *work = grouped;
+    if (depth == 0)
+        return FN_INVALID_USAGE;
+    if (--depth > 0 || !work)
+        return FN_SUCCESS;
+    grouped = NULL;
+    return fn_work_launch(work);
+}
+
+static int point_to_point(int is_send, const void *at, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+    if (type != UINT8 || peer < 0 || peer >= comm->n_ranks || peer == comm->rank)
+        return FN_INVALID_ARGUMENT;
+    if (depth == 0) {
+        fn_finding("ncclSend or ncclRecv outside of a group: two ranks that both send first stand still");
+        return FN_INVALID_USAGE;
+    }
+    if (is_poisoned_by_use(comm, is_send ? "ncclSend" : "ncclRecv"))
+        return FN_INVALID_USAGE;
+    if (!grouped)
+        grouped = work_new(comm, stream, 's');
+    if (!grouped || grouped->comm != comm || grouped->stream != stream || grouped->n_items == FN_MAX_ITEMS)
+        return FN_INVALID_USAGE;
+    add(grouped, is_send, peer, at, n);
+    return FN_SUCCESS;
+}
+
+int ncclSend(const void *send, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+    return point_to_point(1, send, n, type, peer, comm, stream);
+}
+
+int ncclRecv(void *recv, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
+    return point_to_point(0, recv, n, type, peer, comm, stream);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/fakenccl/work.c - a call's messages on their way, in a stream. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "double.h"
+
+enum { LOOK_US = 50, SLOW_US = 200000 };
+
+static uint64_t n_exchanges, sent_nbytes;
+
+uint64_t fn_sent_nbytes(void) { return __atomic_load_n(&sent_nbytes, __ATOMIC_RELAXED); }
+
+static unsigned char *bytes_at(uint64_t at, uint64_t nbytes) {
+    unsigned char *bytes = fn_driver()->fakecuda_device_bytes(at, nbytes);
+    if (!bytes)
+        fn_finding("%llu bytes at %#llx are no memory of the device", (unsigned long long)nbytes,
+                   (unsigned long long)at);
+    return bytes;
+}
+
+/* A piece into the mailbox, if it is empty. Whether anything moved; -1: it never will. */
+static int fill(const fn_work_t *work, fn_item_t *item) {
+    fn_mailbox_t *box = fn_mailbox(work->comm, work->comm->rank, item->peer);
+    uint64_t left = item->nbytes - item->n_done, n = left < FN_MAILBOX_NBYTES ? left : FN_MAILBOX_NBYTES;
+    const unsigned char *from;
+    if (__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
+        return 0;
+    from = bytes_at(item->at + item->n_done, n);
+    if (!from)
+        return -1;
+    box->kind = work->kind;
+    box->number = work->number;
+    box->total = item->nbytes;
+    box->nbytes = n;
+    memcpy(box->bytes, from, n);
+    __atomic_store_n(&box->is_full, 1, __ATOMIC_RELEASE);
+    item->n_done += n;
+    __atomic_add_fetch(&sent_nbytes, n, __ATOMIC_RELAXED);
+    return 1;
+}
+
+/* The same for a piece out of it. */
+static int empty(const fn_work_t *work, fn_item_t *item) {
+    fn_mailbox_t *box = fn_mailbox(work->comm, item->peer, work->comm->rank);
+    unsigned char *to;
+    if (!__atomic_load_n(&box->is_full, __ATOMIC_ACQUIRE))
+        return 0;
+    if (box->kind != work->kind || box->number != work->number || box->total != item->nbytes) {
+        fn_finding("rank %d, call %llu: %llu bytes (%c) are awaited of rank %d, whose call %llu sends %llu (%c)",
+                   work->comm->rank, (unsigned long long)work->number, (unsigned long long)item->nbytes,
+                   (char)work->kind, item->peer, (unsigned long long)box->number, (unsigned long long)box->total,
+                   (char)box->kind);
+        return -1;
+    }
+    to = bytes_at(item->at + item->n_done, box->nbytes);
+    if (!to)
+        return -1;
+    memcpy(to, box->bytes, box->nbytes);
+    item->n_done += box->nbytes;
+    __atomic_store_n(&box->is_full, 0, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* Messages left, after each has moved as far as it could. */
+static uint32_t move_all(const fn_work_t *work, fn_item_t *items) {
+    uint32_t n_left = 0;
+    for (uint32_t i = 0; i < work->n_items; i++) {
+        fn_item_t *item = &items[i];
+        int moved = item->is_over ? 0 : item->is_send ? fill(work, item) : empty(work, item);
+        if (moved < 0)
+            item->is_over = -1; /* stands still */
+        else if (item->n_done == item->nbytes && !item->is_over)
+            item->is_over = 1;
+        n_left += item->is_over != 1;
+    }
+    return n_left;
+}
+
+static void stand_still(const fn_comm_t *comm) {
+    while (!fn_comm_is_ended(comm))
+        fn_pause_us(1000);
+}
+
+/* What this rank is to do wrong in this exchange. */
+static fn_fault_t fault_of(const fn_work_t *work) {
+    const fn_config_t *config = fn_config();
+    uint64_t number = __atomic_add_fetch(&n_exchanges, 1, __ATOMIC_RELAXED);
+    return config->fault_rank == work->comm->rank && number == config->fault_at ? config->fault : FN_NO_FAULT;
+}
+
+static void do_wrong(fn_work_t *work, fn_fault_t fault) {
+    if (fault == FN_SLOW)
+        fn_pause_us(SLOW_US);
+    if (fault == FN_DIE)
+        kill(getpid(), SIGKILL);
+    if (fault == FN_ERROR)
+        fn_comm_set(work->comm, FN_REMOTE_ERROR);
+    for (uint32_t i = 0; i < work->n_items && fault == FN_SHORT; i++)
+        work->items[i].nbytes--;
+    if (fault == FN_LATE || fault == FN_ERROR)
+        stand_still(work->comm);
+}
+
+static void copy_own(const fn_work_t *work) {
+    unsigned char *from, *to;
+    if (!work->own_nbytes || work->own_from == work->own_to)
+        return;
+    from = bytes_at(work->own_from, work->own_nbytes);
+    to = bytes_at(work->own_to, work->own_nbytes);
+    if (from && to)
+        memcpy(to, from, work->own_nbytes);
+}
+
+/* [the stream's thread] */
+static void CUDA_CB run(void *raw) {
+    fn_work_t *work = raw;
+    if (fn_config()->delay_us && fn_random() % 2)
+        fn_pause_us(fn_random() % fn_config()->delay_us);
+    do_wrong(work, fault_of(work));
+    if (!fn_comm_is_ended(work->comm))
+        copy_own(work);
+    while (!fn_comm_is_ended(work->comm) && move_all(work, work->items))
+        fn_pause_us(LOOK_US);
+    fn_comm_drop(work->comm);
+    free(work);
+}
+
+static fn_result_t put(fn_work_t *work) {
+    CUresult rc = fn_comm_is_ended(work->comm) ? CUDA_ERROR_INVALID_HANDLE
+                                               : fn_driver()->cuLaunchHostFunc(work->stream, run, work);
+    if (!rc)
+        return FN_SUCCESS;
+    fn_comm_drop(work->comm);
+    free(work);
+    return FN_UNHANDLED_CUDA_ERROR;
+}
+
+/* [a thread of its own] A call that returned ncclInProgress. */
+static void *put_later(void *raw) {
+    fn_work_t *work = raw;
+    fn_comm_t *comm = work->comm;
+    CUcontext context;
+    fn_result_t rc;
+    __atomic_add_fetch(&comm->n_refs, 1, __ATOMIC_RELAXED);
+    fn_pause_us(1 + fn_random() % (fn_config()->delay_us + 1));
+    fn_driver()->cuCtxPushCurrent_v2(comm->context);
+    rc = put(work);
+    fn_driver()->cuCtxPopCurrent_v2(&context);
+    fn_comm_set(comm, rc);
+    fn_comm_drop(comm);
+    return NULL;
+}
+
+fn_result_t fn_work_launch(fn_work_t *work) {
+    pthread_t thread;
+    __atomic_add_fetch(&work->comm->n_refs, 1, __ATOMIC_RELAXED);
+    work->number = work->comm->n_calls++;
+    if (work->comm->is_blocking || fn_random() % 2)
+        return put(work);
+    fn_comm_set(work->comm, FN_IN_PROGRESS);
+    if (pthread_create(&thread, NULL, put_later, work) != 0)
+        return FN_SYSTEM_ERROR;
+    pthread_detach(thread);
+    return FN_IN_PROGRESS;
+}

@@ -1,0 +1,111 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--cases N] [--seed S] [BUILD]
+#
+#   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3: law 4 bit for bit, and bytes
+#   2. a rank that comes late, dies, whose NCCL fails, that sends too little or never connects: every rank says so in time
+#   3. what cannot begin: no library, an old one, shared hardware queues: an error on every rank that names the first one
+#
+#   --short   fewer cases.   BUILD   a build with MPI and nvcc (default build/cuda)
+#
+# Exit status 77 where MPI is missing; 0 only if all of it passed.
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd) || exit 2
+build=$root/build/cuda
+cases=8
+seed=1
+while [ $# -gt 0 ]; do
+    case $1 in
+    --short) cases=3 ;;
+    --cases) cases=$2 && shift ;;
+    --seed) seed=$2 && shift ;;
+    --*)
+        sed -n '3,12p' "$0" >&2
+        exit 2
+        ;;
+    *) build=$(CDPATH='' cd -- "$1" && pwd) || exit 2 ;;
+    esac
+    shift
+done
+mpi=$build/bindings/mpi/libzf_mpi.so
+double=$build/tests/cuda/double
+if ! command -v mpirun >/dev/null 2>&1 || [ ! -e "$mpi" ]; then
+    echo "nccl: MPI is missing: install libopenmpi-dev openmpi-bin, then build again"
+    [ -z "${CI:-}" ] || exit 1
+    exit 77
+fi
+out=$(mktemp "${TMPDIR:-/tmp}/zf-nccl.XXXXXX") || exit 2
+without=$(mktemp -d "${TMPDIR:-/tmp}/zf-nccl.XXXXXX") || exit 2
+trap 'rm -rf "$out" "$without"' EXIT
+ln -s "$double/libcuda.so.1" "$without/libcuda.so.1"
+failed=0
+fail() {
+    echo "FAIL: $1: $(grep -vE '^--|^ *config' "$out" | cut -c 1-400 | head -n 8)"
+    failed=1
+}
+
+# ranks N [NAME=VALUE...] -- ARGUMENT... - zf-conform shard on N ranks, a rank that dies does not end the others; output in $out
+ranks() {
+    n=$1
+    vars=
+    shift
+    while [ "$1" != -- ]; do
+        vars="$vars $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # words
+    env LD_LIBRARY_PATH="$double" $vars timeout -k 5 600 mpirun --allow-run-as-root --oversubscribe --enable-recovery \
+        --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" \
+        "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.1" --mpi "$mpi" --device cuda \
+        --transport nccl "$@" >"$out" 2>&1
+}
+
+# conforms N STAGE CASES [NAME=VALUE...]
+conforms() {
+    p=$1
+    stage=$2
+    k=$3
+    shift 3
+    ranks "$p" "$@" -- --cases "$k" --seed "$seed" --stage "$stage"
+    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^(fakenccl|fakecuda|emulator): ' "$out"; then
+        echo "stage $stage$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
+    else
+        fail "$p ranks, stage $stage, seed $seed $*"
+    fi
+}
+
+# says WHAT RANKS TEXT [NAME=VALUE...] - each of those ranks ends with an error that has TEXT
+says() {
+    what=$1
+    who=$2
+    text=$3
+    shift 3
+    ranks 3 "$@" -- --cases 1 --only 2 --seed 7 --stage 1 --deadline-ms 2000
+    for r in $who; do
+        grep -q "^rank $r of 3: .*$text" "$out" || {
+            fail "$what: rank $r does not say \"$text\""
+            return
+        }
+    done
+    echo "$what: $(grep -o "^rank [0-9] of 3: .*$text.*" "$out" | head -n 1 | cut -c 1-260)"
+}
+
+for stage in 0 1 2 3; do
+    conforms 2 $stage "$cases"
+    conforms 3 $stage "$cases"
+done
+conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
+conforms 3 2 "$cases" FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
+conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
+says late "0 1 2" "has not come to the reduction of gradients, bucket 5, step 1 within 1750 ms" FAKENCCL_FAULT=1:late:6
+says dead "0 2" "has not come to the reduction of gradients, bucket 5, step 1 within 1750 ms" FAKENCCL_FAULT=1:die:6
+says "too little" "0 1 2" "has not come to the reduction of gradients, bucket 5, step 1" FAKENCCL_FAULT=1:short:6
+says "fails on one" "2" "bucket 5, step 1: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
+says "fails on one" "0 1" "has not come to" FAKENCCL_FAULT=2:error:6
+says "does not connect" "0 1 2" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
+says "no library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 cannot be opened" LD_LIBRARY_PATH="$without"
+says "old library" "0 1 2" "rank 0 of 3 cannot use it: libnccl.so.2 is of version 2.12.0" FAKENCCL_VERSION=21200
+says "shared queues" "0 1 2" "rank 0 of 3 cannot use it: CUDA_DEVICE_MAX_CONNECTIONS" CUDA_DEVICE_MAX_CONNECTIONS=1
+exit $failed
