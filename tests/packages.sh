@@ -95,7 +95,8 @@ END
 
 test_wheel() {
     tools_of_python
-    wheel=$(ZF_PYTHON=$tools/python sh bindings/python/build_wheel.sh "$work/dist" | tail -n 1)
+    ZF_PYTHON=$tools/python sh bindings/python/build_wheel.sh "$work/dist" >"$work/built" || exit
+    wheel=$(tail -n 1 "$work/built")
     agrees "$wheel"
     "$tools/pip" -q download --no-index --no-deps --find-links "$work/dist" --dest "$work/download" zfplugin
     python3 -m venv "$work/venv"
@@ -118,12 +119,13 @@ test_wheel() {
 test_wheel_arm64() {
     tools_of_python
     arm64=$root/build/arm64-wheel
-    wheel=$(ZF_PYTHON=$tools/python sh bindings/python/build_wheel.sh --arm64 "$work/dist" | tail -n 1) || exit
+    ZF_PYTHON=$tools/python sh bindings/python/build_wheel.sh --arm64 "$work/dist" >"$work/built" || exit
+    wheel=$(tail -n 1 "$work/built")
     agrees "$wheel"
     tag=$(basename "$wheel" .whl | sed 's/.*-none-//')
     "$tools/pip" -q install --no-index --no-deps --platform "$tag" --only-binary=:all: --find-links "$work/dist" --target "$work/site" zfplugin
     python=$work/python
-    sh cmake/arm64.sh "$python" python3.11-minimal libpython3.11-minimal libpython3.11-stdlib zlib1g libexpat1
+    sh cmake/arm64.sh "$python" python3.11-minimal libpython3.11-minimal libpython3.11-stdlib zlib1g libexpat1 || exit
     # openblas-pthread: only Debian's maintainer scripts put a link to it where it is looked for; the wheel has its own
     emulator="qemu-aarch64 -L $python/root"
     cd "$work"
