@@ -250,15 +250,15 @@ typedef struct zf_plugin {
      * windows are lost: FLUSH first). instance may be NULL. Never fails. */
     void (*destroy)(zf_instance_t *instance);
 
-    /* [control] Refused by name: a weight that is not finite, memory that another live instance of this library trains.
-     * Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
-     * allocates all memory, copies the visible values into the masters. Whole or not at all. out_ids [n] receives ids
-     * (0, 1, ... in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced:
-     * again. The same declarations with other memory, which already holds the values: everything goes on. Another set
-     * (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by name and shape
-     * keeps its weights, moments and update counts, what is new begins from its visible values, and the schedule
-     * begins anew with its warm-up; gradients delivered but not stepped are dropped; while the call lasts the host
-     * memory of both is needed. */
+    /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
+     * allocates all memory, copies the visible values into the masters. Whole or not at all. Refused by name: a weight
+     * that is not finite, memory that another live instance of this library trains. out_ids [n] receives ids (0, 1, ...
+     * in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced: again. The same
+     * declarations with other memory, which already holds the values: everything goes on. Another set (parameters
+     * added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by name and shape keeps its
+     * weights, moments and update counts, what is new begins from its visible values, and the schedule begins anew with
+     * its warm-up; gradients delivered but not stepped are dropped; while the call lasts the host memory of both is
+     * needed. */
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 
