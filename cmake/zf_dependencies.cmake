@@ -31,10 +31,11 @@ endmacro()
 
 zf_find_package(INIH inih libinih-dev)
 zf_find_package(JANSSON jansson libjansson-dev)
-if(ZF_TESTS)
+if(ZF_TESTS OR ZF_CONFORMANCE)
     zf_find_package(OPENBLAS openblas libopenblas-dev)
-    zf_find_package(JANSSON jansson libjansson-dev)
     zf_find_package(FFI libffi libffi-dev)
+endif()
+if(ZF_TESTS)
     zf_find_package(CHECK check check)
 endif()
 

@@ -15,7 +15,7 @@ replaced by the next of the list. The list is shuffled from the seed, so the fir
 by side, each by one process at a time.
 
 Leaves conformance/results/mutants/mutation.json, one record per mutant, and mutation.md, the table. No dependency but Python 3.8, CMake
-and ninja. Children have 8 GiB of address space and run in a session of their own, which ends with its time limit.
+and ninja. Children have 8 GiB of memory and run in a session of their own, which ends with its time limit.
 """
 import argparse
 import json

@@ -74,7 +74,7 @@ static void step_scalars(const zo_t *o, const zo_step_t *args, zo_report_t *r) {
         if (!is_all_finite(p) && r->nonfinite_param == ZO_NO_ID)
             r->nonfinite_param = id;
         if (!p->decl.is_not_in_norm)
-            sumsq += zo_linear_sum(p->grad, p->n_elems, 1);
+            sumsq += (p->decl.norm_factor > 0 ? p->decl.norm_factor : 1.0) * zo_linear_sum(p->grad, p->n_elems, 1);
     }
     r->norm = args->host_norm ? *args->host_norm : args->unscale * sqrt(sumsq);
     if (args->clip_norm > 0.0) {

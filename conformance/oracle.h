@@ -69,6 +69,7 @@ typedef struct zo_decl {
     int channels_are_rows;
     int is_stateless; /* frozen or tied (zero-size ones are found by their shape) */
     int is_always_selected, is_never_selected, is_not_in_norm;
+    double norm_factor; /* of its sum of squares, where others count as well; 0 = 1 */
     zo_dtype_t dtype, grad_dtype;
     uint32_t group;
     const void *visible; /* [elements] of dtype, copied */

@@ -225,8 +225,9 @@ static int write_run(const command_t *c, glue_error_t *err) {
     return zj_write(json_pack("{s:s, s:o}", "area", "report", "ran", ran), path, err);
 }
 
-/* The package of the source tree is found first, where that is there. */
+/* A build with the tests takes the package of its source tree, as long as that is there. */
 static void add_python_path(void) {
+#ifdef ZFC_PYTHON_DIR
     const char *before = getenv("PYTHONPATH");
     char path[2 * ZG_MAX_PATH];
 
@@ -235,6 +236,7 @@ static void add_python_path(void) {
     (void)snprintf(path, sizeof path, "%s%s%s", ZFC_PYTHON_DIR, before != NULL && before[0] != '\0' ? ":" : "",
                    before != NULL ? before : "");
     (void)setenv("PYTHONPATH", path, 1);
+#endif
 }
 
 static const char *python_name(void) {

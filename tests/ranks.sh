@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ranks.sh - several ranks on this machine: sh tests/ranks.sh [--short] [BUILD]
 #
-#   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges
+#   1. zf-conform shard on 1, 2, 3, 4 and 8 ranks: law 4 bit for bit, bytes, order of exchanges; the same with process groups
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
@@ -64,6 +64,17 @@ conforms() {
         echo "$line"
     else
         fail "$1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
+    fi
+}
+
+# grouped N CASES SEED - with process groups
+grouped() {
+    out=$(ranks "$1" --groups --cases "$2" --seed "$3")
+    line=$(echo "$out" | grep "^law 4: $1 rank(s), $2 cases, .* conforms$")
+    if [ -n "$line" ]; then
+        echo "process groups: $line"
+    else
+        fail "process groups, $1 ranks, seed $3: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 12)"
     fi
 }
 
@@ -161,6 +172,7 @@ caught() {
     case $1 in
     average_is_sum) n=2 ;; # averages are exact of powers of two
     fetched_* | changed_*) drawn="$drawn --stage 3" ;;
+    groups_*) n=4 drawn="$drawn --groups" ;;
     flush_counts_not_joined | sums_round_moments) n=2 drawn="--cases 80 --seed 12 --stage 1" ;;
     esac
     # shellcheck disable=SC2086 # words
@@ -179,6 +191,7 @@ if [ "$short" -eq 1 ]; then
     conforms 1 4 11
     conforms 2 12 12
     conforms 3 8 13
+    grouped 4 8 14
     moved 6 2 3
     noticed stop "rank 1 has not come to"
     noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
@@ -188,6 +201,10 @@ else
     conforms 3 120 23
     conforms 4 80 24
     conforms 8 16 25
+    grouped 2 100 26
+    grouped 3 20 27
+    grouped 4 120 28
+    grouped 8 40 29
     moved 20 1 2 3 4 8
     recovery=--enable-recovery
     noticed kill "rank 1 has not come to"
@@ -211,7 +228,7 @@ else
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
 fi
 for fault in "$build"/faults/ranks/*.so; do
-    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || continue
+    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
     [ ! -e "$fault" ] || caught "$(basename "$fault" .so)"
 done
 exit $failed

@@ -18,17 +18,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 30, N_LANES = 4, LEAST_TAG_UB = 32767 };
+enum { PIECE = 1 << 30, N_LANES = 4, LEAST_TAG_UB = 32767, MOST_GROUPS = 16 };
+
+/* A process group. */
+typedef struct circle {
+    uint32_t number;
+    MPI_Comm comms[N_LANES]; /* by lane */
+    int rank, size;
+} circle_t;
 
 struct zf_mpi {
-    MPI_Comm comms[N_LANES]; /* by lane */
-    int rank, size, tag_mask;
+    MPI_Comm all; /* what groups are split from */
+    circle_t groups[MOST_GROUPS];
+    int n_groups, tag_mask;
     int has_initialised;
     _Atomic int is_failed;
     zf_collectives_ext_t table;
 };
 
 typedef struct request {
+    const circle_t *group;
     int n; /* messages: the receives, then as many sends */
     int n_pieces;
     MPI_Request messages[];
@@ -51,12 +60,23 @@ static zf_status_t fail(zf_mpi_t *mpi, zf_error_t *err, int code, const char *wh
 
 /* ---- zf.collectives/1 -------------------------------------------------------------------------------------------- */
 
-static zf_status_t group(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
+static circle_t *find_group(zf_mpi_t *mpi, uint32_t number) {
+    for (int i = 0; i < mpi->n_groups; i++)
+        if (mpi->groups[i].number == number)
+            return &mpi->groups[i];
+    return NULL;
+}
+
+static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
-    if (group != 0)
-        return fail(mpi, err, MPI_SUCCESS, "only group 0, data parallel, is served");
-    *out_rank = (uint32_t)mpi->rank;
-    *out_size = (uint32_t)mpi->size;
+    const circle_t *found = find_group(mpi, number);
+    if (!found) {
+        if (err && err->struct_size >= sizeof *err)
+            snprintf(err->message, sizeof err->message, "zf_mpi_split has not made a group of that number");
+        return ZF_ERR_RANKS;
+    }
+    *out_rank = (uint32_t)found->rank;
+    *out_size = (uint32_t)found->size;
     return ZF_OK;
 }
 
@@ -84,10 +104,11 @@ static int piece_nbytes(uint64_t nbytes, int piece) {
 /* Messages from or to one rank. */
 static int start_pieces(const zf_mpi_t *mpi, const zf_collective_t *call, int peer, int is_receive,
                         request_t *request) {
-    const unsigned char *send = call->send ? (const unsigned char *)call->send + (uint64_t)peer * call->nbytes
-                                           : (const unsigned char *)call->recv + (uint64_t)mpi->rank * call->nbytes;
+    const unsigned char *send = call->send
+                                    ? (const unsigned char *)call->send + (uint64_t)peer * call->nbytes
+                                    : (const unsigned char *)call->recv + (uint64_t)request->group->rank * call->nbytes;
     unsigned char *recv = (unsigned char *)call->recv + (uint64_t)peer * call->nbytes;
-    MPI_Comm comm = mpi->comms[call->lane % N_LANES];
+    MPI_Comm comm = request->group->comms[call->lane % N_LANES];
     int tag = tag_of(mpi, call);
     for (int i = 0; i < request->n_pieces; i++) {
         uint64_t at = (uint64_t)i * PIECE;
@@ -105,22 +126,27 @@ static int start_pieces(const zf_mpi_t *mpi, const zf_collective_t *call, int pe
 
 /* In the order of distance, so that not all send to the same rank first. */
 static int start_all(const zf_mpi_t *mpi, const zf_collective_t *call, request_t *request) {
+    const circle_t *of = request->group;
     int code = MPI_SUCCESS;
-    for (int d = 1; d < mpi->size && code == MPI_SUCCESS; d++)
-        code = start_pieces(mpi, call, (mpi->rank + mpi->size - d) % mpi->size, 1, request);
-    for (int d = 1; d < mpi->size && code == MPI_SUCCESS; d++)
-        code = start_pieces(mpi, call, (mpi->rank + d) % mpi->size, 0, request);
+    for (int d = 1; d < of->size && code == MPI_SUCCESS; d++)
+        code = start_pieces(mpi, call, (of->rank + of->size - d) % of->size, 1, request);
+    for (int d = 1; d < of->size && code == MPI_SUCCESS; d++)
+        code = start_pieces(mpi, call, (of->rank + d) % of->size, 0, request);
     return code;
 }
 
 static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
     int n_pieces = (int)((call->nbytes + PIECE - 1) / PIECE);
-    size_t n = 2 * (size_t)n_pieces * (size_t)(mpi->size - 1);
+    const circle_t *of = find_group(mpi, call->group);
+    size_t n = of ? 2 * (size_t)n_pieces * (size_t)(of->size - 1) : 0;
     request_t *request = calloc(1, sizeof *request + n * sizeof *request->messages);
     int code;
-    if (!request)
-        return fail(mpi, err, MPI_SUCCESS, "no memory for a request");
+    if (!of || !request) {
+        free(request);
+        return fail(mpi, err, MPI_SUCCESS, of ? "no memory for a request" : "unknown process group");
+    }
+    request->group = of;
     request->n_pieces = n_pieces;
     code = start_all(mpi, call, request);
     *out_request =
@@ -129,20 +155,22 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
 }
 
 /* Who a receive comes from, in start_all's order. */
-static uint32_t sender_of(const zf_mpi_t *mpi, const request_t *request, int i) {
+static uint32_t sender_of(const request_t *request, int i) {
+    const circle_t *of = request->group;
     int d = i / request->n_pieces + 1;
-    return (uint32_t)((mpi->rank + mpi->size - d) % mpi->size);
+    return (uint32_t)((of->rank + of->size - d) % of->size);
 }
 
 /* A rank whose part has not come; else one that has not taken ours. */
-static uint32_t find_late(const zf_mpi_t *mpi, const request_t *request) {
+static uint32_t find_late(const request_t *request) {
+    const circle_t *of = request->group;
     int n_receives = request->n / 2, is_there;
     for (int i = 0; i < request->n; i++) {
         MPI_Request_get_status(request->messages[i], &is_there, MPI_STATUS_IGNORE);
         if (!is_there && i < n_receives)
-            return sender_of(mpi, request, i);
+            return sender_of(request, i);
         if (!is_there)
-            return (uint32_t)((mpi->rank + (i - n_receives) / request->n_pieces + 1) % mpi->size);
+            return (uint32_t)((of->rank + (i - n_receives) / request->n_pieces + 1) % of->size);
     }
     return ZF_NO_ID;
 }
@@ -152,7 +180,7 @@ static zf_status_t test(void *ctx, uint64_t handle, uint32_t *out_late_rank, zf_
     request_t *request = (request_t *)(uintptr_t)handle;
     int is_over = 0, code;
     if (out_late_rank) {
-        *out_late_rank = find_late(mpi, request);
+        *out_late_rank = find_late(request);
         return ZF_IN_PROGRESS;
     }
     code = MPI_Testall(request->n, request->messages, &is_over, MPI_STATUSES_IGNORE);
@@ -213,10 +241,27 @@ static int initialise(zf_mpi_t *mpi, char *text, size_t nbytes) {
 /* The largest power of two of tags. */
 static void find_tags(zf_mpi_t *mpi) {
     int *most, is_known = 0, mask = LEAST_TAG_UB;
-    MPI_Comm_get_attr(mpi->comms[0], MPI_TAG_UB, &most, &is_known);
+    MPI_Comm_get_attr(mpi->all, MPI_TAG_UB, &most, &is_known);
     while (is_known && mask < *most / 2)
         mask = 2 * mask + 1;
     mpi->tag_mask = mask;
+}
+
+/* A communicator for each lane. */
+static int fill_group(circle_t *group, MPI_Comm comm) {
+    for (int i = 0; i < N_LANES; i++) {
+        if (MPI_Comm_dup(comm, &group->comms[i]) != MPI_SUCCESS)
+            return -1;
+        MPI_Comm_set_errhandler(group->comms[i], MPI_ERRORS_RETURN);
+    }
+    MPI_Comm_rank(comm, &group->rank);
+    MPI_Comm_size(comm, &group->size);
+    return 0;
+}
+
+static void free_group(circle_t *group) {
+    for (int i = 0; i < N_LANES; i++)
+        MPI_Comm_free(&group->comms[i]);
 }
 
 int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
@@ -227,34 +272,52 @@ int zf_mpi_open(const void *comm, zf_mpi_t **out, char *text, size_t nbytes) {
         free(mpi);
         return -1;
     }
-    for (int i = 0; i < N_LANES; i++) {
-        if (MPI_Comm_dup(comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD, &mpi->comms[i]) != MPI_SUCCESS) {
-            free(mpi);
-            return explain(text, nbytes, "MPI_Comm_dup failed");
-        }
-        MPI_Comm_set_errhandler(mpi->comms[i], MPI_ERRORS_RETURN);
+    if (MPI_Comm_dup(comm ? *(const MPI_Comm *)comm : MPI_COMM_WORLD, &mpi->all) != MPI_SUCCESS ||
+        fill_group(&mpi->groups[0], mpi->all) != 0) {
+        free(mpi);
+        return explain(text, nbytes, "MPI_Comm_dup failed");
     }
+    mpi->n_groups = 1;
     find_tags(mpi);
-    MPI_Comm_rank(mpi->comms[0], &mpi->rank);
-    MPI_Comm_size(mpi->comms[0], &mpi->size);
     mpi->table = (zf_collectives_ext_t){
         .struct_size = sizeof mpi->table, .ctx = mpi, .group = group, .start = start, .test = test, .abort = give_up};
     *out = mpi;
     return 0;
 }
 
+int zf_mpi_split(zf_mpi_t *mpi, uint32_t number, int color, int key, char *text, size_t nbytes) {
+    circle_t *found = find_group(mpi, number), made = {.number = number};
+    MPI_Comm comm;
+    int is_bad;
+    if (!found && mpi->n_groups == MOST_GROUPS)
+        return explain(text, nbytes, "process group %u: %d are all there can be", number, MOST_GROUPS);
+    if (MPI_Comm_split(mpi->all, color, key, &comm) != MPI_SUCCESS)
+        return explain(text, nbytes, "MPI_Comm_split failed for process group %u", number);
+    is_bad = fill_group(&made, comm) != 0;
+    MPI_Comm_free(&comm);
+    if (is_bad)
+        return explain(text, nbytes, "MPI_Comm_dup failed for process group %u", number);
+    if (found)
+        free_group(found);
+    else
+        found = &mpi->groups[mpi->n_groups++];
+    *found = made;
+    return 0;
+}
+
 void zf_mpi_close(zf_mpi_t *mpi) {
     if (!mpi || mpi->is_failed)
         return;
-    for (int i = 0; i < N_LANES; i++)
-        MPI_Comm_free(&mpi->comms[i]);
+    for (int i = 0; i < mpi->n_groups; i++)
+        free_group(&mpi->groups[i]);
+    MPI_Comm_free(&mpi->all);
     if (mpi->has_initialised)
         MPI_Finalize();
     free(mpi);
 }
 
-uint32_t zf_mpi_rank(const zf_mpi_t *mpi) { return (uint32_t)mpi->rank; }
-uint32_t zf_mpi_size(const zf_mpi_t *mpi) { return (uint32_t)mpi->size; }
+uint32_t zf_mpi_rank(const zf_mpi_t *mpi) { return (uint32_t)mpi->groups[0].rank; }
+uint32_t zf_mpi_size(const zf_mpi_t *mpi) { return (uint32_t)mpi->groups[0].size; }
 
 const void *zf_mpi_extension(const zf_mpi_t *mpi, const char *id) {
     return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &mpi->table : NULL;

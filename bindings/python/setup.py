@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts libzfplugin.so into the package; everything else is in pyproject.toml.
+"""Puts the library and its programs into the package; everything else is in pyproject.toml.
 
-The library comes from $ZFPLUGIN_LIBRARY if that is set, else CMake builds it from this repository (a C compiler, CMake and
-the packages of conformance/deps.sh are needed then, at build time only; $CMAKE_ARGS adds options). What it needs besides the C library (libinih,
-libjansson) is copied beside it, so that the wheel runs where no package is installed. The wheel is py3-none-<platform>: no part of it depends
-on a version of Python.
+CMake builds them from this repository (a C compiler, CMake and the packages of conformance/deps.sh are needed then, at build time
+only) and installs the components runtime, tools and, where -DZF_CONFORMANCE=ON is among $CMAKE_ARGS, conformance:
+zfplugin/lib/libzfplugin.so.1 and zfplugin/bin/zf, zf-conform, zf-host. With $ZFPLUGIN_LIBRARY that file is taken instead, and no
+program. What they need (libinih, libjansson) stays where it is: build_wheel.sh has auditwheel copy it into the wheel. The
+wheel is py3-none-<platform of the library>: no part of it depends on a version of Python.
 """
 import os
-import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ except ImportError:  # setuptools < 70.1
 HERE = Path(__file__).resolve().parent
 ROOT = Path(os.environ.get("ZF_SOURCE_DIR") or HERE.parent.parent)
 SONAME = "libzfplugin.so.1"
+PLATFORMS = {62: "linux_x86_64", 183: "linux_aarch64"}  # ELF's numbers of machines
 
 
 def run(*command):
@@ -32,44 +34,56 @@ def run(*command):
     subprocess.run(list(map(str, command)), check=True)
 
 
-def build_library(folder):
-    """Builds the library with CMake in folder; its path."""
+def build(folder, installed):
+    """Builds in folder and installs into installed: lib, bin, libexec."""
     if not (ROOT / "plugin" / "CMakeLists.txt").exists():
         sys.exit(f"zfplugin: {ROOT} is not the repository of libzfplugin, so the library cannot be built: install from "
                  "bindings/python of a checkout, or set ZFPLUGIN_LIBRARY to a built libzfplugin.so")
     if not shutil.which("cmake"):
         sys.exit("zfplugin: cmake is not installed (Debian: apt-get install cmake build-essential; see conformance/deps.sh), or set "
                  "ZFPLUGIN_LIBRARY to a built libzfplugin.so")
-    options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
-               "-DCMAKE_INSTALL_RPATH=$ORIGIN", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
+    options = ["-DZF_TESTS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib",
+               f"-DCMAKE_INSTALL_PREFIX={installed}"]
     if shutil.which("ninja"):
         options += ["-G", "Ninja"]
     if shutil.which("ccache"):
         options += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"]
     run("cmake", "-S", ROOT, "-B", folder, *options, *shlex.split(os.environ.get("CMAKE_ARGS", "")))
-    run("cmake", "--build", folder, "--target", "zfplugin", "--parallel", os.cpu_count() or 1)
-    return folder / "plugin" / SONAME
+    run("cmake", "--build", folder, "--parallel", os.cpu_count() or 1)
+    for component in ("runtime", "tools", "conformance"):
+        run("cmake", "--install", folder, "--strip", "--component", component)
 
 
-def needed_libraries(library):
-    """[(name, path)] of what the dynamic linker finds for it besides the C library."""
-    out = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"(lib\S+) => (/\S+)", out)
-    return [(name, Path(path)) for name, path in found if not re.match(r"lib(c|m|dl|rt|pthread)\.so", name)]
+def copy(files, target):
+    """Links are followed: a wheel has none."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy(file, target / file.name)
+
+
+def platform_of(library):
+    header = library.read_bytes()[:20]
+    machine = struct.unpack_from("<H", header, 18)[0] if header[:4] == b"\x7fELF" else None
+    if machine not in PLATFORMS:
+        sys.exit(f"zfplugin: {library} is no library of x86-64 or arm64")
+    return PLATFORMS[machine]
 
 
 class BuildPy(build_py):
     def run(self):
         super().run()
-        target = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin" / "lib"
-        target.mkdir(parents=True, exist_ok=True)
+        package = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin"
         given = os.environ.get("ZFPLUGIN_LIBRARY")
-        library = Path(given) if given else build_library(HERE / "build" / "cmake")
-        if not library.exists():
-            sys.exit(f"zfplugin: {library} (from ZFPLUGIN_LIBRARY) does not exist")
-        shutil.copyfile(library, target / SONAME)
-        for name, path in needed_libraries(library):
-            shutil.copyfile(path, target / name)
+        if not given:
+            installed = HERE / "build" / "installed"
+            build(HERE / "build" / "cmake", installed)
+            copy([installed / "lib" / SONAME], package / "lib")
+            copy([installed / "bin" / "zf", *sorted((installed / "libexec" / "zfplugin").glob("*"))], package / "bin")
+            return
+        if not Path(given).exists():
+            sys.exit(f"zfplugin: {given} (from ZFPLUGIN_LIBRARY) does not exist")
+        (package / "lib").mkdir(parents=True, exist_ok=True)
+        shutil.copy(given, package / "lib" / SONAME)
 
 
 class PlatformWheel(bdist_wheel):
@@ -78,7 +92,7 @@ class PlatformWheel(bdist_wheel):
         self.root_is_pure = False
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", platform_of(next(Path(self.bdist_dir).rglob(SONAME)))
 
 
 class Platform(Distribution):

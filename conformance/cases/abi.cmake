@@ -11,9 +11,13 @@ add_library(zf_conform_abi STATIC
             ${abi_dir}/abi_training.c ${abi_dir}/abi_watch.c)
 target_include_directories(zf_conform_abi PUBLIC ${abi_dir})
 target_link_libraries(zf_conform_abi PUBLIC zf_abi zf_json PkgConfig::FFI Threads::Threads m ${CMAKE_DL_LIBS})
-target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi"
-                                                  ZFC_HEADERS_DIR="${PROJECT_SOURCE_DIR}/abi/include"
-                                                  ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
+target_compile_definitions(zf_conform_abi PRIVATE ZFC_ABI_DIR="${PROJECT_SOURCE_DIR}/abi") # embedded, not looked for
+if(ZF_TESTS)
+    target_compile_definitions(zf_conform_abi PRIVATE ZFC_HEADERS_DIR="${PROJECT_SOURCE_DIR}/abi/include"
+                                                      ZFC_MOCKS_DIR="${CMAKE_CURRENT_BINARY_DIR}/mocks")
+endif()
 set_source_files_properties(${abi_dir}/abi_golden.c PROPERTIES OBJECT_DEPENDS
                             "${PROJECT_SOURCE_DIR}/abi/layout/v0.1.txt;${PROJECT_SOURCE_DIR}/abi/exports.txt")
-add_subdirectory(mocks)
+if(ZF_TESTS)
+    add_subdirectory(mocks)
+endif()

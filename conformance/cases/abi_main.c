@@ -14,9 +14,6 @@
 #include "abi_self_test.h"
 #include "option_table.h"
 
-#ifndef ZFC_HEADERS_DIR
-#define ZFC_HEADERS_DIR NULL
-#endif
 #ifndef ZFC_MOCKS_DIR
 #define ZFC_MOCKS_DIR NULL
 #endif
@@ -91,9 +88,27 @@ static int check_all(const options_t *o, abi_report_t *report) {
     return rc;
 }
 
+/* The headers of the source tree in a build with the tests, else those installed with this program; NULL: there are
+ * none. */
+static const char *find_headers(void) {
+#ifdef ZFC_HEADERS_DIR
+    return ZFC_HEADERS_DIR;
+#else
+    static char dir[1100];
+    char self[1024], header[1200];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1); /* PREFIX/libexec/zfplugin/zf-conform */
+    self[n > 0 ? n : 0] = '\0';
+    if (n <= 0)
+        return NULL;
+    snprintf(dir, sizeof dir, "%.*s/../../include", (int)(strrchr(self, '/') - self), self);
+    snprintf(header, sizeof header, "%s/zf/plugin.h", dir);
+    return access(header, R_OK) == 0 ? dir : NULL;
+#endif
+}
+
 int zfc_abi_main(int argc, char **argv) {
     static abi_report_t report;
-    options_t o = {.headers = ZFC_HEADERS_DIR, .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
+    options_t o = {.headers = find_headers(), .mocks = ZFC_MOCKS_DIR, .plugin = getenv("ZFPLUGIN_PATH")};
     glue_error_t err;
     if (zc_options_parse(table, N_OPTIONS, NULL, argc, argv, &o, &err) != 0)
         return fprintf(stderr, "zf-conform abi: %s\n", err.text), 2;

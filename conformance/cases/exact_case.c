@@ -580,7 +580,7 @@ void *zx_case_grad(zx_case_t *c, const zx_param_t *p) {
         else if (p->grad_style == STYLE_TINY)
             g *= zx_chance(&c->rng, 50) ? 0x1p-126f : 0x1p-120f;
         if (c->ranks)
-            g = zs_gradient(c->ranks, g);
+            g = zs_gradient(c->ranks, (uint32_t)(p - c->params), g);
         zo_narrow(grad, p->decl.grad_dtype, i, g);
         if (c->ranks && zo_widen(grad, p->decl.grad_dtype, i) == 0.0f)
             zo_narrow(grad, p->decl.grad_dtype, i, 0.0f); /* +0: what sums over ranks give */

@@ -59,6 +59,7 @@ static int create(zx_host_t *h) {
                              .config_text = h->c->config_text,
                              .config_text_nbytes = strlen(h->c->config_text),
                              .device_type = zx_device_type(),
+                             .norm_group = h->c->ranks && h->c->ranks->is_grouped ? ZS_GROUP_ALL : 0,
                              .rule = (uint32_t)h->c->config.rule,
                              .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
 
@@ -93,6 +94,8 @@ static int bind(zx_host_t *h) {
                                      .n_batch_axes = (int32_t)p->decl.n_batch_axes,
                                      .channels = p->decl.channels_are_rows ? ZF_CHANNELS_ROWS : ZF_CHANNELS_COLUMNS,
                                      .tied_to = p->tied_to};
+        if (h->c->ranks)
+            zs_declare(h->c->ranks, i, &decls[i]);
     }
     if (h->is_on_gpu) /* bind_params has no stream: the parameters are complete before it */
         zx_device_sync();

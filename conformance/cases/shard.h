@@ -8,6 +8,13 @@
  * each case the ranks compare what they started, and count the bytes against the layout of buckets as it is laid out
  * here, and against the selection of the oracle.
  *
+ * Process groups: with --groups some cases spread a model over instances. Of P ranks, M models of D = P / M ranks each
+ * stand for what tensor or pipeline parallelism makes: they train the same parameters from the same values, but model m
+ * has 2^m times the gradients, so that each model's share of the norm is another one; some parameters are shared by all
+ * models, as those of sequence parallelism are, or are duplicates that each model has by itself. In a model, experts
+ * are parameters of which rank d has number d mod E, with gradients of their own. The oracle of a rank knows of the
+ * others by a factor of each parameter's squares.
+ *
  * Checkpoints: with --save each case saves once, at a step that its seed says, and goes on; with --load another run, on
  * any number of ranks and at any stage, comes to that step with a plugin that does nothing (exact_state.h), loads, and
  * goes on. Such cases are the same for every number of ranks. */
@@ -36,9 +43,23 @@ typedef enum zs_fault {
 enum { ZS_LANES = 3, ZS_FAULT_STEP = 3, ZS_DEADLINE_MS = 1500 };
 #define ZS_QUANTUM 0x1p-10f
 
+/* Process groups, as the host numbers them. */
+enum { ZS_GROUP_DATA = 0, ZS_GROUP_ALL = 1, ZS_GROUP_MODELS = 2, ZS_GROUP_EXPERT = 3 };
+
+/* Which ranks hold a parameter, and have shares of its gradient. */
+typedef enum zs_kind {
+    ZS_OWN = 0,   /* those of a model */
+    ZS_SHARED,    /* all: each model has a share (reduce_group2) */
+    ZS_DUPLICATE, /* those of a model, and other models have the same by themselves (NOT_IN_NORM but in the first) */
+    ZS_EXPERT     /* those of a model that have the same expert (reduce_group) */
+} zs_kind_t;
+
 /* The ranks as a case sees them. */
 typedef struct zs_ranks {
-    uint32_t rank, size;
+    uint32_t rank, size; /* in all */
+    uint32_t data_rank, data_size, model, n_models, expert, n_experts;
+    int draws_groups, is_grouped; /* --groups; and in this case */
+    zs_kind_t kinds[ZX_MAX_PARAMS];
     const zf_collectives_ext_t *mpi;
     zf_collectives_ext_t noting;     /* what the plugin is given */
     zs_fault_t fault;                /* of this rank */
@@ -67,6 +88,10 @@ typedef struct zs_ranks {
 int zs_ranks_open(const char *file, zs_ranks_t *out);
 void zs_ranks_close(zs_ranks_t *ranks);
 const void *zs_ranks_extension(void *ctx, const char *id); /* zf_host_t.get_extension; of the ranks opened last */
+/* The groups of a case, from n_models and n_experts. All ranks call it, while no instance lives. 0, or -1. */
+int zs_ranks_arrange(zs_ranks_t *ranks);
+/* Ranks of a process group. */
+uint32_t zs_group_size(const zs_ranks_t *ranks, uint32_t group);
 /* Part r of all[size][nbytes] is rank r's when it returns; 0, or -1. No instance may live. */
 int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes);
 
@@ -83,14 +108,16 @@ static inline int zs_moves(const zs_ranks_t *ranks) { return ranks->save_to || r
 int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t step, void *values);
 /* Items of a call in an order of this rank's own, which keeps each parameter's. */
 void zs_shuffle(zs_ranks_t *ranks, zf_grad_item_t *items, uint32_t n);
-/* A gradient as it is drawn, or, where sums have to be exact, what is near it. */
-float zs_gradient(const zs_ranks_t *ranks, float g);
+/* A gradient as it is drawn, or, where sums have to be exact, what is near it; as this rank's model has it. */
+float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g);
+/* What is declared of a parameter's groups. */
+void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl);
 /* Does what this rank does wrong: before a step is submitted. ZS_FLUSH, ZS_FETCH: what the host is to do. */
 zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
 const char *zs_fault_name(zs_fault_t fault);
 
 /* Parameters live as shards; one of them does. */
-static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->size > 1; }
+static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->data_size > 1; }
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param);
 
 /* shard_cost.c: what a step should send of gradients, norm and values. */

@@ -20,7 +20,7 @@ typedef struct zs_options {
     uint32_t n_cases, only, at_rank, deadline_ms, stage, hold_us;
     uint64_t seed;
     uint32_t n_steps, n_ranks;
-    int overlap, wants_help;
+    int overlap, groups, wants_help;
 } zs_options_t;
 
 enum { ALL = UINT32_MAX };
@@ -39,6 +39,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("only", ZC_U32, AT(only), "CASE", "this case alone", .least = 0, .most = 99999999),
     ZC_OPTION("stage", ZC_U32, AT(stage), "N", "0, 1, 2 or 3 in all cases that can have it; default: drawn per case",
               .least = 0, .most = 3),
+    ZC_OPTION("groups", ZC_SWITCH, AT(groups), NULL, "process groups are drawn: models side by side, experts"),
     ZC_OPTION("save", ZC_TEXT, AT(save), "DIR", "each case saves a checkpoint there, DIR/case-<number>, and goes on"),
     ZC_OPTION("load", ZC_TEXT, AT(load), "DIR", "each case begins with the checkpoint that --save left, of any ranks"),
     ZC_OPTION("deadline-ms", ZC_U32, AT(deadline_ms), "MS",
@@ -127,9 +128,9 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
 
 static void print_case(const zs_ranks_t *ranks, const zx_case_t *c, const zx_result_t *result) {
     printf("rank %u of %u: %s\n  case: seed %" PRIu64 ", case %" PRIu64
-           ", %s, %s, stage %u, buckets of %u bytes\n  config: ",
+           ", %s, %s, stage %u, buckets of %u bytes, %u model(s), %u expert(s)\n  config: ",
            ranks->rank, ranks->size, result->text, c->seed, c->index, zx_rule_name(c->config.rule),
-           zx_mode_name(c->mode), ranks->stage, ranks->bucket_bytes);
+           zx_mode_name(c->mode), ranks->stage, ranks->bucket_bytes, ranks->n_models, ranks->n_experts);
     for (const char *p = c->config_text; *p; p++)
         putchar(*p == '\n' ? ';' : *p);
     putchar('\n');
@@ -250,6 +251,7 @@ int zs_shard_main(int argc, char **argv) {
     ranks->fault = find_fault(&o, ranks->rank);
     ranks->has_fault = o.fault != NULL;
     ranks->hold_us = o.hold_us;
+    ranks->draws_groups = o.groups;
     ranks->uses_nccl = o.transport && strcmp(o.transport, "nccl") == 0;
     ranks->save_to = o.save;
     ranks->load_from = o.load;

@@ -14,8 +14,9 @@ static void *library, *handle;
 /* ---- the table that the plugin is given -------------------------------------------------------------------------- */
 
 static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
-    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->purpose, call->bucket, call->step, call->number,
-                              call->nbytes};
+    const uint64_t words[] = {
+        (uint64_t)call->kind, (uint64_t)call->purpose, call->bucket, call->step, call->number, call->nbytes,
+        call->group};
     const unsigned char *bytes = (const unsigned char *)words;
     uint64_t *order = &ranks->order[call->lane % ZS_LANES];
 
@@ -24,9 +25,9 @@ static void note(zs_ranks_t *ranks, const zf_collective_t *call) {
     ranks->n_started[call->lane % ZS_LANES]++;
     if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS || call->purpose == ZF_COLLECTIVE_FOR_SUMS ||
         call->purpose == ZF_COLLECTIVE_FOR_NORM)
-        ranks->gradient_nbytes += (ranks->size - 1) * call->nbytes;
+        ranks->gradient_nbytes += (zs_group_size(ranks, call->group) - 1) * call->nbytes;
     if (call->purpose == ZF_COLLECTIVE_FOR_VALUES)
-        ranks->value_nbytes += (ranks->size - 1) * call->nbytes;
+        ranks->value_nbytes += (zs_group_size(ranks, call->group) - 1) * call->nbytes;
 }
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
@@ -70,6 +71,42 @@ const void *zs_ranks_extension(void *ctx, const char *id) {
     return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &opened->noting : NULL;
 }
 
+/* ---- process groups ---------------------------------------------------------------------------------------------- */
+
+uint32_t zs_group_size(const zs_ranks_t *ranks, uint32_t group_number) {
+    switch (group_number) {
+    case ZS_GROUP_ALL:
+        return ranks->size;
+    case ZS_GROUP_MODELS:
+        return ranks->n_models;
+    case ZS_GROUP_EXPERT:
+        return ranks->data_size / ranks->n_experts;
+    default:
+        return ranks->data_size;
+    }
+}
+
+typedef int (*split_fn)(void *mpi, uint32_t number, int color, int key, char *text, size_t nbytes);
+
+int zs_ranks_arrange(zs_ranks_t *ranks) {
+    split_fn split = (split_fn)dlsym(library, "zf_mpi_split");
+    uint32_t colors[4];
+    char text[256] = "";
+
+    ranks->data_size = ranks->size / ranks->n_models;
+    ranks->model = ranks->rank % ranks->n_models;
+    ranks->data_rank = ranks->rank / ranks->n_models;
+    ranks->expert = ranks->data_rank % ranks->n_experts;
+    colors[ZS_GROUP_DATA] = ranks->model;
+    colors[ZS_GROUP_ALL] = 0;
+    colors[ZS_GROUP_MODELS] = ranks->data_rank;
+    colors[ZS_GROUP_EXPERT] = ranks->model * ranks->n_experts + ranks->expert;
+    for (uint32_t i = 0; i < 4; i++)
+        if (!split || split(handle, i, (int)colors[i], (int)ranks->rank, text, sizeof text) != 0)
+            return fprintf(stderr, "zf-conform shard: process group %u: %s\n", i, text), -1;
+    return 0;
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 typedef int (*open_fn)(const void *comm, void **out, char *text, size_t nbytes);
@@ -92,7 +129,10 @@ int zs_ranks_open(const char *file, zs_ranks_t *out) {
     out->noting = (zf_collectives_ext_t){
         .struct_size = sizeof out->noting, .ctx = out, .group = group, .start = start, .test = test, .abort = give_up};
     opened = out;
-    return out->mpi->group(out->mpi->ctx, 0, &out->rank, &out->size, NULL) == ZF_OK ? 0 : -1;
+    out->n_models = out->n_experts = 1;
+    if (out->mpi->group(out->mpi->ctx, 0, &out->rank, &out->size, NULL) != ZF_OK)
+        return -1;
+    return zs_ranks_arrange(out);
 }
 
 void zs_ranks_close(zs_ranks_t *ranks) {
@@ -107,6 +147,7 @@ int zs_ranks_gather(zs_ranks_t *ranks, void *all, uint64_t nbytes) {
     static uint64_t number;
     zf_collective_t call = {.struct_size = sizeof call,
                             .kind = ZF_COLLECTIVE_ALL_GATHER,
+                            .group = ZS_GROUP_ALL,
                             .bucket = ZF_NO_ID,
                             .number = UINT32_MAX + ++number, /* no instance counts that far */
                             .recv = all,

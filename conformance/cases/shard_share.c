@@ -63,7 +63,7 @@ static void replace_line(zx_case_t *c, const char *from, const char *key, uint32
 static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
     zx_rng_t rng = zx_rng(c->seed, 81, c->index);
 
-    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks);
+    ranks->has_exact_sums = ranks->stage > 0 || zs_moves(ranks) || ranks->is_grouped;
     for (uint32_t i = 0; i < c->n_params && ranks->has_exact_sums; i++) {
         zx_param_t *p = &c->params[i];
 
@@ -122,7 +122,7 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     c->p_edit = 0; /* what one rank does by itself */
     if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none || strstr(c->config_text, "deferred = moments")))
         ranks->stage = 2;
-    if (ranks->stage == 0 || ranks->size == 1)
+    if (ranks->stage == 0 || ranks->data_size == 1)
         return;
     follow = strstr(c->config_text, "on_overwrite = follow");
     if (follow)
@@ -144,6 +144,80 @@ static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
 }
 
+/* ---- process groups ---------------------------------------------------------------------------------------------- */
+
+/* A factor of gradients that tells models, and experts, apart. */
+static float scale_of(zs_kind_t kind, uint32_t model, uint32_t expert) {
+    return kind == ZS_OWN ? ldexpf(1.0f, (int)model) : kind == ZS_EXPERT ? ldexpf(1.0f, (int)(model + expert)) : 1.0f;
+}
+
+/* The squares of all that count, by those of this rank. */
+static double norm_factor(const zs_ranks_t *ranks, zs_kind_t kind) {
+    uint32_t n_models = kind == ZS_OWN || kind == ZS_EXPERT ? ranks->n_models : 1;
+    uint32_t n_experts = kind == ZS_EXPERT ? ranks->n_experts : 1;
+    double own = scale_of(kind, ranks->model, ranks->expert), all = 0;
+
+    for (uint32_t m = 0; m < n_models; m++)
+        for (uint32_t e = 0; e < n_experts; e++)
+            all += (double)scale_of(kind, m, e) * (double)scale_of(kind, m, e);
+    return all / (own * own);
+}
+
+static zs_kind_t draw_kind(const zs_ranks_t *ranks, const zx_param_t *p, zx_rng_t *rng) {
+    uint32_t drawn = zx_below(rng, 10);
+
+    if (!zx_is_trainable(p) || drawn < 4)
+        return ZS_OWN;
+    if (drawn < 6 && !(p->flags & ZF_PARAM_NEVER_SELECTED))
+        return ZS_SHARED;
+    return drawn < 8 || ranks->n_experts == 1 ? ZS_DUPLICATE : ZS_EXPERT;
+}
+
+/* What the ranks of a model would decide from all of its gradients, experts would decide otherwise. */
+static int decides_jointly(const zx_case_t *c) {
+    return c->config.is_interval_auto || strstr(c->config_text, "topk_ratio = auto") ||
+           strstr(c->config_text, "select_strategy = auto");
+}
+
+static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng, uint32_t stage) {
+    while (ranks->size % (2 * ranks->n_models) == 0 && zx_chance(rng, 60))
+        ranks->n_models *= 2;
+    if (ranks->size / ranks->n_models % 2 == 0 && stage == 0 && !decides_jointly(c) && zx_chance(rng, 60))
+        ranks->n_experts = 2;
+}
+
+/* Experts are at stage 0. A parameter that models share is always selected. */
+static void draw_groups(zs_ranks_t *ranks, zx_case_t *c, uint32_t *stage) {
+    zx_rng_t rng = zx_rng(c->seed, 85, c->index);
+
+    ranks->is_grouped = ranks->draws_groups && zx_chance(&rng, 85);
+    ranks->n_models = ranks->n_experts = 1;
+    memset(ranks->kinds, 0, sizeof ranks->kinds);
+    if (*stage > 3 && ranks->is_grouped)
+        *stage = zx_chance(&rng, 50) ? 0 : zx_between(&rng, 1, 3);
+    if (ranks->is_grouped)
+        draw_numbers(ranks, c, &rng, *stage);
+    if (ranks->draws_groups && zs_ranks_arrange(ranks) != 0)
+        exit(2);
+    for (uint32_t i = 0; i < c->n_params && ranks->is_grouped; i++) {
+        zx_param_t *p = &c->params[i];
+
+        ranks->kinds[i] = draw_kind(ranks, p, &rng);
+        p->decl.norm_factor = norm_factor(ranks, ranks->kinds[i]);
+        if (ranks->kinds[i] == ZS_SHARED)
+            p->decl.is_always_selected = 1;
+    }
+}
+
+void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl) {
+    zs_kind_t kind = ranks->kinds[param];
+
+    decl->reduce_group = kind == ZS_EXPERT ? ZS_GROUP_EXPERT : 0;
+    decl->reduce_group2 = kind == ZS_SHARED ? ZS_GROUP_MODELS : 0;
+    if (kind == ZS_DUPLICATE && ranks->model > 0)
+        decl->flags |= ZF_PARAM_NOT_IN_NORM;
+}
+
 void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     size_t n;
 
@@ -154,6 +228,7 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     memset(ranks->order, 0, sizeof ranks->order);
     memset(ranks->n_started, 0, sizeof ranks->n_started);
     draw_average(ranks, c);
+    draw_groups(ranks, c, &stage);
     draw_stage(ranks, c, stage);
     draw_exact_sums(ranks, c);
     ranks->moves_at = 0;
@@ -173,14 +248,25 @@ void zs_case_prepare(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
 
 /* ---- shares ------------------------------------------------------------------------------------------------------ */
 
-float zs_gradient(const zs_ranks_t *ranks, float g) {
-    return ranks->has_exact_sums ? nearbyintf(g / ZS_QUANTUM) * ZS_QUANTUM : g;
+float zs_gradient(const zs_ranks_t *ranks, uint32_t param, float g) {
+    if (!ranks->has_exact_sums)
+        return g;
+    return nearbyintf(g / ZS_QUANTUM) * ZS_QUANTUM * scale_of(ranks->kinds[param], ranks->model, ranks->expert);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b) {
     zx_rng_t rng = {.state = a * 0x9E3779B97F4A7C15u ^ b};
 
     return zx_rng_bits(&rng);
+}
+
+/* Whether a rank has a share of what this rank has of a parameter. */
+static int has_share(const zs_ranks_t *ranks, uint32_t param, uint32_t r) {
+    zs_kind_t kind = ranks->kinds[param];
+
+    if (kind != ZS_SHARED && r % ranks->n_models != ranks->model)
+        return 0;
+    return kind != ZS_EXPERT || r / ranks->n_models % ranks->n_experts == ranks->expert;
 }
 
 /* The ranks that deliver a parameter at a step: all of them for the most part, at least one. */
@@ -190,18 +276,20 @@ static uint32_t deliverers(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t
     uint32_t n = 0;
 
     for (uint32_t r = 0; r < ranks->size; r++)
-        if (bits % 10 < 7 || (bits >> (8 + r)) & 1)
+        if (has_share(ranks, param, r) && (bits % 10 < 7 || (bits >> (8 + r)) & 1))
             out[n++] = r;
-    if (n == 0)
-        out[n++] = (uint32_t)(bits >> 40) % ranks->size;
+    for (uint32_t r = (uint32_t)(bits >> 40) % ranks->size; n == 0; r = (r + 1) % ranks->size)
+        if (has_share(ranks, param, r))
+            out[n++] = r;
     return n;
 }
 
 /* Factor of this rank's share of an element: the factors of all ranks sum to 1, or to their number where they are
  * averaged, and every product with them is exact. */
-static float factor_of(const zs_ranks_t *ranks, const zx_param_t *p, uint64_t bits, const uint32_t *by, uint32_t n) {
+static float factor_of(const zs_ranks_t *ranks, const zx_param_t *p, uint32_t group, uint64_t bits, const uint32_t *by,
+                       uint32_t n) {
     uint32_t a = by[bits % n], b = by[(bits >> 20) % n];
-    float all = p->flags & ZF_PARAM_AVERAGE ? (float)ranks->size : 1.0f;
+    float all = p->flags & ZF_PARAM_AVERAGE ? (float)zs_group_size(ranks, group) : 1.0f;
     int is_split = a != b && p->decl.grad_dtype != ZO_F16 && (bits >> 40) % 2 && p->grad_style < 3;
 
     if (!is_split)
@@ -215,12 +303,13 @@ int zs_share(zs_ranks_t *ranks, const zx_case_t *c, uint32_t param, uint64_t ste
     const zx_param_t *p = &c->params[param];
     uint64_t n_elems = zx_n_elems(p), key = mix(mix(c->seed, c->index), step * 64 + param);
     uint32_t by[64], n = deliverers(ranks, c, param, step, by);
+    uint32_t group = ranks->kinds[param] == ZS_EXPERT ? ZS_GROUP_EXPERT : ZS_GROUP_DATA;
     int is_mine = 0;
 
     for (uint32_t i = 0; i < n; i++)
         is_mine |= by[i] == ranks->rank;
     for (uint64_t e = 0; e < n_elems && is_mine; e++) {
-        float factor = factor_of(ranks, p, mix(key, e), by, n);
+        float factor = factor_of(ranks, p, group, mix(key, e), by, n);
         zo_narrow(values, p->decl.grad_dtype, e,
                   factor == 0.0f ? 0.0f : factor * zo_widen(values, p->decl.grad_dtype, e));
     }

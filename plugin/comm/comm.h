@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/member.h"
 #include "device/device.h"
 #include "zf/ext/collectives.h"
 
@@ -37,11 +38,14 @@ typedef struct zfi_exchange {
     void *recv;
     uint64_t nbytes;      /* of one rank's part */
     uint32_t lane;        /* exchanges of one lane have one order, and one thread; those of two are independent */
+    uint32_t group;       /* among whom: as `join` numbered it; 0 = data parallel */
     zfi_stream_t *stream; /* NULL: send and recv are the host's memory. Else the device's, and the exchange begins when
                            * this stream has done what it was given before; always the same one of a lane */
     uint64_t timeout_ns;  /* 0: the transport's own */
     uint32_t *out_late;   /* NULL, or where a rank goes that has not come in time, if that is known */
 } zfi_exchange_t;
+
+enum { ZFI_MAX_GROUPS = 16 }; /* of one instance, the data-parallel one included */
 
 enum { ZFI_LANE_GRADIENTS, ZFI_LANE_ENTERING, ZFI_LANE_VALUES, ZFI_N_LANES };
 
@@ -51,6 +55,10 @@ typedef struct zfi_comm_ops {
     void (*close)(zfi_comm_t *comm); /* NULL is legal */
     uint32_t (*rank)(const zfi_comm_t *comm);
     uint32_t (*size)(const zfi_comm_t *comm);
+    /* [control] Another process group of the host's: *out_index is what exchanges call it, the same for the same group.
+     */
+    zf_status_t (*join)(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err);
+    zfi_member_t (*place)(const zfi_comm_t *comm, uint32_t index);
 
     /* [own threads, one per lane] Returns when it is over: ZF_ERR_TIMEOUT or ZF_ERR_RANKS with who and what;
      * ZF_ERR_POISONED, without a record, where the instance ended meanwhile. */

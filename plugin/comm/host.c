@@ -17,8 +17,12 @@ enum { ASKED_AT_ONCE = 16, FIRST_PAUSE_NS = 5000, LONGEST_PAUSE_NS = 500000 };
 struct zfi_comm {
     zfi_comm_env_t env;
     zf_collectives_ext_t table;
-    uint32_t rank, size;
-    uint64_t number[ZFI_N_LANES]; /* of the next exchange; each its thread's */
+    struct {
+        uint32_t name; /* the host's number of it */
+        zfi_member_t place;
+        uint64_t number[ZFI_N_LANES]; /* of the next exchange; each its thread's */
+    } groups[ZFI_MAX_GROUPS];
+    uint32_t n_groups; /* control calls' */
     _Atomic int is_ended, holds_memory;
 };
 
@@ -55,27 +59,40 @@ int zfi_comm_is_offered(const zf_host_t *host, int *out_is_whole) {
     return table != NULL;
 }
 
-static zf_status_t find_place(zfi_comm_t *comm, zf_error_t *err) {
+static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    zf_status_t st = comm->table.group(comm->table.ctx, 0, &comm->rank, &comm->size, &why);
+    zfi_member_t place;
+    zf_status_t st;
+    for (uint32_t i = 0; i < comm->n_groups; i++)
+        if (comm->groups[i].name == group)
+            return *out_index = i, ZF_OK;
+    if (comm->n_groups == ZFI_MAX_GROUPS)
+        return zfi_error(err, ZF_ERR_RANKS, "ranks", "process group %" PRIu32 ": an instance can be in %d, no more",
+                         group, ZFI_MAX_GROUPS);
+    st = comm->table.group(comm->table.ctx, group, &place.rank, &place.n_ranks, &why);
     if (st)
-        return zfi_error(err, ZF_ERR_RANKS, "create", "%s of the host: group 0: status %d: %.200s", ZF_EXT_COLLECTIVES,
-                         st, why.message);
-    if (comm->size == 0 || comm->rank >= comm->size)
-        return zfi_error(err, ZF_ERR_RANKS, "create", "%s of the host: rank %" PRIu32 " of %" PRIu32,
-                         ZF_EXT_COLLECTIVES, comm->rank, comm->size);
+        return zfi_error(err, ZF_ERR_RANKS, "ranks", "%s of the host: process group %" PRIu32 ": status %d: %.200s",
+                         ZF_EXT_COLLECTIVES, group, st, why.message);
+    if (place.n_ranks == 0 || place.rank >= place.n_ranks)
+        return zfi_error(err, ZF_ERR_RANKS, "ranks",
+                         "%s of the host: process group %" PRIu32 ": rank %" PRIu32 " of %" PRIu32, ZF_EXT_COLLECTIVES,
+                         group, place.rank, place.n_ranks);
+    *out_index = comm->n_groups;
+    comm->groups[comm->n_groups].name = group;
+    comm->groups[comm->n_groups++].place = place;
     return ZF_OK;
 }
 
 static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err) {
     const zf_collectives_ext_t *table = env->host->get_extension(env->host->ctx, ZF_EXT_COLLECTIVES);
     zfi_comm_t *comm = calloc(1, sizeof *comm);
+    uint32_t index;
     zf_status_t st;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
     comm->env = *env;
     comm->table = *table;
-    st = find_place(comm, err);
+    st = host_join(comm, 0, &index, err);
     if (st)
         free(comm);
     else
@@ -84,26 +101,38 @@ static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
 }
 
 static void host_close(zfi_comm_t *comm) { free(comm); }
-static uint32_t host_rank(const zfi_comm_t *comm) { return comm ? comm->rank : 0; }
-static uint32_t host_size(const zfi_comm_t *comm) { return comm ? comm->size : 1; }
+static zfi_member_t host_place(const zfi_comm_t *comm, uint32_t index) {
+    return comm ? comm->groups[index].place : (zfi_member_t){0, 1};
+}
+static uint32_t host_rank(const zfi_comm_t *comm) { return host_place(comm, 0).rank; }
+static uint32_t host_size(const zfi_comm_t *comm) { return host_place(comm, 0).n_ranks; }
 static int host_holds_memory(const zfi_comm_t *comm) { return comm && atomic_load(&comm->holds_memory); }
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
+/* "rank 1 of 4", and of which group where that is not the data-parallel one. */
+static void name_self(const zfi_comm_t *comm, const zfi_exchange_t *exchange, char *out, uint64_t nbytes) {
+    zfi_member_t place = comm->groups[exchange->group].place;
+    int n = snprintf(out, nbytes, "rank %" PRIu32 " of %" PRIu32, place.rank, place.n_ranks);
+    if (exchange->group && n > 0)
+        snprintf(out + n, nbytes - (uint64_t)n, " of process group %" PRIu32, comm->groups[exchange->group].name);
+}
+
 static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_status_t st, const zf_error_t *why,
                           zf_error_t *err) {
-    char name[96];
+    char name[96], self[64];
     zfi_exchange_name(exchange, name, sizeof name);
+    name_self(comm, exchange, self, sizeof self);
     return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, st, "ranks",
-                            "rank %" PRIu32 " of %" PRIu32 ": %s: the transport failed with status %d: %.220s",
-                            comm->rank, comm->size, name, st, why->message);
+                            "%s: %s: the transport failed with status %d: %.220s", self, name, st, why->message);
 }
 
 static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request,
                              zf_error_t *err) {
     uint32_t late = ZF_NO_ID;
-    char name[96], who[32] = "a rank";
+    char name[96], self[64], who[32] = "a rank";
     zfi_exchange_name(exchange, name, sizeof name);
+    name_self(comm, exchange, self, sizeof self);
     (void)comm->table.test(comm->table.ctx, request, &late, NULL);
     if (exchange->out_late)
         *exchange->out_late = late;
@@ -111,8 +140,8 @@ static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *excha
         snprintf(who, sizeof who, "rank %" PRIu32, late);
     return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
                             "%s has not come to %s within %" PRIu64 " ms ([host] deadline_ms, less an eighth): it is "
-                            "dead, stopped, late, or does something else (this is rank %" PRIu32 " of %" PRIu32 ")",
-                            who, name, comm->env.timeout_ns / 1000000, comm->rank, comm->size);
+                            "dead, stopped, late, or does something else (this is %s)",
+                            who, name, comm->env.timeout_ns / 1000000, self);
 }
 
 static void give_up(zfi_comm_t *comm, uint64_t request) {
@@ -151,10 +180,11 @@ static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, ui
 static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
     zf_collective_t call = {.struct_size = sizeof call,
                             .kind = exchange->send ? ZF_COLLECTIVE_ALL_TO_ALL : ZF_COLLECTIVE_ALL_GATHER,
+                            .group = comm->groups[exchange->group].name,
                             .purpose = exchange->purpose,
                             .bucket = exchange->bucket,
                             .step = exchange->step,
-                            .number = comm->number[exchange->lane],
+                            .number = comm->groups[exchange->group].number[exchange->lane],
                             .lane = exchange->lane,
                             .send = exchange->send,
                             .recv = exchange->recv,
@@ -164,7 +194,9 @@ static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchang
     zf_status_t st;
     if (atomic_load(&comm->is_ended))
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
-    comm->number[exchange->lane]++;
+    if (comm->groups[exchange->group].place.n_ranks == 1)
+        return ZF_OK; /* every part is there already */
+    comm->groups[exchange->group].number[exchange->lane]++;
     st = comm->table.start(comm->table.ctx, &call, &request, &why);
     if (st) {
         atomic_store(&comm->is_ended, 1);
@@ -184,6 +216,8 @@ const zfi_comm_ops_t zfi_comm_host = {
     .close = host_close,
     .rank = host_rank,
     .size = host_size,
+    .join = host_join,
+    .place = host_place,
     .exchange = host_exchange,
     .holds_memory = host_holds_memory,
 };

@@ -510,12 +510,29 @@ static zf_status_t nccl_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchang
     return st;
 }
 
+static zf_status_t nccl_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
+    (void)comm;
+    *out_index = 0;
+    return zfi_error(err, ZF_ERR_CONFIG, "ranks",
+                     "process group %" PRIu32
+                     ": over NCCL there is group 0 alone in this version; set [shard] transport "
+                     "= host",
+                     group);
+}
+
+static zfi_member_t nccl_place(const zfi_comm_t *comm, uint32_t index) {
+    (void)index;
+    return (zfi_member_t){nccl_rank(comm), nccl_size(comm)};
+}
+
 const zfi_comm_ops_t zfi_comm_nccl = {
     .name = "nccl",
     .open = nccl_open,
     .close = nccl_close,
     .rank = nccl_rank,
     .size = nccl_size,
+    .join = nccl_join,
+    .place = nccl_place,
     .exchange = nccl_exchange,
     .holds_memory = nccl_holds_memory,
 };

@@ -22,8 +22,13 @@ struct zfi_comm {
 
 static uint32_t counted_rank(const zfi_comm_t *comm) { return comm->rank; }
 static uint32_t counted_size(const zfi_comm_t *comm) { return comm->size; }
+static zfi_member_t counted_place(const zfi_comm_t *comm, uint32_t index) {
+    (void)index;
+    return (zfi_member_t){comm->rank, comm->size};
+}
 
-static const zfi_comm_ops_t counted = {.name = "planned", .rank = counted_rank, .size = counted_size};
+static const zfi_comm_ops_t counted = {
+    .name = "planned", .rank = counted_rank, .size = counted_size, .place = counted_place};
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
@@ -139,6 +144,9 @@ static zf_status_t plan(const zf_plan_args_t *given, const zf_param_decl_t *decl
     engine->comm_ops = &counted;
     engine->comm = &ranks;
     st = zfi_create_configure(args.create, engine, err);
+    if (!st && zfi_is_grouped(engine))
+        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "plan",
+                       "norm_group = %u: groups are not planned in this version; 0", engine->norm_group);
     if (!st)
         st = plan_params(engine, decls, n, elem_size, &result, err);
     if (!st)

@@ -18,6 +18,7 @@
 #include "instance/callback.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
+#include "offload/groups.h"
 #include "offload/lateness.h"
 #include "offload/shards.h"
 #include "offload/workers.h"
@@ -51,11 +52,6 @@ static void take_host(zfi_engine_t *engine, const zf_host_t *host) {
 static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
     if (args->flags & ~(ZF_CREATE_CAP_FETCH | ZF_CREATE_CAP_SHARDS))
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "unknown flags 0x%x", args->flags);
-    if (args->norm_group)
-        return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create",
-                         "norm_group = %u: adding up norms of several "
-                         "instances is not in this version; 0",
-                         args->norm_group);
     if (args->rule > ZF_RULE_CALLBACK)
         return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "create", "rule = %u; allowed: 0 (AdamW) .. 5 (callback)",
                          args->rule);
@@ -239,6 +235,7 @@ static zf_status_t read_args(const zf_create_args_t *given, zf_create_args_t *ou
 static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args, zf_error_t *err) {
     zf_status_t st;
     engine->flags = args->flags;
+    engine->norm_group = args->norm_group;
     engine->rule = args->rule;
     engine->device_type = args->device_type;
     engine->device_id = args->device_id;
@@ -334,8 +331,10 @@ static zf_status_t bind(zf_instance_t *inst, const zf_param_decl_t *decls, uint3
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
+    st = zfi_groups_join(&inst->engine, params, n, err);
     zfi_shards_mark(&inst->engine, params, n);
-    st = zfi_reduce_compare(inst, params, n, err);
+    if (!st)
+        st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &inst->claims, err);
     if (st) {

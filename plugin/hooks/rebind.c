@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
+#include "offload/groups.h"
 #include "offload/ranks.h"
 #include "offload/shards.h"
 #include "offload/tables.h"
@@ -22,8 +23,9 @@
 static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {
     return strcmp(a->name, b->name) == 0 && a->flags == b->flags && a->owner == b->owner &&
            a->has_state == b->has_state && a->dtype == b->dtype && a->grad_dtype == b->grad_dtype &&
-           a->group == b->group && a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows &&
-           a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+           a->group == b->group && memcmp(a->reduce_group, b->reduce_group, sizeof a->reduce_group) == 0 &&
+           a->n_batch_axes == b->n_batch_axes && a->channels_are_rows == b->channels_are_rows && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
 static int is_same_set(const zfi_run_t *run, const zfi_param_t *params, uint32_t n) {
@@ -181,15 +183,17 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     zf_status_t st = zfi_params_build(decls, n, elem_size, inst->engine.device_type, &params, err);
     if (st)
         return st;
+    st = zfi_groups_join(&inst->engine, params, n, err);
     zfi_shards_mark(&inst->engine, params, n);
-    if (zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, n)) {
+    if (!st && zfi_shards_params(&inst->engine) && !is_same_set(inst->run, params, n)) {
         zfi_params_free(params, n);
         return zfi_error(
             err, ZF_ERR_STATE, "bind_params",
             "another set of parameters while they are sharded ([shard] stage = 3): save, and load into a new "
             "instance that binds all of them");
     }
-    st = zfi_reduce_compare(inst, params, n, err);
+    if (!st)
+        st = zfi_reduce_compare(inst, params, n, err);
     if (!st)
         st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
     if (!st)

@@ -3,6 +3,7 @@
 #include "hooks/reduce.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/crc32.h"
@@ -60,79 +61,156 @@ void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t 
         run->reduction.events = zfi_crc32(zfi_crc32(before, &kind, sizeof kind), what, nbytes);
 }
 
+void zfi_reduce_event_of(zfi_run_t *run, uint32_t param, const void *what, uint64_t nbytes) {
+    zfi_group_lists_t *lists = &run->reduction.groups;
+    for (uint32_t k = 0; k < lists->n; k++)
+        for (uint32_t i = 0; i < lists->all[k].n; i++)
+            if (lists->all[k].ids[i] == param)
+                lists->all[k].events = zfi_crc32(zfi_crc32(lists->all[k].events, &i, sizeof i), what, nbytes);
+}
+
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
 static zfi_agreement_t *agreement_of(const zfi_run_t *run, uint32_t rank) {
     return (void *)(run->reduction.agreements + rank * run->reduction.agreement_nbytes);
 }
 
-/* What the hook was given for the coming step, but what each rank may have of its own. */
-static uint32_t digest_arguments(const zfi_run_t *run, const zfi_step_row_t *row) {
-    uint32_t digest = 0;
-    for (uint32_t i = 0; i < run->n_groups; i++) {
-        const zfi_hyper_t *h = &row->hyper[i];
-        const double values[] = {h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
-        digest = zfi_crc32(digest, values, sizeof values);
-    }
-    digest = zfi_crc32(digest, &row->unscale, sizeof row->unscale);
+static uint32_t digest_hyper(uint32_t digest, const zfi_hyper_t *h) {
+    const double values[] = {h->lr, h->beta1, h->beta2, h->eps, h->weight_decay};
+    return zfi_crc32(digest, values, sizeof values);
+}
+
+/* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
+static uint32_t digest_common(const zfi_run_t *run, const zfi_step_row_t *row) {
+    uint32_t digest = zfi_crc32(0, &row->unscale, sizeof row->unscale);
     digest = zfi_crc32(digest, &row->clip_norm, sizeof row->clip_norm);
     digest = zfi_crc32(digest, &run->clock.epoch_end, sizeof run->clock.epoch_end);
     return zfi_crc32(digest, &(uint32_t){row->host_norm != NULL}, sizeof(uint32_t));
 }
 
-static zf_status_t disagree(zf_instance_t *inst, uint32_t rank, const char *what) {
+/* ... and by parameter group; of the parameters of a process group, in their order. */
+static uint32_t digest_arguments(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_group_list_t *list) {
+    uint32_t digest = digest_common(run, row);
+    for (uint32_t i = 0; i < run->n_groups && !list; i++)
+        digest = digest_hyper(digest, &row->hyper[i]);
+    for (uint32_t i = 0; list && i < list->n; i++)
+        digest = digest_hyper(digest, &row->hyper[run->params[list->ids[i]].group]);
+    return digest;
+}
+
+/* Who agrees. */
+typedef struct circle {
+    uint32_t index, name; /* the process group: the transport's number, the host's */
+    zfi_member_t place;
+} circle_t;
+
+static zf_status_t disagree(zf_instance_t *inst, const circle_t *circle, uint32_t rank, const char *what) {
     zf_error_t error = {.struct_size = sizeof error};
-    zf_status_t st = zfi_error(&error, ZF_ERR_RANKS, "step",
-                               "rank %" PRIu32 " and rank 0 differ at step %" PRIu64 " in %s: every rank must make "
-                               "the same calls with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
-                               rank, inst->run->clock.t + 1, what, zfi_rank(&inst->engine), zfi_n_ranks(&inst->engine));
+    char group[40] = "";
+    zf_status_t st;
+    if (circle->index)
+        snprintf(group, sizeof group, " of process group %" PRIu32, circle->name);
+    st =
+        zfi_error(&error, ZF_ERR_RANKS, "step",
+                  "rank %" PRIu32 " and rank 0%s differ at step %" PRIu64 " in %s: every rank must make the same calls "
+                  "with the same arguments (this is rank %" PRIu32 " of %" PRIu32 ")",
+                  rank, group, inst->run->clock.t + 1, what, circle->place.rank, circle->place.n_ranks);
     zfi_poison(&inst->engine, &error);
     return st;
 }
 
 /* What every rank must say alike. */
-static zf_status_t check_agreements(zf_instance_t *inst) {
+static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle) {
     const zfi_agreement_t *first = agreement_of(inst->run, 0);
-    for (uint32_t r = 1; r < zfi_n_ranks(&inst->engine); r++) {
+    for (uint32_t r = 1; r < circle->place.n_ranks; r++) {
         const zfi_agreement_t *other = agreement_of(inst->run, r);
         if (other->step != first->step)
-            return disagree(inst, r, "the number of steps");
+            return disagree(inst, circle, r, "the number of steps");
         if (other->is_discarded != first->is_discarded)
-            return disagree(inst, r, "DISCARD");
+            return disagree(inst, circle, r, "DISCARD");
         if (other->arguments != first->arguments)
-            return disagree(inst, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
+            return disagree(inst, circle, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
         if (other->events != first->events)
-            return disagree(inst, r, "what was called between the steps (FLUSH, params_changed)");
+            return disagree(inst, circle, r, "what was called between the steps (FLUSH, params_changed)");
+        if (other->update_interval != first->update_interval || other->publish_lag != first->publish_lag)
+            return disagree(inst, circle, r, "update_interval or publish_lag");
     }
     return ZF_OK;
 }
 
-/* The row's `present` becomes what any rank has. *local (in each rank's own agreement) stays. */
-static void join_present(zfi_run_t *run, uint32_t n_ranks, uint8_t *present) {
-    memset(present, 0, run->n_params);
-    for (uint32_t r = 0; r < n_ranks; r++) {
-        const uint8_t *theirs = (const uint8_t *)(agreement_of(run, r) + 1);
+/* This rank's agreement becomes part of everyone's. n bytes follow it. */
+static zf_status_t gather(zf_instance_t *inst, const circle_t *circle, const zfi_agreement_t *own,
+                          const uint8_t *present, uint32_t n) {
+    zfi_run_t *run = inst->run;
+    zfi_agreement_t *at = agreement_of(run, circle->place.rank);
+    zf_status_t st;
+    *at = *own;
+    memcpy(at + 1, present, n);
+    st = zfi_ranks_gather_in(run->engine, circle->index, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
+                             run->reduction.agreement_nbytes);
+    return st ? st : check_agreements(inst, circle);
+}
+
+static const uint8_t *present_on(const zfi_run_t *run, uint32_t rank) {
+    return (const uint8_t *)(agreement_of(run, rank) + 1);
+}
+
+/* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
+static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
+    zfi_run_t *run = inst->run;
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    circle_t circle = {0, 0, zfi_member(run->engine, 0)};
+    zf_status_t st;
+    own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
+    own->events = run->reduction.events;
+    st = gather(inst, &circle, own, row->present, run->n_params);
+    for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < run->n_params; i++)
-            present[i] |= theirs[i];
-    }
+            if (run->params[i].group_index[0] == 0)
+                row->present[i] |= present_on(run, r)[i];
+    return st;
+}
+
+static zf_status_t agree_on_list(zf_instance_t *inst, zfi_agreement_t *own, const zfi_group_list_t *list) {
+    zfi_run_t *run = inst->run;
+    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
+    circle_t circle = {list->index, list->name, list->place};
+    uint8_t *own_present = (uint8_t *)(agreement_of(run, list->place.rank) + 1);
+    zf_status_t st;
+    own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, list);
+    own->events = list->events;
+    for (uint32_t i = 0; i < list->n; i++)
+        own_present[i] = row->present[list->ids[i]];
+    st = gather(inst, &circle, own, own_present, list->n);
+    for (uint32_t r = 0; r < list->place.n_ranks && !st; r++)
+        for (uint32_t i = 0; i < list->n; i++)
+            row->present[list->ids[i]] |= present_on(run, r)[i];
+    return st;
+}
+
+/* All ranks that train the model together: what makes the norm and the factor. */
+static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
+    zfi_engine_t *engine = &inst->engine;
+    circle_t circle = {engine->norm_index, engine->norm_group, zfi_norm_member(engine)};
+    own->arguments = own->is_discarded ? 0 : digest_common(inst->run, zfi_row(inst->run, inst->run->clock.t + 1));
+    own->events = 0;
+    return gather(inst, &circle, own, NULL, 0);
 }
 
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
+    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
-    zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
-    zfi_agreement_t *own = agreement_of(run, zfi_rank(run->engine));
+    zfi_agreement_t own = {.step = run->clock.t + 1 + run->clock.steps_before, .is_discarded = (uint32_t)is_discarded};
     zf_status_t st;
-    *own = (zfi_agreement_t){.step = run->clock.t + 1 + run->clock.steps_before,
-                             .is_discarded = (uint32_t)is_discarded,
-                             .arguments = is_discarded ? 0 : digest_arguments(run, row),
-                             .events = run->reduction.events};
-    memcpy(own + 1, row->present, run->n_params);
-    st = zfi_ranks_gather(run->engine, ZF_COLLECTIVE_FOR_STEP, own->step, run->reduction.agreements,
-                          run->reduction.agreement_nbytes);
-    if (!st)
-        st = check_agreements(inst);
-    if (!st)
-        join_present(run, zfi_n_ranks(run->engine), row->present);
+    if (!config->is_interval_fit) {
+        own.update_interval = (uint16_t)config->update_interval;
+        own.publish_lag = (uint16_t)config->publish_lag;
+    }
+    st = agree_on_data(inst, &own);
+    for (uint32_t i = 0; i < run->reduction.groups.n && !st; i++)
+        st = agree_on_list(inst, &own, &run->reduction.groups.all[i]);
+    if (!st && zfi_is_grouped(run->engine))
+        st = agree_on_norm(inst, &own);
     return st;
 }
 

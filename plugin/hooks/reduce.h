@@ -32,6 +32,9 @@ void zfi_reduce_reset(zfi_run_t *run);
 /* [hook] Something that every rank must do alike between the same two steps; checked with the next agreement. */
 void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t nbytes);
 
+/* [hook] ... among the ranks of a parameter's own process groups. */
+void zfi_reduce_event_of(zfi_run_t *run, uint32_t param, const void *what, uint64_t nbytes);
+
 /* [control] The same of a parameter that the host wrote: with what, too. */
 void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags);
 

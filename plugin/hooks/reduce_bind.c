@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/timeline.h"
 #include "hooks/reduce.h"
+#include "offload/groups.h"
 #include "offload/ranks.h"
 #include "offload/shards.h"
 
@@ -23,7 +26,9 @@ typedef struct comparison {
     const zfi_param_t *params;
     uint32_t n_params;
     int has_values; /* visible values are compared as well */
-    uint32_t n_keys, rank, n_ranks;
+    uint32_t n_keys;
+    const zfi_group_list_t *list; /* of a process group; NULL: group 0, and all that is not a parameter's */
+    uint32_t group, rank, n_ranks;
 } comparison_t;
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
@@ -118,7 +123,35 @@ void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags) {
     if (!zfi_is_reduced(run))
         return;
     what.values = digest_values(run->engine, &run->params[param], zfi_shards_address(run, param));
-    zfi_reduce_event(run, flags, &what, sizeof what);
+    if (run->params[param].group_index[0] == 0)
+        zfi_reduce_event(run, flags, &what, sizeof what);
+    what.param = 0; /* each instance has its own numbers */
+    zfi_reduce_event_of(run, param, &what, sizeof what);
+}
+
+/* A parameter that ranks of group 0 do not share: its shape alone, for they cut and deal alike. */
+static void write_foreign(const zfi_param_t *param, uint32_t i, const char *shape, char out[LINE]) {
+    snprintf(out, LINE, "parameter %" PRIu32 " of process group %" PRIu32 ": %s %s, gradient %s, flags 0x%" PRIx32, i,
+             param->reduce_group[0], zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
+             param->flags);
+}
+
+/* What instances that hold the same parameter must agree on, though each has a number and a name of its own for it. */
+static void write_second(const comparison_t *it, uint32_t i, char out[LINE]) {
+    const zfi_param_t *param = &it->params[it->list->ids[i]];
+    zfi_member_t place = zfi_member(&it->inst->engine, param->group_index[0]);
+    char shape[64];
+    int n;
+    zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
+    n = snprintf(out, LINE,
+                 "parameter %" PRIu32 " of process group %" PRIu32 " %s %s, gradient %s, flags 0x%" PRIx32
+                 ", batch axes %d, %s, rank %" PRIu32 " of %" PRIu32 " in its first group",
+                 i, it->list->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
+                 param->flags, param->n_batch_axes, param->channels_are_rows ? "rows" : "columns", place.rank,
+                 place.n_ranks);
+    if (it->has_values && n > 0 && n < LINE)
+        snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
+                 digest_values(&it->inst->engine, param, param->visible));
 }
 
 static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
@@ -126,6 +159,10 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
     char shape[64];
     int n;
     zfi_shape_text(shape, sizeof shape, param->ndim, param->shape);
+    if (!it->list && param->group_index[0]) {
+        write_foreign(param, i, shape, out);
+        return;
+    }
     n = snprintf(out, LINE,
                  "parameter %" PRIu32 " \"%.*s\" %s %s, gradient %s, flags 0x%" PRIx32 ", group %" PRIu32
                  ", owner %" PRIu32 ", batch axes %d, %s",
@@ -137,11 +174,17 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
                  digest_values(&it->inst->engine, param, param->visible));
 }
 
-static uint32_t n_lines(const comparison_t *it) { return it->n_keys + 1 + it->n_params; }
+static uint32_t n_lines(const comparison_t *it) { return it->list ? it->list->n : it->n_keys + 1 + it->n_params; }
 
 static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
     memset(out, 0, LINE);
-    if (i < it->n_keys)
+    if (it->list && i < it->list->n && it->list->which == 0)
+        write_param(it, it->list->ids[i], out);
+    else if (it->list && i < it->list->n)
+        write_second(it, i, out);
+    else if (it->list)
+        return;
+    else if (i < it->n_keys)
         write_key(it, i, out);
     else if (i == it->n_keys)
         write_create(it, out);
@@ -151,14 +194,21 @@ static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
+/* Where the parameter is compared among the ranks that share it. */
+static uint32_t digest_name(uint32_t digest, const zfi_param_t *param, uint32_t group) {
+    return param->reduce_group[0] == group ? zfi_crc32(digest, param->name, strlen(param->name)) : digest;
+}
+
 /* Of a line: its digest, and that of its parameter's whole name, which the line may cut. */
 static uint32_t digest_line(const comparison_t *it, uint32_t i) {
     char line[LINE];
     uint32_t digest;
     write_line(it, i, line);
     digest = zfi_crc32(0, line, sizeof line);
-    if (i > it->n_keys && i < n_lines(it))
-        digest = zfi_crc32(digest, it->params[i - it->n_keys - 1].name, strlen(it->params[i - it->n_keys - 1].name));
+    if (!it->list && i > it->n_keys && i < n_lines(it))
+        digest = digest_name(digest, &it->params[i - it->n_keys - 1], 0);
+    if (it->list && it->list->which == 0 && i < it->list->n)
+        digest = digest_name(digest, &it->params[it->list->ids[i]], it->list->name);
     return digest;
 }
 
@@ -169,7 +219,7 @@ static void drop(const comparison_t *it, void *all) {
 }
 
 static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st = zfi_ranks_gather(&it->inst->engine, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
+    zf_status_t st = zfi_ranks_gather_in(&it->inst->engine, it->group, ZF_COLLECTIVE_FOR_BIND, 0, all, nbytes);
     return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
 }
 
@@ -237,6 +287,91 @@ static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
     return st ? st : zfi_error(err, ZF_ERR_INTERNAL, "bind_params", "ranks differ, but no line of theirs does");
 }
 
+/* ---- process groups ---------------------------------------------------------------------------------------------- */
+
+/* Which norm group a rank is in, and where. */
+typedef struct norm_member {
+    uint64_t norm_group; /* drawn by its rank 0 */
+    uint64_t rank;
+} norm_member_t;
+
+static uint64_t draw_number(const zf_instance_t *inst) {
+    const uint64_t words[] = {zfi_now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)inst};
+    zfi_view_t view = {.data = (unsigned char *)(uintptr_t)words,
+                       .dtype = ZFI_F32,
+                       .ndim = 1,
+                       .shape = {sizeof words / 4},
+                       .strides = {1},
+                       .n_elems = sizeof words / 4,
+                       .elem_nbytes = 4,
+                       .is_contiguous = 1};
+    return zfi_digest(&view);
+}
+
+/* *out_first: the lowest of their ranks in it. All of a group are in the same norm group: else the norm would leave
+ * some out, or differ from rank to rank. */
+static zf_status_t check_members(const comparison_t *it, uint32_t name, norm_member_t self, uint64_t *out_first,
+                                 zf_error_t *err) {
+    norm_member_t *all = calloc(it->n_ranks, sizeof *all);
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    all[it->rank] = self;
+    st = gather(it, all, sizeof *all, err);
+    for (uint32_t r = 1; r < it->n_ranks && !st; r++)
+        if (all[r].norm_group != all[0].norm_group)
+            st = zfi_error(err, ZF_ERR_RANKS, "bind_params",
+                           "rank %" PRIu32 " and rank 0 of process group %" PRIu32
+                           " are not both in norm_group = %" PRIu32
+                           ": it is the group of all ranks that train the model together",
+                           r, name, it->inst->engine.norm_group);
+    *out_first = self.rank;
+    for (uint32_t r = 0; r < it->n_ranks && !st; r++)
+        *out_first = all[r].rank < *out_first ? all[r].rank : *out_first;
+    drop(it, all);
+    return st;
+}
+
+/* Another process group's comparison. */
+static comparison_t among(const comparison_t *it, const zfi_group_list_t *list, uint32_t group) {
+    zfi_member_t place = zfi_member(&it->inst->engine, group);
+    comparison_t out = *it;
+    out.list = list;
+    out.group = group;
+    out.rank = place.rank;
+    out.n_ranks = place.n_ranks;
+    return out;
+}
+
+static zf_status_t find_self(const comparison_t *it, norm_member_t *out, zf_error_t *err) {
+    comparison_t norm = among(it, NULL, it->inst->engine.norm_index);
+    uint64_t *all = calloc(norm.n_ranks, sizeof *all);
+    zf_status_t st;
+    if (!all)
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    all[norm.rank] = draw_number(it->inst);
+    st = gather(&norm, all, sizeof *all, err);
+    *out = (norm_member_t){all[0], norm.rank};
+    drop(&norm, all);
+    return st;
+}
+
+static zf_status_t compare_groups(const comparison_t *it, const zfi_group_lists_t *lists, zf_error_t *err) {
+    norm_member_t self;
+    uint64_t first = 0;
+    zf_status_t st = find_self(it, &self, err);
+    if (!st)
+        st = check_members(it, 0, self, &first, err);
+    it->inst->engine.model = (uint32_t)first;
+    for (uint32_t i = 0; i < lists->n && !st; i++) {
+        comparison_t group = among(it, &lists->all[i], lists->all[i].index);
+        st = check_members(&group, lists->all[i].name, self, &first, err);
+        if (!st)
+            st = compare(&group, err);
+    }
+    return st;
+}
+
 zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, uint32_t n, zf_error_t *err) {
     comparison_t it = {.inst = inst,
                        .params = params,
@@ -245,10 +380,19 @@ zf_status_t zfi_reduce_compare(zf_instance_t *inst, const zfi_param_t *params, u
                        .n_keys = zfi_config_n_keys(),
                        .rank = zfi_rank(&inst->engine),
                        .n_ranks = zfi_n_ranks(&inst->engine)};
-    if (it.n_ranks == 1)
+    zfi_group_lists_t lists;
+    zf_status_t st;
+    if (!zfi_has_peers(&inst->engine))
         return ZF_OK;
     if (inst->run && inst->run->reduction.next)
         return zfi_error(err, ZF_ERR_STATE, "bind_params",
                          "gradients of this step are on their way to the other ranks: step first, or DISCARD");
-    return compare(&it, err);
+    st = compare(&it, err);
+    if (st || !zfi_is_grouped(&inst->engine))
+        return st;
+    if (zfi_groups_list(&inst->engine, params, n, &lists))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
+    st = compare_groups(&it, &lists, err);
+    zfi_groups_free(&lists);
+    return st;
 }

@@ -84,7 +84,9 @@ static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_comm_env_t env = {engine->host, engine->timeout_ns - engine->timeout_ns / 8, &engine->poison.is_set,
                           engine->ops, engine->device};
     zf_status_t st = engine->comm_ops->open(&env, &engine->comm, err);
-    if (st || engine->comm_ops->size(engine->comm) == 1)
+    if (!st && engine->norm_group)
+        st = engine->comm_ops->join(engine->comm, engine->norm_group, &engine->norm_index, err);
+    if (st || !zfi_has_peers(engine))
         return st;
     if (zfi_exchanges_on_device(engine))
         st = engine->ops->stream_create(engine->device, "zf-ranks", &engine->ranks_stream, err);

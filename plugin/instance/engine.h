@@ -62,7 +62,10 @@ typedef struct zfi_engine {
     zfi_device_t *device;
     const zfi_comm_ops_t *comm_ops;
     zfi_comm_t *comm;
-    uint32_t flags; /* ZF_CREATE_CAP_... */
+    uint32_t norm_group; /* the host's number of the group of all that train one model together; 0: ranks of group 0 */
+    uint32_t norm_index; /* ... and the transport's */
+    uint32_t model;      /* ... in which group 0 has this number: its first member's; from bind_params on */
+    uint32_t flags;      /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
     uint32_t n_workers;
@@ -97,6 +100,14 @@ typedef struct zfi_engine {
 
 static inline uint32_t zfi_n_ranks(const zfi_engine_t *engine) { return engine->comm_ops->size(engine->comm); }
 static inline uint32_t zfi_rank(const zfi_engine_t *engine) { return engine->comm_ops->rank(engine->comm); }
+static inline zfi_member_t zfi_member(const zfi_engine_t *engine, uint32_t group) {
+    return engine->comm_ops->place(engine->comm, group);
+}
+/* The model is spread over instances, of which each trains parameters of its own or shares some with a few. */
+static inline int zfi_is_grouped(const zfi_engine_t *engine) { return engine->norm_group != 0; }
+static inline int zfi_has_peers(const zfi_engine_t *engine) {
+    return zfi_n_ranks(engine) > 1 || zfi_is_grouped(engine);
+}
 /* Gradients and values of several ranks travel from device to device, on streams of the lanes' own. */
 static inline int zfi_exchanges_on_device(const zfi_engine_t *engine) {
     return engine->config.transport == ZFI_TRANSPORT_NCCL && zfi_n_ranks(engine) > 1;
@@ -104,6 +115,15 @@ static inline int zfi_exchanges_on_device(const zfi_engine_t *engine) {
 /* Each rank keeps the optimizer's state of its parts of the buckets only. */
 static inline int zfi_is_sharded(const zfi_engine_t *engine) {
     return engine->config.stage > 0 && zfi_n_ranks(engine) > 1;
+}
+
+/* No rank has every gradient: each makes a part of the norm, ... */
+static inline int zfi_has_norm_parts(const zfi_engine_t *engine) {
+    return zfi_is_sharded(engine) || zfi_is_grouped(engine);
+}
+/* ... which is one of these. */
+static inline zfi_member_t zfi_norm_member(const zfi_engine_t *engine) {
+    return zfi_member(engine, engine->norm_index);
 }
 
 /* ... and of the sums of gradients, no more than that either. */

@@ -503,9 +503,11 @@ static uint64_t per_element_nbytes(const zfi_run_t *run) {
 }
 
 static uint64_t exchanged_nbytes(const zfi_run_t *run) {
-    uint64_t nbytes = zfi_sums_nbytes(run) + run->buckets.most_nbytes;
+    uint64_t nbytes = zfi_sums_nbytes(run) + run->buckets.arriving_nbytes;
     if (zfi_is_sharded(run->engine))
-        nbytes += run->buckets.values_nbytes + zfi_n_ranks(run->engine) * sizeof(zfi_norm_part_t);
+        nbytes += run->buckets.values_nbytes;
+    if (zfi_has_norm_parts(run->engine))
+        nbytes += zfi_norm_member(run->engine).n_ranks * sizeof(zfi_norm_part_t);
     return nbytes;
 }
 

@@ -77,11 +77,12 @@ static inline unsigned char *zfi_arriving(const zfi_run_t *run) {
 }
 /* Sharded: the flat memory of a bucket's values. */
 static inline unsigned char *zfi_values(const zfi_run_t *run, uint32_t bucket) {
-    return zfi_arriving(run) + run->buckets.most_nbytes + run->buckets.all[bucket].values_offset_nbytes;
+    return zfi_arriving(run) + run->buckets.arriving_nbytes + run->buckets.all[bucket].values_offset_nbytes;
 }
 /* Sharded: [ranks] the ranks' parts of a step's norm. */
 static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
-    return (void *)(zfi_arriving(run) + run->buckets.most_nbytes + run->buckets.values_nbytes);
+    uint64_t values_nbytes = zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0;
+    return (void *)(zfi_arriving(run) + run->buckets.arriving_nbytes + values_nbytes);
 }
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];

@@ -254,9 +254,9 @@ typedef struct zfi_sampled {
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
-    uint32_t arguments; /* digest of what step was given */
-    uint32_t events;    /* digest of what was called between steps */
-    uint32_t reserved0;
+    uint32_t arguments;                    /* digest of what step was given */
+    uint32_t events;                       /* digest of what was called between steps */
+    uint16_t update_interval, publish_lag; /* 0 while update_interval = fit has not chosen */
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };
@@ -281,6 +281,22 @@ typedef struct zfi_opened {
     int trial_is_open;
 } zfi_opened_t;
 
+/* The parameters of a process group (offload/groups.h). */
+typedef struct zfi_group_list {
+    int which;            /* 0: it is their group in place of group 0; 1: their second one */
+    uint32_t name, index; /* the host's number, and the transport's */
+    zfi_member_t place;
+    uint32_t n;
+    const uint32_t *ids;
+    uint32_t events; /* what was done to them between steps, as zfi_reduction_t.events */
+} zfi_group_list_t;
+
+typedef struct zfi_group_lists {
+    uint32_t n;
+    zfi_group_list_t all[2 * ZFI_MAX_GROUPS];
+    uint32_t *ids;
+} zfi_group_lists_t;
+
 /* Several ranks: gradients of the step being filled, on their way to the other ranks (hooks/reduce.h). The host's
  * thread's, but for the agreements of others. */
 typedef struct zfi_reduction {
@@ -289,9 +305,10 @@ typedef struct zfi_reduction {
     uint8_t *is_final;         /* [n_params] */
     uint64_t *number;          /* [buckets] what `exchanged` reaches; 0: not handed over */
     zfi_arena_t arena;         /* holds agreements and entering */
-    unsigned char *agreements; /* [ranks][agreement_nbytes] */
+    unsigned char *agreements; /* [most ranks of a group][agreement_nbytes] */
     uint64_t agreement_nbytes;
     uint32_t events;
+    zfi_group_lists_t groups;
     /* where each rank keeps a part of the state: */
     uint64_t selected_number; /* of the newest step's selected channels: what `exchanged` reaches */
     uint8_t *is_published;    /* [n_cohorts] in this step, and not shared yet */
@@ -324,8 +341,8 @@ typedef struct zfi_fetch_buffer {
 
 /* A bucket of parameters. */
 typedef struct zfi_shard {
-    uint32_t buffer; /* ZF_NO_ID: not fetched */
-    uint32_t n_sharded, n_held;
+    uint32_t buffer;            /* ZF_NO_ID: not fetched */
+    uint32_t n_sharded, n_held; /* parameters; tied ones are held each by itself */
     uint64_t first, n_elems,
         at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
 } zfi_shard_t;
@@ -336,6 +353,7 @@ typedef struct zfi_shards {
     uint64_t nbytes;             /* of it */
     zfi_shard_t *all;            /* [buckets]; NULL: nothing is sharded */
     uint8_t *is_held;            /* [n_params] fetched, not released */
+    uint32_t *n_holders;         /* [n_params] of an owner: of itself and what is tied to it, so many are held */
     zfi_fetch_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t n_buffers;
     uint32_t n_whole;       /* buckets with a sharded parameter */

@@ -11,7 +11,6 @@
 #include "offload/pace.h"
 #include "offload/program.h"
 #include "offload/redeal.h"
-#include "schedule/window.h"
 
 enum { LEAST_STEPS = 3, TRIAL_ELEMS = 8192, N_TRIALS = 5 };
 
@@ -88,26 +87,32 @@ typedef struct decision {
     zfi_fit_times_t times;
     zfi_fit_cost_t costs[ZFI_FIT_CHOICES];
     uint32_t n_steps, number;
+    uint32_t most; /* steps of the longest window that has room */
     zf_status_t st;
 } decision_t;
 
 /* Every rank has all ranks' costs, and takes the largest of each: so all choose alike. A rank that measured nothing
- * leaves all without. */
+ * leaves all without; a rank whose memory admits shorter windows only (state/make.c) bounds all. */
 static zf_status_t agree(decision_t *decision) {
     const zfi_engine_t *engine = decision->run->engine;
-    uint32_t n_ranks = engine->comm_ops->size(engine->comm), rank = engine->comm_ops->rank(engine->comm);
+    zfi_member_t place = zfi_norm_member(engine);
+    uint32_t n_ranks = place.n_ranks, rank = place.rank;
     typedef struct part {
-        double n_steps;
+        double n_steps, most;
         double costs[2 * ZFI_FIT_CHOICES];
     } part_t;
     part_t *all = calloc(n_ranks, sizeof *all);
-    zfi_exchange_t what = {
-        .purpose = ZF_COLLECTIVE_FOR_STEP, .bucket = ZF_NO_ID, .nbytes = sizeof *all, .lane = ZFI_LANE_ENTERING};
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_STEP,
+                           .bucket = ZF_NO_ID,
+                           .nbytes = sizeof *all,
+                           .lane = ZFI_LANE_ENTERING,
+                           .group = engine->norm_index};
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     if (!all)
         return ZF_ERR_MEMORY;
     all[rank].n_steps = decision->n_steps;
+    all[rank].most = decision->most;
     memcpy(all[rank].costs, decision->costs, sizeof decision->costs);
     what.recv = all;
     st = engine->comm_ops->exchange(engine->comm, &what, &err);
@@ -115,6 +120,7 @@ static zf_status_t agree(decision_t *decision) {
         zfi_poison(decision->run->engine, &err);
     for (uint32_t r = 0; r < n_ranks && !st; r++) {
         decision->n_steps = all[r].n_steps < decision->n_steps ? (uint32_t)all[r].n_steps : decision->n_steps;
+        decision->most = all[r].most < decision->most ? (uint32_t)all[r].most : decision->most;
         for (uint32_t i = 0; i < ZFI_FIT_CHOICES; i++) {
             zfi_fit_cost_t *cost = &decision->costs[i];
             cost->stall = all[r].costs[2 * i] > cost->stall ? all[r].costs[2 * i] : cost->stall;
@@ -146,9 +152,10 @@ static void choose(void *raw) {
         find_replays(run, &decision->times);
         zfi_fit_costs(&decision->times, config->can_fetch, decision->costs);
     }
+    decision->most = config->update_interval;
     decision->st = agree(decision);
-    decision->number = zfi_fit_choose(config, decision->n_steps ? decision->costs : NULL);
-    if (run->engine->given_fit.interval && run->engine->given_fit.interval <= config->update_interval)
+    decision->number = zfi_fit_choose(config, decision->most, decision->n_steps ? decision->costs : NULL);
+    if (run->engine->given_fit.interval && run->engine->given_fit.interval <= decision->most)
         take_given(run->engine, decision);
 }
 
@@ -200,6 +207,5 @@ zf_status_t zfi_decide(zfi_run_t *run) {
         atomic_store(&engine->count.fit_stall_ns, (uint64_t)(step_ns * decision.costs[decision.number].stall));
     }
     report(run, &decision);
-    zfi_window_prepare(run);
     return ZF_OK;
 }

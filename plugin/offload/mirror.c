@@ -6,7 +6,7 @@
 
 /* Transports that move the device's memory need none. */
 static int is_wanted(const zfi_run_t *run) {
-    return run->engine->ops->has_own_memory && zfi_n_ranks(run->engine) > 1 && !zfi_exchanges_on_device(run->engine);
+    return run->engine->ops->has_own_memory && zfi_has_peers(run->engine) && !zfi_exchanges_on_device(run->engine);
 }
 
 zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {

@@ -305,7 +305,7 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
         st = zfi_wait(engine, &engine->lines.entered, run->clock.waiting_choice, waited_ns);
     if (!st) /* what is due later stops where the device's ring is full */
         st = zfi_wait(engine, &engine->lines.up, zfi_publish_at_rest(run), waited_ns);
-    if (!st && run->shards.all) /* what was gathered and not asked for yet */
+    if (!st) /* values of several ranks, also those that nobody has asked for yet */
         st = zfi_wait(engine, &engine->lines.shared, engine->n_shared, waited_ns);
     if (!st)
         st = zfi_update_all_check(run);

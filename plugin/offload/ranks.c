@@ -16,6 +16,7 @@
 #include "instance/memory.h"
 #include "offload/buffers.h"
 #include "offload/collective.h"
+#include "offload/groups.h"
 #include "offload/importance.h"
 #include "offload/mirror.h"
 #include "offload/selected_sums.h"
@@ -26,9 +27,12 @@ static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreemen
 
 zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
     zfi_engine_t *engine = run->engine;
-    if (zfi_n_ranks(engine) == 1)
+    zfi_member_t places[ZFI_MAX_GROUPS];
+    if (!zfi_has_peers(engine))
         return ZF_OK;
-    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, zfi_n_ranks(engine), &run->buckets))
+    for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
+        places[i] = zfi_member(engine, i);
+    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, places, &run->buckets))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
                          run->n_params);
     for (uint32_t i = 0; i < run->n_params && zfi_is_sharded(engine); i++)
@@ -39,17 +43,17 @@ zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
 }
 
 /* What a transport reads and writes besides buckets. */
-static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks) {
+static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks, uint32_t most_ranks) {
     zfi_arena_t *arena = &reduction->arena;
-    reduction->agreements = zfi_arena_take(arena, n_ranks, reduction->agreement_nbytes);
+    reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
     reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
 }
 
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
-    uint32_t n_ranks = zfi_n_ranks(run->engine);
+    uint32_t n_ranks = zfi_n_ranks(run->engine), most_ranks;
     zf_status_t st;
-    if (n_ranks == 1)
+    if (!zfi_has_peers(run->engine))
         return ZF_OK;
     reduction->agreement_nbytes = agreement_nbytes(run->n_params);
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
@@ -63,13 +67,15 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
     if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
         !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
-        zfi_importance_new(run) || zfi_buffers_new(run))
+        zfi_importance_new(run) || zfi_buffers_new(run) ||
+        zfi_groups_list(run->engine, run->params, run->n_params, &reduction->groups))
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
-    lay_out(reduction, n_ranks);
+    most_ranks = zfi_groups_most_ranks(run->engine, &reduction->groups);
+    lay_out(reduction, n_ranks, most_ranks);
     st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
     if (st)
         return st;
-    lay_out(reduction, n_ranks);
+    lay_out(reduction, n_ranks, most_ranks);
     st = zfi_memory_need_staging(run, err);
     if (!st)
         st = zfi_mirror_map(run, &run->mem.staging_mirror, run->mem.staging_arena.base,
@@ -98,6 +104,7 @@ void zfi_ranks_free(zfi_run_t *run) {
     free(reduction->value_nbytes);
     free(reduction->value_up);
     free(reduction->value_at);
+    zfi_groups_free(&reduction->groups);
     zfi_importance_free(run);
     if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
         free_mirrors(run);
@@ -170,11 +177,38 @@ typedef struct reduce_args {
 static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
     const zfi_bucket_t *bucket = &run->buckets.all[number];
     const zfi_opened_t *opened = run->reduction.opened;
-    uint64_t first = zfi_rank(run->engine) * bucket->part_elems;
+    uint64_t first = bucket->place.rank * bucket->part_elems;
     if (!opened)
         return zfi_flat(run, number) + first * zfi_dtype_nbytes(bucket->dtype);
     return run->mem.staging_arena.base + opened[number].kept_at +
            (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+}
+
+/* This rank's part of a bucket's sums is added up over the second group. */
+static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64_t step, unsigned char *sums) {
+    unsigned char *parts = zfi_mirrored(run, zfi_arriving(run));
+    uint64_t nbytes = zfi_part_nbytes(bucket);
+    unsigned char *own = parts + bucket->place2.rank * nbytes;
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
+                           .bucket = bucket->number2,
+                           .step = step,
+                           .recv = parts,
+                           .nbytes = nbytes,
+                           .group = bucket->group2};
+    zf_status_t st;
+    if (bucket->group2 == 0)
+        return ZF_OK;
+    memcpy(own, sums, nbytes);
+    st = zfi_collective(run->engine, &what);
+    if (!st)
+        sum_part(run->engine, &(zfi_sum_parts_args_t){.own = own,
+                                                      .arrived = parts,
+                                                      .out = sums,
+                                                      .n_elems = bucket->part_elems,
+                                                      .dtype = bucket->dtype,
+                                                      .rank = bucket->place2.rank,
+                                                      .n_ranks = bucket->place2.n_ranks});
+    return st;
 }
 
 static void run_reduce(void *raw) {
@@ -183,27 +217,29 @@ static void run_reduce(void *raw) {
     zfi_engine_t *engine = run->engine;
     const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
     unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
-                  *own = args->flat + zfi_rank(engine) * zfi_part_nbytes(bucket);
+                  *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket);
     zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
                             .bucket = args->bucket,
                             .step = args->step,
                             .send = args->flat,
                             .recv = arriving,
                             .nbytes = zfi_part_nbytes(bucket),
+                            .group = bucket->group,
                             .stream = engine->ranks_stream};
-    zfi_exchange_t sums = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
-                           .bucket = args->bucket,
-                           .step = args->step,
-                           .recv = args->flat,
-                           .nbytes = zfi_part_nbytes(bucket),
-                           .stream = engine->ranks_stream};
+    zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
+                          .bucket = args->bucket,
+                          .step = args->step,
+                          .recv = args->flat,
+                          .nbytes = zfi_part_nbytes(bucket),
+                          .group = bucket->group,
+                          .stream = engine->ranks_stream};
     zfi_sum_parts_args_t sum = {.own = own,
                                 .arrived = arriving,
                                 .out = zfi_mirrored(run, own_sums(run, args->bucket)),
                                 .n_elems = bucket->part_elems,
                                 .dtype = bucket->dtype,
-                                .rank = zfi_rank(engine),
-                                .n_ranks = zfi_n_ranks(engine),
+                                .rank = bucket->place.rank,
+                                .n_ranks = bucket->place.n_ranks,
                                 .is_average = bucket->is_average};
     zfi_fp_mode_ieee();
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
@@ -211,11 +247,25 @@ static void run_reduce(void *raw) {
     if (zfi_collective(engine, &parts))
         return;
     sum_part(engine, &sum);
+    if (add_second(run, bucket, args->step, sum.out))
+        return;
     if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
         clear_edges(run, bucket);
-    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &sums))
+    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
         return;
     say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+}
+
+/* Parameters of another model's instances have numbers that say nothing here. Nor do others' where each finds what is
+ * not finite by itself. */
+static void hide_numbers(const zfi_engine_t *engine, zfi_norm_part_t *parts) {
+    zfi_member_t place = zfi_norm_member(engine);
+    for (uint32_t r = 0; r < place.n_ranks; r++) {
+        int64_t found = parts[r].nonfinite_param;
+        int is_known = r == place.rank || (zfi_is_sharded(engine) && found >> 32 == (int64_t)engine->model);
+        if (found != ZFI_NO_PARAM)
+            parts[r].nonfinite_param = is_known ? found & UINT32_MAX : ZF_NO_ID;
+    }
 }
 
 static void run_norm(void *raw) {
@@ -226,11 +276,18 @@ static void run_norm(void *raw) {
                             .step = args->step,
                             .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
                             .nbytes = sizeof(zfi_norm_part_t),
+                            .group = engine->norm_index,
                             .stream = engine->ranks_stream};
+    zfi_norm_part_t *own = (zfi_norm_part_t *)parts.recv + zfi_norm_member(engine).rank;
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;
-    if (!zfi_collective(engine, &parts))
-        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+    if (zfi_is_grouped(engine) && own->nonfinite_param != ZFI_NO_PARAM)
+        own->nonfinite_param |= (int64_t)engine->model << 32;
+    if (zfi_collective(engine, &parts))
+        return;
+    if (zfi_is_grouped(engine))
+        hide_numbers(engine, parts.recv);
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
 }
 
 static void run_selected(void *raw) {
@@ -297,7 +354,7 @@ static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket,
     if (bucket != ZF_NO_ID) {
         unsigned char *flat = zfi_flat(run, bucket);
         zfi_mirror_down(run, &engine->to_device, flat,
-                        run->buckets.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
+                        run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
         args.flat = zfi_mirrored(run, flat);
         zfi_buffers_close(run, bucket, args.number);
     }
@@ -319,18 +376,19 @@ void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
     if (run->reduction.opened)
         zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
     else
-        zfi_mirror_up(run, zfi_flat(run, bucket), zfi_n_ranks(engine) * zfi_part_nbytes(all));
+        zfi_mirror_up(run, zfi_flat(run, bucket), all->place.n_ranks * zfi_part_nbytes(all));
 }
 
 zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
-    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_rank(run->engine), sizeof(zfi_norm_part_t));
+    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_norm_member(run->engine).rank,
+                    sizeof(zfi_norm_part_t));
     return start(run, run_norm, ZF_NO_ID, step, out_number);
 }
 
 void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
-    zfi_mirror_up(run, zfi_norm_parts(run), zfi_n_ranks(engine) * sizeof(zfi_norm_part_t));
+    zfi_mirror_up(run, zfi_norm_parts(run), zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t));
 }
 
 zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
@@ -414,15 +472,31 @@ static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_
     return st ? st : outcome;
 }
 
-zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
-    zfi_exchange_t what = {.purpose = purpose, .bucket = ZF_NO_ID, .step = step, .recv = all, .nbytes = nbytes};
+zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                                uint64_t nbytes) {
+    zfi_exchange_t what = {.purpose = purpose,
+                           .bucket = ZF_NO_ID,
+                           .step = step,
+                           .recv = all,
+                           .nbytes = nbytes,
+                           .lane = ZFI_LANE_GRADIENTS,
+                           .group = group};
     return gather(engine, engine->ranks, &what);
 }
 
-zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
+    return zfi_ranks_gather_in(engine, 0, purpose, step, all, nbytes);
+}
+
+zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                        uint64_t nbytes) {
     zfi_exchange_t what = {
-        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES};
+        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
     return gather(engine, engine->values, &what);
+}
+
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
+    return zfi_ranks_gather_at_rest_in(engine, 0, purpose, all, nbytes);
 }
 
 zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {

@@ -62,8 +62,14 @@ zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint6
  * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
 zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
 
+/* [hook] The same among a process group, by the transport's number of it. */
+zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                                uint64_t nbytes);
+
 /* [hook] The same between steps, in the lane of values: gradients of the coming step may be on their way. */
 zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes);
+zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                        uint64_t nbytes);
 
 /* [hook] zfi_ranks_join while the run rests, of any number of bytes. */
 zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes);

@@ -56,5 +56,6 @@ zf_status_t zfi_redeal(zfi_run_t *run) {
             zfi_meter_close(&engine->meter, c, UINT64_MAX);
     atomic_store(&engine->count.slots_peak, 0);
     atomic_store(&engine->count.slot_pieces, run->plan.n_pieces);
+    zfi_window_prepare(run);
     return ZF_OK;
 }

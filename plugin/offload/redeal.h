@@ -10,7 +10,7 @@ int zfi_redeal_fits(const zfi_run_t *run);
 
 /* [control] Deals for the configuration's update_interval. The run is at rest, no window holds a slot, nothing is due
  * and nothing of the coming step is delivered; it is in warm-up, or at the end of it. All windows open with step
- * clock.t + 1. Failure is final: the run can only be freed, and the instance is poisoned. */
+ * clock.t + 1, whose row is prepared. Failure is final: the run can only be freed, and the instance is poisoned. */
 zf_status_t zfi_redeal(zfi_run_t *run);
 
 #endif

@@ -10,13 +10,13 @@ void zfi_scalars_input(zfi_run_t *run, uint64_t t) {
                   run->dev.input_nbytes);
 }
 
-/* Each rank has made its part: the device waits for those of all. The selected channels' gradient follows, which is not
- * waited for yet. */
+/* Each rank has made its part: the device waits for those of all. Where each keeps a part of the state, the selected
+ * channels' gradient follows, which is not waited for yet. */
 static void exchange_parts(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     uint64_t number;
     zf_status_t st = zfi_ranks_norm(run, t, &number);
-    if (!st && !zfi_is_warm_up(&engine->config, t))
+    if (!st && zfi_is_sharded(engine) && !zfi_is_warm_up(&engine->config, t))
         st = zfi_ranks_select(run, t);
     zfi_ranks_await_norm(run, number);
     if (st)
@@ -27,15 +27,15 @@ void zfi_scalars_make(zfi_run_t *run, uint64_t t) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *device = &engine->to_device;
     const zfi_step_row_t *row = zfi_row(run, t);
-    uint32_t n_parts = zfi_is_sharded(engine) ? zfi_n_ranks(engine) : 1;
-    zfi_norm_part_t *parts = n_parts > 1 ? zfi_norm_parts(run) : run->dev.part;
-    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t),
-                                 n_parts > 1 ? parts + zfi_rank(engine) : parts};
-    zfi_scalars_args_t whole = {parts,          n_parts,        row->unscale,
+    int has_parts = zfi_has_norm_parts(engine);
+    zfi_member_t place = has_parts ? zfi_norm_member(engine) : (zfi_member_t){0, 1};
+    zfi_norm_part_t *parts = has_parts ? zfi_norm_parts(run) : run->dev.part;
+    zfi_norm_part_args_t part = {run->dev.data, zfi_device_input(run, t), parts + place.rank};
+    zfi_scalars_args_t whole = {parts,          place.n_ranks,  row->unscale,
                                 row->clip_norm, row->host_norm, zfi_device_scalars(run, t)};
     zfi_scalars_input(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_NORM_PART, &part, sizeof part));
-    if (n_parts > 1)
+    if (has_parts)
         exchange_parts(run, t);
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_SCALARS, &whole, sizeof whole));
     zfi_list_add(device, zfi_op_signal(&engine->lines.finished, t));

@@ -100,7 +100,8 @@ zf_status_t zfi_shards_plan(zfi_run_t *run) {
     shards->all = calloc(run->buckets.n, sizeof *shards->all);
     shards->buffers = calloc(run->buckets.n, sizeof *shards->buffers);
     shards->is_held = calloc(run->n_params, 1);
-    if (!shards->all || !shards->buffers || !shards->is_held)
+    shards->n_holders = calloc(run->n_params, sizeof *shards->n_holders);
+    if (!shards->all || !shards->buffers || !shards->is_held || !shards->n_holders)
         return ZF_ERR_MEMORY;
     for (uint32_t b = 0; b < run->buckets.n; b++)
         shards->n_whole += plan_bucket(run, b) != 0;
@@ -151,9 +152,11 @@ void zfi_shards_free(zfi_run_t *run) {
     free(run->shards.all);
     free(run->shards.buffers);
     free(run->shards.is_held);
+    free(run->shards.n_holders);
     run->shards.all = NULL;
     run->shards.buffers = NULL;
     run->shards.is_held = NULL;
+    run->shards.n_holders = NULL;
     run->shards.n_buffers = run->shards.n_whole = 0;
 }
 
@@ -293,17 +296,22 @@ static zf_status_t activate(zfi_run_t *run, uint32_t number) {
 /* ---- fetch and release ------------------------------------------------------------------------------------------- */
 
 /* Parameter number i of a list; n = 0: of all. */
-static const zfi_param_t *listed(const zfi_run_t *run, const uint32_t *ids, uint32_t n, uint32_t i) {
-    return &run->params[run->params[n ? ids[i] : i].owner];
+static uint32_t listed(const uint32_t *ids, uint32_t n, uint32_t i) { return n ? ids[i] : i; }
+
+/* The bucket that a parameter, or what it is tied to, lies in; ZF_NO_ID: it is resident. */
+static uint32_t bucket_of(const zfi_run_t *run, uint32_t id) {
+    return run->params[id].is_sharded ? run->buckets.of_param[run->params[id].owner] : ZF_NO_ID;
 }
 
-/* Counts parameter i as held, or as not held any more. Returns its bucket, if it is sharded. */
-static uint32_t hold(zfi_run_t *run, const zfi_param_t *param, int is_held) {
+/* A parameter is held, or not any more; the memory that tied ones share, as long as one of them is. Returns its bucket,
+ * if it is sharded. */
+static uint32_t hold(zfi_run_t *run, uint32_t id, int is_held) {
     zfi_shards_t *shards = &run->shards;
-    uint32_t bucket = param->is_sharded ? run->buckets.of_param[param->id] : ZF_NO_ID;
-    if (bucket == ZF_NO_ID || shards->is_held[param->id] == is_held)
+    uint32_t bucket = bucket_of(run, id);
+    if (bucket == ZF_NO_ID || shards->is_held[id] == is_held)
         return bucket;
-    shards->is_held[param->id] = (uint8_t)is_held;
+    shards->is_held[id] = (uint8_t)is_held;
+    shards->n_holders[run->params[id].owner] += is_held ? 1 : UINT32_MAX;
     shards->all[bucket].n_held += is_held ? 1 : UINT32_MAX;
     return bucket;
 }
@@ -314,10 +322,8 @@ static zf_status_t make_room(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf
     uint32_t n_held = n ? 0 : shards->n_whole;
     for (uint32_t b = 0; b < run->buckets.n && n; b++) {
         uint32_t is_wanted = shards->all[b].n_held != 0;
-        for (uint32_t i = 0; i < n && !is_wanted; i++) {
-            const zfi_param_t *param = listed(run, ids, n, i);
-            is_wanted = param->is_sharded && run->buckets.of_param[param->id] == b;
-        }
+        for (uint32_t i = 0; i < n && !is_wanted; i++)
+            is_wanted = bucket_of(run, ids[i]) == b;
         n_held += is_wanted;
     }
     return need_buffers(run, n_held, err);
@@ -331,8 +337,7 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf
     if (st || !shards->all)
         return st;
     for (uint32_t i = 0; i < most && !st; i++) {
-        const zfi_param_t *param = listed(run, ids, n, i);
-        uint32_t bucket = hold(run, param, 1);
+        uint32_t bucket = hold(run, listed(ids, n, i), 1);
         if (bucket != ZF_NO_ID)
             st = activate(run, bucket);
     }
@@ -351,18 +356,17 @@ zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf
 
 zf_status_t zfi_shards_release(zfi_run_t *run, const uint32_t *ids, uint32_t n) {
     for (uint32_t i = 0; i < (n ? n : run->n_params) && run->shards.all; i++)
-        (void)hold(run, listed(run, ids, n, i), 0);
+        (void)hold(run, listed(ids, n, i), 0);
     return run->shards.active == ZF_NO_ID || !run->shards.all ? ZF_OK : prefetch(run);
 }
 
 void *zfi_shards_address(const zfi_run_t *run, uint32_t id) {
     const zfi_param_t *param = &run->params[run->params[id].owner];
-    uint32_t bucket = run->buckets.n ? run->buckets.of_param[param->id] : ZF_NO_ID;
     if (!param->is_sharded)
         return param->visible;
-    if (!run->shards.is_held[param->id])
+    if (!run->shards.n_holders[param->id])
         return NULL;
-    return run->shards.buffers[run->shards.all[bucket].buffer].arena.base +
+    return run->shards.buffers[run->shards.all[bucket_of(run, id)].buffer].arena.base +
            run->buckets.offset[param->id] * zfi_dtype_nbytes(param->dtype);
 }
 

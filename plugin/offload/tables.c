@@ -24,7 +24,7 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .n_matrices = n,
                               .n_read = n_read,
                               .channels_are_rows = param->channels_are_rows,
-                              .counts_in_norm = !(param->flags & ZF_PARAM_NOT_IN_NORM)};
+                              .counts_in_norm = param->counts_in_norm};
 }
 
 /* All but the place and what follows k. What is absent has no rows, so no kernel finds anything of it to read or write.

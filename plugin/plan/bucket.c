@@ -7,10 +7,16 @@
 
 #include "plan/tile.h"
 
-enum { N_KINDS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
+enum { N_ORDERS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
 
-/* What parameters of one bucket have in common: a number below N_KINDS. */
-static uint32_t kind_of(const zfi_param_t *param) {
+/* What parameters of one bucket have in common. */
+static int is_of_kind(const zfi_param_t *a, const zfi_param_t *b) {
+    return a->grad_dtype == b->grad_dtype && a->dtype == b->dtype && !((a->flags ^ b->flags) & ZF_PARAM_AVERAGE) &&
+           a->group_index[0] == b->group_index[0] && a->group_index[1] == b->group_index[1];
+}
+
+/* In which order buckets are closed that the last parameters leave open: a number that is the same on every rank. */
+static uint32_t order_of(const zfi_param_t *param) {
     return ((uint32_t)param->grad_dtype * 3 + (uint32_t)param->dtype) * 2 + ((param->flags & ZF_PARAM_AVERAGE) != 0);
 }
 
@@ -21,27 +27,42 @@ static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 /* A bucket that is being filled; its parameters are linked, for they are not numbered yet. */
 typedef struct open {
     uint64_t n_elems;
-    uint32_t n_params, first, last; /* ids */
+    uint32_t n_params, first, last; /* ids; first tells the kind, also of one that was closed */
 } open_t;
 
 typedef struct build {
     const zfi_param_t *params;
     zfi_buckets_t *out;
+    const zfi_member_t *places;
     uint32_t *next; /* [n_params] the parameter that follows in its bucket */
     uint32_t n_listed;
-    open_t open[N_KINDS];
+    open_t *open; /* [n_kinds], in the order in which kinds appear */
+    uint32_t n_kinds;
 } build_t;
+
+static uint32_t count_second(const zfi_buckets_t *buckets, uint32_t group2) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < buckets->n && group2; i++)
+        n += buckets->all[i].group2 == group2;
+    return n;
+}
 
 static void close_bucket(build_t *build, open_t *open) {
     zfi_buckets_t *out = build->out;
     zfi_bucket_t *bucket = &out->all[out->n];
     const zfi_param_t *param = &build->params[open->first];
-    uint64_t unit = out->n_ranks / gcd(out->n_ranks, ZFI_PART_ALIGN) * ZFI_PART_ALIGN;
+    zfi_member_t place = build->places[param->group_index[0]];
+    uint64_t unit = place.n_ranks / gcd(place.n_ranks, ZFI_PART_ALIGN) * ZFI_PART_ALIGN, arriving;
     uint32_t id = open->first;
     *bucket = (zfi_bucket_t){.first = build->n_listed, .n_params = open->n_params, .dtype = param->grad_dtype};
     bucket->is_average = (param->flags & ZF_PARAM_AVERAGE) != 0;
+    bucket->group = param->group_index[0];
+    bucket->group2 = param->group_index[1];
+    bucket->place = place;
+    bucket->place2 = bucket->group2 ? build->places[bucket->group2] : (zfi_member_t){0, 1};
+    bucket->number2 = count_second(out, bucket->group2);
     bucket->n_elems = up_to(open->n_elems, unit);
-    bucket->part_elems = bucket->n_elems / out->n_ranks;
+    bucket->part_elems = bucket->n_elems / place.n_ranks;
     bucket->offset_nbytes = out->nbytes;
     bucket->value_dtype = param->dtype;
     bucket->values_offset_nbytes = out->values_nbytes;
@@ -54,13 +75,25 @@ static void close_bucket(build_t *build, open_t *open) {
     out->nbytes += up_to(bucket->n_elems * zfi_dtype_nbytes(bucket->dtype), MEMORY_ALIGN);
     if (bucket->n_elems * zfi_dtype_nbytes(bucket->dtype) > out->most_nbytes)
         out->most_nbytes = bucket->n_elems * zfi_dtype_nbytes(bucket->dtype);
-    *open = (open_t){0};
+    arriving =
+        (place.n_ranks > bucket->place2.n_ranks ? place.n_ranks : bucket->place2.n_ranks) * zfi_part_nbytes(bucket);
+    out->arriving_nbytes = arriving > out->arriving_nbytes ? arriving : out->arriving_nbytes;
+    *open = (open_t){.first = open->first};
+}
+
+static open_t *find_open(build_t *build, uint32_t id) {
+    uint32_t k = 0;
+    while (k < build->n_kinds && !is_of_kind(&build->params[build->open[k].first], &build->params[id]))
+        k++;
+    if (k == build->n_kinds)
+        build->open[build->n_kinds++].first = id;
+    return &build->open[k];
 }
 
 static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
     const zfi_param_t *param = &build->params[id];
-    open_t *open = &build->open[kind_of(param)];
-    uint64_t elems = (uint64_t)ELEMS_PER_RANK * build->out->n_ranks;
+    open_t *open = find_open(build, id);
+    uint64_t elems = (uint64_t)ELEMS_PER_RANK * build->places[param->group_index[0]].n_ranks;
     uint64_t wanted = (elems > USUAL_ELEMS ? elems : USUAL_ELEMS) * zfi_dtype_nbytes(param->grad_dtype);
     if (wanted_nbytes)
         wanted = wanted_nbytes;
@@ -80,21 +113,24 @@ static void fill(build_t *build, uint32_t n_params, uint64_t wanted_nbytes) {
     for (uint32_t i = n_params; i-- > 0;)
         if (build->params[i].has_state)
             add(build, i, wanted_nbytes);
-    for (uint32_t k = 0; k < N_KINDS; k++)
-        if (build->open[k].n_params)
-            close_bucket(build, &build->open[k]);
+    for (uint32_t order = 0; order < N_ORDERS; order++)
+        for (uint32_t k = 0; k < build->n_kinds; k++)
+            if (build->open[k].n_params && order_of(&build->params[build->open[k].first]) == order)
+                close_bucket(build, &build->open[k]);
 }
 
-zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes, uint32_t n_ranks,
-                              zfi_buckets_t *out) {
-    build_t build = {.params = params, .out = out, .next = calloc(n_params, sizeof *build.next)};
-    *out = (zfi_buckets_t){.n_ranks = n_ranks};
+zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes,
+                              const zfi_member_t *places, zfi_buckets_t *out) {
+    build_t build = {.params = params, .out = out, .places = places, .next = calloc(n_params, sizeof *build.next)};
+    build.open = calloc(n_params, sizeof *build.open);
+    *out = (zfi_buckets_t){.n_ranks = places[0].n_ranks};
     out->all = calloc(n_params, sizeof *out->all);
     out->params = calloc(n_params, sizeof *out->params);
     out->of_param = calloc(n_params, sizeof *out->of_param);
     out->offset = calloc(n_params, sizeof *out->offset);
-    if (!build.next || !out->all || !out->params || !out->of_param || !out->offset) {
+    if (!build.next || !build.open || !out->all || !out->params || !out->of_param || !out->offset) {
         free(build.next);
+        free(build.open);
         zfi_buckets_free(out);
         return ZF_ERR_MEMORY;
     }
@@ -102,6 +138,7 @@ zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint
         out->of_param[i] = ZF_NO_ID;
     fill(&build, n_params, wanted_nbytes);
     free(build.next);
+    free(build.open);
     return ZF_OK;
 }
 

@@ -3,9 +3,11 @@
  *
  * Model. Parameters with state enter buckets in reversed registration order, which is about the order in which a
  * backward pass makes their gradients. A bucket holds parameters of one kind: one data type, one gradient data type,
- * summed or averaged. It is closed when it has reached the wanted size, and numbered then; those that the last
- * parameters leave open follow. In a bucket each parameter starts at a multiple of ZFI_BUCKET_ALIGN elements, and the
- * whole is padded so that it can be cut into one part per rank, equal and aligned. Rank r sums part r.
+ * one process group (and second one), summed or averaged. It is closed when it has reached the wanted size, and
+ * numbered then; those that the last parameters leave open follow. In a bucket each parameter starts at a multiple of
+ * ZFI_BUCKET_ALIGN elements, and the whole is padded so that it can be cut into one part per rank, equal and aligned.
+ * Rank r of the group sums part r. Where there is a second group, it then adds up what its members have summed: they
+ * have the same part, each of another first group.
  *
  *   bucket 0 | layer9.bias | layer9.weight ........ | layer8.bias | pad |     flat memory, in gradient data type
  *            | part 0          | part 1          | part 2              |     of three ranks
@@ -14,6 +16,7 @@
 #ifndef ZFI_BUCKET_H
 #define ZFI_BUCKET_H
 
+#include "base/member.h"
 #include "plan/params.h"
 
 enum { ZFI_BUCKET_ALIGN = 64, ZFI_PART_ALIGN = 128 }; /* elements: of a parameter; a bucket's end: see part_elems */
@@ -22,6 +25,9 @@ typedef struct zfi_bucket {
     uint32_t first, n_params; /* into zfi_buckets_t.params */
     zfi_dtype_t dtype;
     int is_average;
+    uint32_t group, group2; /* among whom, by the transport's numbers; group2 = 0: there is none */
+    zfi_member_t place, place2;
+    uint32_t number2;       /* of the buckets of its second group */
     uint64_t n_elems;       /* with padding: ranks * part_elems */
     uint64_t part_elems;    /* of one rank */
     uint64_t offset_nbytes; /* of its flat memory, from that of bucket 0 */
@@ -30,19 +36,21 @@ typedef struct zfi_bucket {
 } zfi_bucket_t;
 
 typedef struct zfi_buckets {
-    uint32_t n, n_ranks;
-    zfi_bucket_t *all;      /* [n] */
-    uint32_t *params;       /* ids, bucket by bucket */
-    uint32_t *of_param;     /* [n_params] bucket; ZF_NO_ID where it has no state */
-    uint64_t *offset;       /* [n_params] elements from the bucket's start */
-    uint64_t nbytes;        /* of all buckets */
-    uint64_t most_nbytes;   /* of the largest */
-    uint64_t values_nbytes; /* of all buckets' values */
+    uint32_t n, n_ranks;      /* of group 0 */
+    zfi_bucket_t *all;        /* [n] */
+    uint32_t *params;         /* ids, bucket by bucket */
+    uint32_t *of_param;       /* [n_params] bucket; ZF_NO_ID where it has no state */
+    uint64_t *offset;         /* [n_params] elements from the bucket's start */
+    uint64_t nbytes;          /* of all buckets */
+    uint64_t most_nbytes;     /* of the largest */
+    uint64_t arriving_nbytes; /* the most that one exchange of parts brings */
+    uint64_t values_nbytes;   /* of all buckets' values */
 } zfi_buckets_t;
 
-/* [control] wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left allocated. */
-zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes, uint32_t n_ranks,
-                              zfi_buckets_t *out);
+/* [control] places: of the transport's groups. wanted_nbytes = 0: ZFI_BUCKET_AUTO (config). ZF_ERR_MEMORY, nothing left
+ * allocated. */
+zf_status_t zfi_buckets_build(const zfi_param_t *params, uint32_t n_params, uint64_t wanted_nbytes,
+                              const zfi_member_t *places, zfi_buckets_t *out);
 void zfi_buckets_free(zfi_buckets_t *buckets);
 
 static inline uint64_t zfi_part_nbytes(const zfi_bucket_t *bucket) {

@@ -38,11 +38,6 @@ static zf_status_t check_numbers(const zf_param_decl_t *decl, uint32_t i, zf_err
     if (decl->group >= MAX_GROUPS)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params", "parameter \"%s\": group = %u, allowed 0..%d", decl->name,
                          decl->group, MAX_GROUPS - 1);
-    if (decl->reduce_group || decl->reduce_group2)
-        return zfi_error(err, ZF_ERR_PARAM, "bind_params",
-                         "parameter \"%s\": reduce groups %u and %u, but this plugin "
-                         "runs on one rank: 0",
-                         decl->name, decl->reduce_group, decl->reduce_group2);
     if (decl->channels != ZF_CHANNELS_COLUMNS && decl->channels != ZF_CHANNELS_ROWS)
         return zfi_error(err, ZF_ERR_PARAM, "bind_params",
                          "parameter \"%s\": channels = %d, allowed 0 (columns) or 1 "
@@ -184,6 +179,9 @@ static zf_status_t fill(const zf_param_decl_t *decl, uint32_t i, int32_t device_
     param->id = i;
     param->flags = decl->flags;
     param->group = decl->group;
+    param->reduce_group[0] = decl->reduce_group;
+    param->reduce_group[1] = decl->reduce_group2;
+    param->counts_in_norm = !(decl->flags & ZF_PARAM_NOT_IN_NORM);
     param->channels_are_rows = decl->channels == ZF_CHANNELS_ROWS;
     param->owner = (decl->flags & ZF_PARAM_TIED) ? params[decl->tied_to].owner : i;
     param->owned_end = param->n_elems;

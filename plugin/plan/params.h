@@ -16,6 +16,9 @@ typedef struct zfi_param {
     int has_state;  /* trainable and not empty */
     zfi_dtype_t dtype, grad_dtype;
     uint32_t group;
+    uint32_t reduce_group[2]; /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
+    uint32_t group_index[2];  /* ... and as the transport does (offload/groups.h) */
+    int counts_in_norm;       /* in this rank's part of it */
     int ndim;
     int n_batch_axes;
     int channels_are_rows;

@@ -2,8 +2,6 @@
 /* plugin/plan/rule.c - names, checks and prediction of update rules (contract in rule.h). */
 #include "plan/rule.h"
 
-#include <math.h>
-
 #include "base/error.h"
 
 const char *zfi_rule_name(uint32_t rule) {
@@ -38,6 +36,9 @@ zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_
     return ZF_OK;
 }
 
+/* Weights are fp32: a factor near its end makes them Inf, or moves nothing (eps). */
+static const double most = 1e30;
+
 zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t *err) {
     const struct {
         const char *name;
@@ -45,11 +46,12 @@ zf_status_t zfi_rule_check(const zf_group_hyper_t *h, uint32_t group, zf_error_t
         int is_ok;
         const char *range;
     } checks[] = {
-        {"lr", h->lr, isfinite(h->lr) && h->lr >= 0, "finite, >= 0"},
+        {"lr", h->lr, h->lr >= 0 && h->lr <= most, "[0, 1e30]"},
         {"beta1", h->beta1, h->beta1 >= 0 && h->beta1 < 1, "[0, 1)"},
         {"beta2", h->beta2, h->beta2 >= 0 && h->beta2 < 1, "[0, 1)"},
-        {"eps", h->eps, isfinite(h->eps) && (float)h->eps > 0, "finite, > 0 as float32"},
-        {"weight_decay", h->weight_decay, isfinite(h->weight_decay) && h->weight_decay >= 0, "finite, >= 0"},
+        {"eps", h->eps, (float)h->eps > 0 && h->eps <= most, "> 0 as float32, at most 1e30"},
+        {"weight_decay", h->weight_decay, h->weight_decay >= 0 && h->weight_decay <= most, "[0, 1e30]"},
+        {"lr * weight_decay", h->lr * h->weight_decay, h->lr * h->weight_decay <= most, "at most 1e30"},
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         if (!checks[i].is_ok)

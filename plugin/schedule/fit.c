@@ -31,29 +31,29 @@ void zfi_fit_costs(const zfi_fit_times_t *times, int publishes_at_fetch, zfi_fit
     }
 }
 
-static int is_allowed(const zfi_config_t *config, zfi_fit_choice_t choice) {
-    if (choice.interval > config->update_interval)
+static int is_allowed(const zfi_config_t *config, uint32_t most, zfi_fit_choice_t choice) {
+    if (choice.interval > most)
         return 0;
     if (config->publish_lag != ZFI_PUBLISH_LAG_AUTO)
         return choice.lag == config->publish_lag;
     return choice.lag || config->can_fetch;
 }
 
-static uint32_t fallback(const zfi_config_t *config) {
+static uint32_t fallback(const zfi_config_t *config, uint32_t most) {
     uint32_t number = 0;
-    while (!is_allowed(config, zfi_fit_choices[number]))
+    while (!is_allowed(config, most, zfi_fit_choices[number]))
         number++;
-    while (zfi_fit_choices[number].interval < ZFI_FIT_FALLBACK && is_allowed(config, zfi_fit_choices[number + 1]))
+    while (zfi_fit_choices[number].interval < ZFI_FIT_FALLBACK && is_allowed(config, most, zfi_fit_choices[number + 1]))
         number++;
     return number;
 }
 
-uint32_t zfi_fit_choose(const zfi_config_t *config, const zfi_fit_cost_t costs[ZFI_FIT_CHOICES]) {
+uint32_t zfi_fit_choose(const zfi_config_t *config, uint32_t most, const zfi_fit_cost_t costs[ZFI_FIT_CHOICES]) {
     uint32_t best = ZFI_FIT_CHOICES;
     double least = 0;
     for (uint32_t i = 0; costs && i < ZFI_FIT_CHOICES; i++) {
         double cost = costs[i].stall + costs[i].extra;
-        if (!is_allowed(config, zfi_fit_choices[i]))
+        if (!is_allowed(config, most, zfi_fit_choices[i]))
             continue;
         if (cost <= config->max_stall)
             return i;
@@ -62,5 +62,5 @@ uint32_t zfi_fit_choose(const zfi_config_t *config, const zfi_fit_cost_t costs[Z
             least = cost;
         }
     }
-    return best < ZFI_FIT_CHOICES ? best : fallback(config);
+    return best < ZFI_FIT_CHOICES ? best : fallback(config, most);
 }

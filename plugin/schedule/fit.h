@@ -41,7 +41,8 @@ typedef struct zfi_fit_cost {
 void zfi_fit_costs(const zfi_fit_times_t *times, int publishes_at_fetch, zfi_fit_cost_t out[ZFI_FIT_CHOICES]);
 
 /* [any-thread] The first choice that the configuration allows which costs at most max_stall; if there is none, the
- * allowed one that costs least. costs = NULL, where nothing was measured: the fallback. Returns its number. */
-uint32_t zfi_fit_choose(const zfi_config_t *config, const zfi_fit_cost_t costs[ZFI_FIT_CHOICES]);
+ * allowed one that costs least. most: steps of the longest window that has room. costs = NULL, where nothing was
+ * measured: the fallback. Returns its number. */
+uint32_t zfi_fit_choose(const zfi_config_t *config, uint32_t most, const zfi_fit_cost_t costs[ZFI_FIT_CHOICES]);
 
 #endif

@@ -4,6 +4,7 @@
  * Exact, where configuration, parameters, their order and their cut are those that it was saved with; else matrix by
  * matrix as FLUSH would have left it, and the schedule begins anew. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +244,12 @@ static zf_status_t carry_missing(zfi_loader_t *loader, zfi_run_t *into, zf_error
     return st;
 }
 
+zf_status_t zfi_loader_begin(const zfi_loader_t *loader, zfi_replacement_t *out, zf_error_t *err) {
+    if (loader->is_in_place)
+        return zfi_replace_begin_in_place(loader->slot, out, err);
+    return zfi_replace_begin(loader->slot, NULL, 0, 0, out, err);
+}
+
 static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     const zfi_saved_t *saved = &loader->saved;
     zfi_replacement_t replacement;
@@ -250,7 +257,7 @@ static zf_status_t load_compact(zfi_loader_t *loader, zf_error_t *err) {
     int has_begun;
     zf_status_t st = loader->n_missing && zfi_is_sharded(loader->run->engine) ? zfi_ranks_join_counts(loader->run) : 0;
     if (!st)
-        st = zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err);
+        st = zfi_loader_begin(loader, &replacement, err);
     has_begun = !st;
     if (!st) {
         into = replacement.into;
@@ -304,20 +311,23 @@ static zf_status_t check_tensors(zfi_loader_t *loader, int is_exact, zf_error_t 
 /* What every rank must find alike. */
 typedef struct found {
     uint32_t index_crc, flags, is_exact, n_params;
+    uint32_t is_in_place; /* the last: what each may find otherwise */
 } found_t;
 
-static zf_status_t compare_ranks(const zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
+static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_exact, zf_error_t *err) {
     zfi_together_t *together = loader->together;
     found_t *all = calloc(together->n_ranks, sizeof *all);
     zf_status_t st = all ? ZF_OK : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
     st = zfi_together_meet(together, st, err);
     if (!st) {
-        all[together->rank] =
-            (found_t){loader->saved.index_crc, flags, (uint32_t)is_exact, loader->saved.n_params - loader->n_extra};
+        all[together->rank] = (found_t){loader->saved.index_crc, flags, (uint32_t)is_exact,
+                                        loader->saved.n_params - loader->n_extra, (uint32_t)loader->is_in_place};
         st = zfi_together_gather(together, all, sizeof *all, err);
     }
+    for (uint32_t r = 0; r < together->n_ranks && !st; r++)
+        loader->is_in_place &= (int)all[r].is_in_place;
     for (uint32_t r = 1; r < together->n_ranks && !st; r++)
-        if (memcmp(&all[r], &all[0], sizeof *all) != 0)
+        if (memcmp(&all[r], &all[0], offsetof(found_t, is_in_place)) != 0)
             st = zfi_error(err, ZF_ERR_RANKS, "state",
                            "rank %u and rank 0 do not load the same: index %08x and %08x, flags 0x%x and 0x%x, %s and "
                            "%s, %u and %u parameters; give every rank the same checkpoint and the same flags",
@@ -341,6 +351,7 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
         *out_is_exact = fits_exactly(loader);
         if (!*out_is_exact)
             zfi_loader_give_back_fit(loader);
+        loader->is_in_place = zfi_replace_is_lossless(loader->run);
     }
     st = zfi_together_meet(loader->together, st, err);
     if (!st && loader->together->n_ranks > 1)

@@ -286,7 +286,7 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     uint32_t *crcs = keep_checksums(&loader->saved);
     int has_begun, is_in_place_dealt = 0;
-    zf_status_t st = crcs ? zfi_replace_begin(loader->slot, NULL, 0, 0, &replacement, err)
+    zf_status_t st = crcs ? zfi_loader_begin(loader, &replacement, err)
                           : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for checksums");
     has_begun = !st;
     if (!st) {
@@ -302,10 +302,10 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
     free(crcs);
     if (!st)
         return zfi_replace_commit(&replacement, err);
-    zfi_loader_give_back_fit(loader);
-    if (is_in_place_dealt)
-        (void)zfi_redeal(loader->run); /* fails by poisoning */
     if (has_begun)
         zfi_replace_cancel(&replacement);
+    zfi_loader_give_back_fit(loader);
+    if (is_in_place_dealt)
+        (void)zfi_redeal(loader->run); /* by the clocks of its beginning; fails by poisoning */
     return st;
 }

@@ -47,32 +47,12 @@ static zf_status_t check_masters(zfi_run_t *run, const char *origin, zf_error_t 
     return ZF_OK;
 }
 
-/* update_interval = fit may do with shorter windows, where memory is short. */
-static int shorten(zfi_run_t *run) {
-    zfi_config_t *config = &run->engine->config;
-    if (!config->is_interval_fit || config->update_interval == 1)
-        return 0;
-    config->update_interval--;
-    zfi_plan_free(&run->plan);
-    for (uint32_t i = 0; i < run->n_params; i++)
-        run->params[i].first_ref = run->params[i].n_refs = 0;
-    return 1;
-}
-
-static zf_status_t plan_and_bind(zfi_run_t *run, zf_error_t *err) {
-    zf_status_t st;
-    do {
-        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
-        if (!st)
-            st = zfi_memory_bind(run, err);
-    } while (st == ZF_ERR_MEMORY && shorten(run));
-    return st;
-}
-
 static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, zf_error_t *err) {
     zf_status_t st = zfi_ranks_plan(run, err);
     if (!st)
-        st = plan_and_bind(run, err);
+        st = zfi_plan_build(&run->engine->config, run->params, run->n_params, &run->plan, err);
+    if (!st)
+        st = zfi_memory_bind(run, err);
     if (!st && zfi_shards_plan(run))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the shards of %u parameters", run->n_params);
     if (!st)
@@ -96,23 +76,47 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
     return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
 }
 
-zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
-                        const char *origin, zfi_run_t **out, zf_error_t *err) {
+static zf_status_t try(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                       const char *origin, zfi_run_t **out, zf_error_t *err) {
     zfi_run_t *run = calloc(1, sizeof *run);
     zf_status_t st;
-    if (!run) {
-        zfi_params_free(params, n_params);
+    if (!run)
         return zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for a run of %u parameters", n_params);
-    }
     run->engine = engine;
     run->params = params;
     run->n_params = n_params;
     run->n_groups = zfi_params_n_groups(params, n_params);
     st = fill(run, reads_visible, origin, err);
-    if (st)
+    if (st) {
+        run->params = NULL; /* for another attempt */
         zfi_run_free(run);
-    else
+    } else {
         *out = run;
+    }
+    return st;
+}
+
+/* update_interval = fit may do with shorter windows, where memory is short. */
+static int shorten(zfi_config_t *config, zfi_param_t *params, uint32_t n_params) {
+    if (!config->is_interval_fit || config->update_interval == 1)
+        return 0;
+    config->update_interval--;
+    for (uint32_t i = 0; i < n_params; i++)
+        params[i].first_ref = params[i].n_refs = 0;
+    return 1;
+}
+
+zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                        const char *origin, zfi_run_t **out, zf_error_t *err) {
+    uint32_t wanted = engine->config.update_interval;
+    zf_status_t st;
+    do
+        st = try(engine, params, n_params, reads_visible, origin, out, err);
+    while (st == ZF_ERR_MEMORY && shorten(&engine->config, params, n_params));
+    if (st) {
+        engine->config.update_interval = wanted;
+        zfi_params_free(params, n_params);
+    }
     return st;
 }
 

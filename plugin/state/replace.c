@@ -88,31 +88,15 @@ static void free_scratch(zfi_replacement_t *replacement) {
     replacement->grad = NULL;
 }
 
-/* Whether beginning again would be no loss: no step, no load, no gradient on its way. */
-static int is_fresh(zfi_run_t *run) {
+int zfi_replace_is_lossless(const zfi_run_t *run) {
     const zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     for (uint32_t i = 0; i < run->n_params; i++)
         if (row->present[i])
             return 0;
-    return run->clock.t == 0 && !run->clock.has_loaded;
+    return run->clock.t == 0 && !run->clock.has_loaded && zfi_redeal_fits(run);
 }
 
-zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
-                              zfi_replacement_t *out, zf_error_t *err) {
-    zfi_run_t *run = *slot;
-    zf_status_t st = ZF_OK;
-    *out = (zfi_replacement_t){.slot = slot, .run = run, .into = run};
-    if (params || !is_fresh(run) || !zfi_redeal_fits(run)) {
-        if (!params) {
-            n_params = run->n_params;
-            params = copy_params(run);
-        }
-        if (!params)
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
-        st = make_second(run, params, n_params, reads_visible, &out->into, err);
-        if (st)
-            return st;
-    }
+static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
     out->copies = calloc(3u * (uint64_t)out->n_overlay, sizeof *out->copies);
@@ -121,6 +105,27 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
         return ZF_OK;
     zfi_replace_cancel(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
+}
+
+zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
+                              zfi_replacement_t *out, zf_error_t *err) {
+    zfi_run_t *run = *slot;
+    zf_status_t st;
+    *out = (zfi_replacement_t){.slot = slot, .run = run, .update_interval = run->engine->config.update_interval};
+    if (!params) {
+        n_params = run->n_params;
+        params = copy_params(run);
+    }
+    if (!params)
+        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for %u parameter records", n_params);
+    st = make_second(run, params, n_params, reads_visible, &out->into, err);
+    return st ? st : make_scratch(out, err);
+}
+
+zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
+    *out = (zfi_replacement_t){
+        .slot = slot, .run = *slot, .into = *slot, .update_interval = (*slot)->engine->config.update_interval};
+    return make_scratch(out, err);
 }
 
 /* A run filled in place begins again: what bind_params left. */
@@ -152,10 +157,12 @@ static void begin_again(zfi_run_t *run) {
 }
 
 void zfi_replace_cancel(zfi_replacement_t *replacement) {
-    if (replacement->into != replacement->run)
+    if (replacement->into != replacement->run) {
         zfi_run_free(replacement->into);
-    else
+        replacement->run->engine->config.update_interval = replacement->update_interval;
+    } else {
         begin_again(replacement->run);
+    }
     free_scratch(replacement);
 }
 
@@ -173,7 +180,8 @@ static zf_status_t pass_due(zfi_run_t *run) {
 
 static void nothing(void *args) { (void)args; }
 
-/* No work on any stream or thread refers to the run any more. */
+/* No work on any stream or thread refers to the run any more. Workers end: one whose last chunk another has counted may
+ * still have to say what it counted, which would move the timelines of the run that comes. */
 static zf_status_t leave(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     zfi_stream_t *streams[] = {engine->stream, engine->down_stream, engine->up_stream, engine->enter_stream};
@@ -182,6 +190,10 @@ static zf_status_t leave(zfi_run_t *run) {
         st = zfi_serial_call(engine->control, nothing, NULL, 0);
     for (size_t i = 0; i < sizeof streams / sizeof *streams && !st; i++)
         st = engine->ops->synchronise(streams[i], engine->ops->mark(streams[i]), UINT64_MAX, NULL);
+    if (!st) {
+        zfi_workers_stop(run->workers);
+        run->workers = NULL;
+    }
     return !st && zfi_is_poisoned(engine) ? ZF_ERR_POISONED : st;
 }
 

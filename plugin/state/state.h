@@ -75,20 +75,26 @@ zf_status_t zfi_state_read_into(zfi_run_t **slot, zfi_store_t *store, uint32_t f
 /* ---- state/replace.c ----------------------------------------------------------------------------------------------
  */
 
-/* A second run, filled while the first stays as it is. */
+/* A second run, filled while the first stays as it is; or the run itself, where nothing is lost by that. */
 typedef struct zfi_replacement {
     zfi_run_t **slot;        /* where the run is held */
-    zfi_run_t *run, *into;   /* into = run where nothing would be lost, else a second one */
+    zfi_run_t *run, *into;   /* into = run: in place */
     unsigned char **overlay; /* [n_matrices] visible values that do not follow from the state; freed */
     uint32_t n_overlay;
-    float **copies; /* [n_overlay][3] moments mode: the device's w, m, v by the matrix's elements; freed */
-    void *grad;     /* scratch: the largest gradient of a matrix */
+    float **copies;           /* [n_overlay][3] moments mode: the device's w, m, v by the matrix's elements; freed */
+    void *grad;               /* scratch: the largest gradient of a matrix */
+    uint32_t update_interval; /* the configuration's before a second run was made, which may have shortened it */
 } zfi_replacement_t;
 
 /* [control] params: the declarations of the new run (taken over, also on failure), or NULL for the present ones. It
  * begins as after bind_params, with masters from the visible values where reads_visible. */
 zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_params, int reads_visible,
                               zfi_replacement_t *out, zf_error_t *err);
+/* [control] Whether a run may be filled in place, for to begin again would be no loss: no step, no load, no gradient of
+ * this rank on its way. Several ranks fill in place only if all of them may: a second run begins anew with what the
+ * ranks compare at the next step. */
+int zfi_replace_is_lossless(const zfi_run_t *run);
+zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err);
 /* [control] Undoes everything. */
 void zfi_replace_cancel(zfi_replacement_t *replacement);
 /* [control] Takes the new run: clocks, threads, device, visible values; then *slot is it, and the old one is freed.

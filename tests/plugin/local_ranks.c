@@ -7,9 +7,11 @@
 
 static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
     const zt_rank_t *rank = ctx;
-    (void)number, (void)err;
-    *out_rank = rank->rank;
-    *out_size = rank->all->size;
+    int is_alone;
+    (void)err;
+    is_alone = number == 0 ? rank->all->is_spread : number == 1 && rank->all->is_norm_alone;
+    *out_rank = is_alone ? 0 : rank->rank;
+    *out_size = is_alone ? 1 : rank->all->size;
     return ZF_OK;
 }
 

@@ -28,6 +28,8 @@ typedef struct zt_rank {
 typedef struct zt_ranks {
     pthread_mutex_t lock; /* guards: */
     uint32_t size;
+    int is_norm_alone;  /* group 1 is each rank by itself */
+    int is_spread;      /* each rank is a model by itself: alone in group 0; every other group is all of them */
     uint64_t held_from; /* values of bucket 0 do not come, from this step on; 0: they do */
     struct zt_call {
         uint64_t number; /* of the newest call here, from 1 */

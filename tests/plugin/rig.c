@@ -140,6 +140,7 @@ zf_status_t zt_rig_try_create(zt_rig_t *rig, const char *config, uint32_t flags)
                              .config_text = config,
                              .config_text_nbytes = config ? strlen(config) : 0,
                              .device_type = ZF_DEVICE_CPU,
+                             .norm_group = rig->norm_group,
                              .rule = rig->rule,
                              .rule_callback = rig->callback};
     return rig->zf->create(&args, &rig->inst, &rig->err);

@@ -53,6 +53,7 @@ typedef struct zt_rig {
     double unscale;
     uint32_t rule; /* ZF_RULE_...; the serial optimizer is AdamW */
     const zf_rule_callback_t *callback;
+    uint32_t norm_group;
     uint64_t step; /* submitted */
 } zt_rig_t;
 

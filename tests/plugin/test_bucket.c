@@ -78,7 +78,7 @@ static void try_seed(unsigned seed) {
     for (uint32_t n_ranks = 1; n_ranks <= 9; n_ranks++)
         for (uint64_t wanted = 0; wanted <= 30000; wanted = wanted * 9 + 1) {
             zfi_buckets_t buckets;
-            ck_assert_int_eq(zfi_buckets_build(params, N, wanted, n_ranks, &buckets), ZF_OK);
+            ck_assert_int_eq(zfi_buckets_build(params, N, wanted, &(zfi_member_t){0, n_ranks}, &buckets), ZF_OK);
             check_buckets(params, N, &buckets);
             zfi_buckets_free(&buckets);
         }
@@ -95,7 +95,7 @@ START_TEST(in_the_order_of_backward) {
     zfi_param_t params[] = {make(0, 1000, ZFI_F32, 0), make(1, 64, ZFI_F32, 0), make(2, 100, ZFI_BF16, 0),
                             make(3, 200, ZFI_F32, 0), make(4, 64, ZFI_F32, 0)};
     zfi_buckets_t buckets;
-    ck_assert_int_eq(zfi_buckets_build(params, 5, 1200, 3, &buckets), ZF_OK);
+    ck_assert_int_eq(zfi_buckets_build(params, 5, 1200, &(zfi_member_t){0, 3}, &buckets), ZF_OK);
     ck_assert_uint_eq(buckets.n, 3);
     ck_assert_uint_eq(buckets.of_param[4], 0);
     ck_assert_uint_eq(buckets.of_param[3], 0);
@@ -112,7 +112,7 @@ END_TEST
 START_TEST(more_ranks_than_elements) {
     zfi_param_t params[] = {make(0, 1, ZFI_F16, 0)};
     zfi_buckets_t buckets;
-    ck_assert_int_eq(zfi_buckets_build(params, 1, 0, 300, &buckets), ZF_OK);
+    ck_assert_int_eq(zfi_buckets_build(params, 1, 0, &(zfi_member_t){0, 300}, &buckets), ZF_OK);
     ck_assert_uint_eq(buckets.n, 1);
     ck_assert_uint_eq(buckets.all[0].n_elems % 300, 0);
     check_buckets(params, 1, &buckets);

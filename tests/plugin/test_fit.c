@@ -30,7 +30,7 @@ static void check_choice(uint32_t interval, uint32_t lag) {
     zfi_fit_cost_t costs[ZFI_FIT_CHOICES];
     zfi_fit_choice_t choice;
     zfi_fit_costs(&times, config.can_fetch, costs);
-    choice = zfi_fit_choices[zfi_fit_choose(&config, costs)];
+    choice = zfi_fit_choices[zfi_fit_choose(&config, config.update_interval, costs)];
     ck_assert_msg(choice.interval == interval && choice.lag == lag, "%u, %u instead of %u, %u", choice.interval,
                   choice.lag, interval, lag);
 }
@@ -112,13 +112,13 @@ END_TEST
 START_TEST(nothing_measured) {
     zfi_fit_choice_t choice;
     parse("[zenflow]\nupdate_interval = fit\n", 1);
-    choice = zfi_fit_choices[zfi_fit_choose(&config, NULL)];
+    choice = zfi_fit_choices[zfi_fit_choose(&config, config.update_interval, NULL)];
     ck_assert(choice.interval == 2 && choice.lag == 0);
     parse("[zenflow]\nupdate_interval = fit\n", 0);
-    choice = zfi_fit_choices[zfi_fit_choose(&config, NULL)];
+    choice = zfi_fit_choices[zfi_fit_choose(&config, config.update_interval, NULL)];
     ck_assert(choice.interval == 2 && choice.lag == 1);
     parse("[zenflow]\nupdate_interval = fit\nmax_update_interval = 1\n", 1);
-    choice = zfi_fit_choices[zfi_fit_choose(&config, NULL)];
+    choice = zfi_fit_choices[zfi_fit_choose(&config, config.update_interval, NULL)];
     ck_assert(choice.interval == 1 && choice.lag == 0);
 }
 END_TEST
@@ -332,6 +332,36 @@ START_TEST(a_load_that_fails_before_the_choice) {
 }
 END_TEST
 
+/* ... and no chunk counts as replayed that is not: workers go on from the clocks that it left, not from those it read.
+ */
+START_TEST(a_load_that_fails_leaves_no_job_behind) {
+    static const char *const slow = "topk_ratio = 0.2\nupdate_interval = fit\nselect_interval = 3\n"
+                                    "full_warm_up_rounds = 16"; /* longer than workers remember jobs */
+    zt_memory_store_start(&store);
+    setenv("ZF_TEST_FIT", "3,1", 1);
+    zt_state_open(&rig, slow);
+    zt_state_steps(&rig, 18); /* a window waits to be published */
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_rig_end(&rig);
+    zt_state_open(&copy, slow);
+    store.n_calls = 0;
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    store.fail_at = store.n_calls;
+    zt_rig_end(&copy);
+    zt_state_open(&copy, slow);
+    store.n_calls = 0;
+    ck_assert_int_lt(zt_load(&copy, &store.table, NULL, 0, NULL), 0);
+    for (int t = 1; t < 16; t++) {
+        zt_state_steps(&copy, 1);
+        ZT_OK(&copy, copy.zf->quiesce(copy.inst, ZF_QUIESCE_DRAIN, &copy.err));
+        ck_assert_uint_eq(zfi_timeline_now(&copy.inst->engine.lines.jobs), copy.inst->run->clock.next_job);
+    }
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+    unsetenv("ZF_TEST_FIT");
+}
+END_TEST
+
 /* ---- what is measured -------------------------------------------------------------------------------------------- */
 
 static char logged[512];
@@ -494,4 +524,5 @@ ZT_MAIN("fit", the_least_lateness_that_hides, what_bounds_it, a_host_that_never_
         nothing_measured, what_the_configuration_says, a_run_is_the_one_that_its_choice_pins,
         a_resumed_run_goes_on_with_the_choice, before_the_choice_it_is_still_to_come,
         a_pinned_run_and_a_fitted_one_exchange_checkpoints, a_load_that_fails, a_load_that_fails_before_the_choice,
-        steps_and_fetches_are_timed, other_hosts, short_warm_up, short_memory, a_bad_choice_for_a_test)
+        a_load_that_fails_leaves_no_job_behind, steps_and_fetches_are_timed, other_hosts, short_warm_up, short_memory,
+        a_bad_choice_for_a_test)

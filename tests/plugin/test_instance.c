@@ -69,8 +69,8 @@ START_TEST(create_refuses) {
     args.device_type = ZF_DEVICE_CUDA;
     ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_DEVICE);
     args.device_type = ZF_DEVICE_CPU;
-    args.norm_group = 3;
-    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_UNSUPPORTED_FIELD);
+    args.norm_group = 3; /* and no zf.collectives/1 */
+    ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_RANKS);
     args.norm_group = 0;
     args.config_text = args.config_path = "x";
     ck_assert_int_eq(rig.zf->create(&args, &inst, &rig.err), ZF_ERR_ARGUMENT);

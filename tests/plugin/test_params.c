@@ -86,9 +86,6 @@ START_TEST(number_rules) {
     decls[2].group = 65536;
     refused(ZF_ERR_PARAM, "group = 65536");
     start();
-    decls[2].reduce_group = 1;
-    refused(ZF_ERR_PARAM, "reduce groups 1 and 0");
-    start();
     decls[2].channels = 2;
     refused(ZF_ERR_PARAM, "channels = 2");
     start();

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "instance/instance.h"
+#include "instance/memory.h"
 #include "local_ranks.h"
 #include "rig.h"
 #include "suite.h"
@@ -35,6 +37,8 @@ typedef struct job {
     const char *config;
     uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
+    int is_large;                                               /* one matrix of 1.5 M elements */
+    uint32_t drifts_to;                                         /* windows of so many steps in the end */
     float exported[24 * 40];
     zf_status_t st;
 } job_t;
@@ -42,7 +46,8 @@ typedef struct job {
 static zt_ranks_t ranks;
 
 static void open_job(job_t *job) {
-    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    static const zt_shape_t large = {.rows = 1024, .cols = 1500, .flags = ZF_PARAM_AVERAGE};
+    zt_rig_start(&job->rig, job->is_large ? &large : shapes, job->is_large ? 1 : N_SHAPES);
     job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, job->uses_queue);
 }
 
@@ -95,6 +100,8 @@ static void *run_job(void *raw) {
     for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
         if (job->leaves_before == t)
             return NULL;
+        if (job->drifts_to && t == STEPS)
+            job->rig.inst->engine.config.update_interval = job->drifts_to;
         job->st = zt_rig_try_step(&job->rig);
     }
     if (job->st >= 0 && job->is_edited)
@@ -360,6 +367,46 @@ START_TEST(fitted) {
 }
 END_TEST
 
+/* One has no memory for windows of more than two steps (1.5 MB per step and rank): so none takes more. */
+START_TEST(fitted_to_the_least_memory) {
+    static const char common[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = fit\nmax_update_interval = %d\n"
+                                 "publish_lag = 1\nfull_warm_up_rounds = 2\n[host]\nthreads = 1\n"
+                                 "deadline_ms = 60000\nmemory_limit_mib = %u\n[log]\nlevel = error\n[shard]\n"
+                                 "stage = 1\n";
+    static job_t jobs[2];
+    char texts[2][512];
+    uint64_t limit;
+    snprintf(texts[0], sizeof texts[0], common, 2, 0u);
+    run_two(jobs, (job_t){.config = texts[0], .is_large = 1}, (job_t){.config = texts[0], .is_large = 1});
+    limit = zfi_memory_host_nbytes(jobs[1].rig.inst->run) + zfi_memory_device_nbytes(jobs[1].rig.inst->run);
+    limit = (limit + 0xFFFFF) >> 20;
+    end_jobs(jobs, 2);
+    snprintf(texts[0], sizeof texts[0], common, 4, 0u);
+    snprintf(texts[1], sizeof texts[1], common, 4, (unsigned)limit);
+    setenv("ZF_TEST_FIT", "4,1", 1);
+    run_two(jobs, (job_t){.config = texts[0], .is_large = 1}, (job_t){.config = texts[1], .is_large = 1});
+    for (int r = 1; r >= 0; r--) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
+        ck_assert_uint_eq(zt_rig_stats(&jobs[r].rig).update_interval, 2);
+    }
+    end_jobs(jobs, 2);
+    unsetenv("ZF_TEST_FIT");
+}
+END_TEST
+
+/* Whatever it is that made windows differ, no step is made with it. */
+START_TEST(windows_that_differ) {
+    static job_t jobs[2];
+    run_two(jobs, (job_t){.config = sharded}, (job_t){.config = sharded, .drifts_to = 3});
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
+        ck_assert_msg(strstr(jobs[r].rig.err.message, "differ at step 9 in update_interval or publish_lag") != NULL,
+                      "%s", jobs[r].rig.err.message);
+    }
+    end_jobs(jobs, 2);
+}
+END_TEST
+
 /* ---- publishing at fetch ----------------------------------------------------------------------------------------- */
 
 /* Everything closes at every step, nothing runs ahead; each parameter has a bucket of its own. */
@@ -595,6 +642,6 @@ ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_
         two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
         values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order, a_fetch_waits_for_its_bucket,
         two_are_edited, four_are_edited, two_are_edited_in_silence, four_are_edited_in_silence, edits_that_differ,
-        one_is_traced, exports_that_differ, fitted, a_rank_that_does_not_come_is_named,
-        memory_of_a_stuck_exchange_stays, a_transport_that_fails, what_differs_is_named,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        one_is_traced, exports_that_differ, fitted, fitted_to_the_least_memory, windows_that_differ,
+        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
+        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

@@ -33,8 +33,8 @@ typedef struct job {
     zt_rank_t *rank;
     const char *config, *save_to, *load_from, *note;
     const zf_state_store_t *store;
-    uint32_t flags, n_saves;
-    int cannot_write, delivers_before;
+    uint32_t flags, n_saves, n_missing;
+    int cannot_write, delivers_before, writes_before, delivers_first;
     zf_status_t moved; /* by save or load */
     char why[440];
     zf_state_report_t report;
@@ -80,7 +80,7 @@ static void move(job_t *job, const char *path, int is_load) {
 
 static void *run_job(void *raw) {
     job_t *job = raw;
-    zt_rig_start(&job->rig, shapes, N_SHAPES);
+    zt_rig_start(&job->rig, shapes, N_SHAPES - job->n_missing);
     job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
     if (job->save_to) {
         train(job, SAVED_AT);
@@ -90,6 +90,12 @@ static void *run_job(void *raw) {
     for (uint32_t i = N_SHAPES; i-- > 0 && job->delivers_before;) {
         zt_rig_fill_grad(&job->rig, i, job->rig.step + 1);
         job->st = zt_rig_deliver(&job->rig, i, 0, NULL);
+    }
+    if (job->writes_before)
+        job->st = job->rig.zf->params_changed(job->rig.inst, NULL, 0, 0, &job->rig.err);
+    if (job->delivers_first) { /* which is in the last bucket */
+        zt_rig_fill_grad(&job->rig, 0, 77);
+        job->st = zt_rig_deliver(&job->rig, 0, 0, NULL);
     }
     if (job->load_from)
         move(job, job->load_from, 1);
@@ -347,6 +353,33 @@ START_TEST(gradients_on_their_way) {
 }
 END_TEST
 
+/* Before the first step one rank has handed over a gradient and the other has not. Neither has trained, but only the
+ * other's run could be filled in place. */
+static void one_delivers_first(uint32_t flags, uint32_t n_missing) {
+    const char *path = path_of("first");
+    job_t first[MOST] = {0}, jobs[MOST] = {0}, fresh[MOST] = {0};
+    first[0].n_missing = first[1].n_missing = n_missing;
+    run(first, 2, sharded, path, NULL);
+    end(first, 2);
+    for (int r = 0; r < 2; r++) {
+        jobs[r].flags = fresh[r].flags = flags;
+        jobs[r].writes_before = fresh[r].writes_before = 1;
+    }
+    jobs[0].delivers_first = 1;
+    run(jobs, 2, sharded, NULL, path);
+    run(fresh, 2, sharded, NULL, path);
+    check_like(jobs, 2, fresh);
+    end(jobs, 2);
+    end(fresh, 2);
+}
+
+START_TEST(one_rank_delivers_before_an_exact_load) { one_delivers_first(0, 0); }
+END_TEST
+
+/* What the checkpoint lacks stays as it is. */
+START_TEST(one_rank_delivers_before_a_partial_load) { one_delivers_first(ZF_STATE_PARTIAL, 1); }
+END_TEST
+
 /* ---- checksums --------------------------------------------------------------------------------------------------- */
 
 START_TEST(joined_checksums) {
@@ -363,4 +396,4 @@ END_TEST
 ZT_MAIN("ranks_state", from_four_to_two, from_four_to_one, from_one_to_four, a_shared_state, a_shared_state_to_more,
         compact_of_a_shared_state, back_to_where_it_was, one_cannot_write, directories_that_differ,
         arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
-        joined_checksums)
+        one_rank_delivers_before_an_exact_load, one_rank_delivers_before_a_partial_load, joined_checksums)

@@ -93,7 +93,13 @@ static zf_status_t check(double lr, double beta1, double beta2, double eps, doub
 START_TEST(ranges) {
     static const double not_numbers[] = {NAN, INFINITY, -INFINITY, -0x1p-1074};
     ck_assert_int_eq(check(0, 0, 0, 1e-8, 0), ZF_OK);
-    ck_assert_int_eq(check(1e300, 0.999999, 0.999999, 1e30, 1e300), ZF_OK);
+    ck_assert_int_eq(check(1e30, 0.999999, 0.999999, 1e30, 1), ZF_OK);
+    ck_assert_int_eq(check(1, 0.999999, 0.999999, 1e30, 1e30), ZF_OK);
+    ck_assert_int_eq(check(1e31, 0.9, 0.9, 1e-8, 0), ZF_ERR_ARGUMENT); /* beyond fp32 after a division or two */
+    ck_assert_int_eq(check(1, 0.9, 0.9, 1e31, 0), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(check(1, 0.9, 0.9, 1e-8, 1e31), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(check(1e20, 0.9, 0.9, 1e-8, 1e20), ZF_ERR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(err.message, "group 5: lr * weight_decay = 1e+40"));
     for (size_t i = 0; i < 4; i++) {
         double x = not_numbers[i];
         ck_assert_int_eq(check(x, 0.9, 0.9, 1e-8, 0), ZF_ERR_ARGUMENT);

@@ -10,7 +10,9 @@
 
 #include "instance/instance.h"
 #include "local_ranks.h"
+#include "offload/shards.h"
 #include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
 #include "zf/ext/draft/shards.h"
 
@@ -29,7 +31,7 @@ typedef struct job {
     const char *config;
     const zf_shards_ext_t *shards;
     void (*script)(struct job *job);
-    int uses_queue;
+    int uses_queue, has_tied;
     char wrong[600]; /* what was not as it should be, first */
     uint32_t n_buffers;
     uint64_t device_nbytes, shard_nbytes, buffer_nbytes, values_nbytes;
@@ -129,6 +131,16 @@ static void open_rig(job_t *job) {
         memset(rig->params[i].visible, 0xFF, BUCKET_NBYTES);
 }
 
+/* ... shares the memory of the first parameter. */
+enum { TIED = 7 };
+
+static void tie(job_t *job) {
+    zf_param_decl_t *decl = &job->rig.decls[TIED];
+    decl->flags |= ZF_PARAM_TIED;
+    decl->tied_to = 0;
+    decl->tensor = &job->rig.params[0].tensor;
+}
+
 static void *run_job(void *raw) {
     static const zt_shape_t matrix = {.rows = 24, .cols = 48, .flags = ZF_PARAM_AVERAGE};
     static const zt_shape_t vector = {.rows = 40, .flags = ZF_PARAM_AVERAGE};
@@ -137,6 +149,8 @@ static void *run_job(void *raw) {
     for (int i = 0; i < N_PARAMS; i++)
         shapes[i] = i + 1 < N_PARAMS ? matrix : vector;
     zt_rig_start(&job->rig, shapes, N_PARAMS);
+    if (job->has_tied)
+        tie(job);
     open_rig(job);
     if (!job->wrong[0])
         job->script(job);
@@ -152,13 +166,14 @@ static void *run_job(void *raw) {
 }
 
 /* Both ranks run the script. */
-static void run_with(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue, const char *config) {
+static void run_as(job_t jobs[N_RANKS], const job_t *as) {
     static zt_ranks_t ranks;
     pthread_t threads[N_RANKS];
-    memset(jobs, 0, N_RANKS * sizeof *jobs);
     zt_ranks_init(&ranks, N_RANKS);
-    for (uint32_t r = 0; r < N_RANKS; r++)
-        jobs[r] = (job_t){.config = config, .rank = &ranks.ranks[r], .script = script, .uses_queue = uses_queue};
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        jobs[r] = *as;
+        jobs[r].rank = &ranks.ranks[r];
+    }
     for (uint32_t r = 0; r < N_RANKS; r++)
         ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     for (uint32_t r = 0; r < N_RANKS; r++)
@@ -171,7 +186,7 @@ static void run_with(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_q
 }
 
 static void run(job_t jobs[N_RANKS], void (*script)(job_t *job), int uses_queue) {
-    run_with(jobs, script, uses_queue, stage_3);
+    run_as(jobs, &(job_t){.config = stage_3, .script = script, .uses_queue = uses_queue});
 }
 
 static uint64_t n_gathers(job_t *job) {
@@ -251,6 +266,34 @@ START_TEST(as_many_buffers_as_are_held) {
 }
 END_TEST
 
+/* Their memory goes when the last of them is released, and not before: three other buckets pass by. */
+static void hold_tied(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    zf_shard_place_t found;
+    fetch(job, 0);
+    fetch(job, TIED);
+    fetch(job, TIED); /* is held already: one release is enough */
+    release(job, 0);
+    release(job, 0);
+    for (uint32_t i = 1; i < 4; i++)
+        look(job, i);
+    good(job, place(job, TIED, &found));
+    if (!job->wrong[0] && memcmp(found.data, rig->params[0].serial.w, found.nbytes) != 0)
+        WRONG(job, "what is still held has become another bucket's");
+    bad(job, zt_rig_submit(rig, 0, NULL), ZF_ERR_STATE, rig->params[TIED].name);
+    release(job, TIED);
+    bad(job, place(job, TIED, &found), ZF_ERR_STATE, "not fetched");
+    if (zfi_shards_held(((const zf_instance_t *)rig->inst)->run) != ZF_NO_ID)
+        WRONG(job, "something is held");
+}
+
+START_TEST(tied_parameters_are_released_each_by_itself) {
+    static job_t jobs[N_RANKS];
+    run_as(jobs, &(job_t){.config = stage_3, .script = hold_tied, .has_tied = 1});
+    ck_assert_uint_eq(jobs[0].n_buffers, 2);
+}
+END_TEST
+
 static void nothing(job_t *job) { (void)job; }
 
 /* Half of eleven buckets, with a row at the edge of most halves, and two whole ones. Where everything is resident,
@@ -268,7 +311,7 @@ START_TEST(memory_of_parameters_is_shared_out) {
     ck_assert_uint_le(jobs[0].values_nbytes, PADDING);
     snprintf(resident, sizeof resident, "%s", stage_3);
     snprintf(strstr(resident, "resident_bytes"), 32, "resident_bytes = 4608\n");
-    run_with(jobs, nothing, 0, resident);
+    run_as(jobs, &(job_t){.config = resident, .script = nothing});
     unsetenv("ZF_TEST_BLOCK_ELEMS");
     ck_assert_uint_eq(jobs[0].shard_nbytes, 0);
     ck_assert_uint_eq(jobs[0].n_buffers, 0);
@@ -369,6 +412,32 @@ START_TEST(what_is_written_where_it_was_fetched_counts) {
 }
 END_TEST
 
+/* Parameters were fetched before a load; and a rank has handed over the first of its gradients, which is in the last
+ * bucket. */
+static void load_first(job_t *job) {
+    zt_rig_t *rig = &job->rig;
+    const zf_state_ext_t *state = zt_state(rig);
+    zf_state_args_t args = {.struct_size = sizeof args};
+    char path[300];
+    snprintf(path, sizeof path, "%s/first", zt_state_dir());
+    args.path = path;
+    good(job, state->save(rig->inst, &args, NULL, &rig->err));
+    look(job, 3);
+    if (job->rank->rank == 0) {
+        zt_rig_fill_grad(rig, 0, 77);
+        good(job, zt_rig_deliver(rig, 0, 0, NULL));
+    }
+    good(job, state->load(rig->inst, &args, NULL, &rig->err));
+    train(job);
+    train(job);
+}
+
+START_TEST(a_rank_delivers_before_a_load) {
+    static job_t jobs[N_RANKS];
+    run(jobs, load_first, 0);
+}
+END_TEST
+
 /* Every rank gets all of the masters. */
 static void export_all(job_t *job) {
     zt_rig_t *rig = &job->rig;
@@ -393,7 +462,7 @@ START_TEST(export_gives_whole_parameters) {
 END_TEST
 
 ZT_MAIN("shards", two_buffers_serve_both_passes, two_buffers_serve_both_passes_on_a_queue,
-        the_next_bucket_is_prefetched, as_many_buffers_as_are_held, memory_of_parameters_is_shared_out,
-        misuse_is_refused_and_training_goes_on, hosts_that_read_their_own_memory_are_refused,
-        another_order_of_fetches_is_found_before_anything_is_updated, what_is_written_where_it_was_fetched_counts,
-        export_gives_whole_parameters)
+        the_next_bucket_is_prefetched, as_many_buffers_as_are_held, tied_parameters_are_released_each_by_itself,
+        memory_of_parameters_is_shared_out, misuse_is_refused_and_training_goes_on,
+        hosts_that_read_their_own_memory_are_refused, another_order_of_fetches_is_found_before_anything_is_updated,
+        what_is_written_where_it_was_fetched_counts, a_rank_delivers_before_a_load, export_gives_whole_parameters)

@@ -87,7 +87,8 @@ typedef struct zf_create_args {
     uint32_t n_overrides;
     int32_t device_type; /* where the parameters live: ZF_DEVICE_CPU */
     int32_t device_id;
-    uint32_t norm_group; /* instances with equal norm_group add up their norms (pipeline stages); 0 = this one alone */
+    uint32_t norm_group; /* process group of all ranks that train one model together, over which norms add up (tensor or
+                          * pipeline parallel, experts); it holds every other group. 0 = the ranks of group 0 alone */
     uint32_t rule;       /* ZF_RULE_... */
     uint32_t reserved0;
     const zf_rule_callback_t *rule_callback; /* with ZF_RULE_CALLBACK; copied */
@@ -112,8 +113,11 @@ typedef struct zf_param_decl {
     const zf_tensor_t *tensor; /* what the model reads; float32, bfloat16, float16; lives until unbound or destroyed */
     zf_dtype_t grad_dtype;     /* of delivered gradients: float32, bfloat16, float16; all zero = the parameter's */
     uint32_t group;            /* optimizer parameter group: index into zf_step_args.groups */
-    uint32_t reduce_group;     /* process group of gradient reduction; 0 = data parallel */
-    uint32_t reduce_group2;    /* a second one (sequence parallel); 0 = none */
+    uint32_t reduce_group;     /* process group over which its gradient is summed or averaged; 0 = data parallel; an
+                                * expert's own otherwise: needs norm_group and [shard] stage = 0 */
+    uint32_t reduce_group2;    /* a second one, over which these sums are added up (sequence parallel, an embedding tied
+                                * over pipeline stages): all of it hold the parameter, which is then always selected and
+                                * counts in the norm once; needs norm_group. 0 = none */
     int32_t n_batch_axes;      /* leading axes that number independent matrices: 1 for [L, out, in] */
     int32_t channels;          /* ZF_CHANNELS_... */
     uint32_t tied_to;          /* with ZF_PARAM_TIED: index of the owner in this call's decls */
@@ -175,11 +179,11 @@ typedef struct zf_grad_item { /* exactly one of PART, TOTAL; at most one of MORE
 typedef struct zf_group_hyper { /* what a rule does not use must still be in range */
     uint32_t struct_size;
     uint32_t reserved0;
-    double lr;           /* finite, >= 0 */
+    double lr;           /* [0, 1e30], and lr * weight_decay, too: weights are fp32 */
     double beta1;        /* [0, 1) */
     double beta2;        /* [0, 1) */
-    double eps;          /* finite, > 0 */
-    double weight_decay; /* finite, >= 0 */
+    double eps;          /* > 0 as fp32, at most 1e30 */
+    double weight_decay; /* [0, 1e30] */
 } zf_group_hyper_t;
 
 typedef struct zf_step_args {
@@ -246,15 +250,15 @@ typedef struct zf_plugin {
      * windows are lost: FLUSH first). instance may be NULL. Never fails. */
     void (*destroy)(zf_instance_t *instance);
 
-    /* [control] Refused by name: a weight that is not finite, memory that another live instance of this library trains.
-     * Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
-     * allocates all memory, copies the visible values into the masters. Whole or not at all. out_ids [n] receives ids
-     * (0, 1, ... in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced:
-     * again. The same declarations with other memory, which already holds the values: everything goes on. Another set
-     * (parameters added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by name and shape
-     * keeps its weights, moments and update counts, what is new begins from its visible values, and the schedule
-     * begins anew with its warm-up; gradients delivered but not stepped are dropped; while the call lasts the host
-     * memory of both is needed. */
+    /* [control] Declares parameters (n >= 1, elem_size = sizeof(zf_param_decl_t) as the host compiled it), plans and
+     * allocates all memory, copies the visible values into the masters. Whole or not at all. Refused by name: a weight
+     * that is not finite, memory that another live instance of this library trains. out_ids [n] receives ids (0, 1, ...
+     * in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced: again. The same
+     * declarations with other memory, which already holds the values: everything goes on. Another set (parameters
+     * added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by name and shape keeps its
+     * weights, moments and update counts, what is new begins from its visible values, and the schedule begins anew with
+     * its warm-up; gradients delivered but not stepped are dropped; while the call lasts the host memory of both is
+     * needed. */
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 

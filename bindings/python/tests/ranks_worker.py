@@ -354,7 +354,7 @@ class Slow:
 def ends_alone():
     """Rank 0 ends in the middle of an exchange, for which rank 1 does not come. Rank 1 ends while Python does in rank 0, which
     wakes what still waits there. Not under torchrun either."""
-    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, 30000)
+    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, [], 30000)
     memory = (ctypes.c_ubyte * 16)()
     if dist.get_rank() == 0:
         globals()["slow"] = Slow()

@@ -11,19 +11,7 @@ from pathlib import Path
 
 import support
 
-TRAIN = """
-import array, zfplugin
-assert "site-packages" in zfplugin.__file__, zfplugin.__file__
-assert "site-packages" in zfplugin.load().file, zfplugin.load().file
-w = array.array("f", [1.0])
-with zfplugin.Instance({"zenflow.update_interval": 1, "zenflow.publish_lag": 0}) as opt:
-    opt.bind([zfplugin.Param("w", w)])
-    for _ in range(3):
-        opt.grads_ready([(0, array.array("f", [1.0]))])
-        opt.step([zfplugin.Hyper(0.1)])
-assert abs(w[0] - 0.7) < 1e-5, w
-print("trained")
-"""
+FEW_STEPS = support.HERE / "few_steps.py"
 
 
 def run(*command, **kwargs):
@@ -62,13 +50,23 @@ class Wheel(unittest.TestCase):
     def test_built_installed_and_used(self):
         if not shutil.which("cmake"):
             self.skipTest("cmake is not installed")
-        wheel = self.build(CMAKE_ARGS="-DZF_CUDA=OFF -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1")  # whose build other tests judge
-        self.assertTrue(wheel.name.startswith("zfplugin-0.1.0-py3-none-linux_"), wheel.name)
-        names = zipfile.ZipFile(wheel).namelist()
-        self.assertIn("zfplugin/lib/libzfplugin.so.1", names)
-        self.assertFalse([name for name in names if "test" in name or name.endswith((".c", ".h"))])
-        out = run(self.install(wheel), "-c", TRAIN, env=self.environment(), cwd=self.folder)
-        self.assertEqual(out.strip(), "trained")
+        wheel = self.build(CMAKE_ARGS="-DZF_CUDA=OFF -DZF_CONFORMANCE=OFF -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1")  # whose build other tests judge
+        self.assertRegex(wheel.name, r"^zfplugin-0\.1\.0-py3-none-(linux|manylinux_2_\d+)_(x86_64|aarch64)\.whl$")
+        files = {file.filename: file for file in zipfile.ZipFile(wheel).infolist()}
+        self.assertIn("zfplugin/lib/libzfplugin.so.1", files)
+        self.assertIn("zfplugin-0.1.0.dist-info/licenses/LICENSE", files)
+        self.assertTrue(files["zfplugin/bin/zf"].external_attr >> 16 & 0o100, "zf is no program")
+        self.assertFalse([name for name in files if "test" in name or name.endswith((".c", ".h"))])
+        python = self.install(wheel)
+        out = run(python, FEW_STEPS, env=self.environment(), cwd=self.folder)
+        self.assertTrue(out.startswith("trained with "), out)
+        out = run(python, "-c", "import sys, zfplugin.programs as p; sys.argv = ['zf', 'doctor', '--quick']; p.zf()",
+                  env=self.environment(), cwd=self.folder)
+        self.assertIn("site-packages", out)
+        lacking = subprocess.run([python, "-c", "import zfplugin.programs as p; p.zf_conform()"], capture_output=True, text=True,
+                                 env=self.environment(), cwd=self.folder)
+        self.assertEqual((lacking.returncode, lacking.stderr[:47]),
+                         (2, "zf-conform: this installation of zfplugin does "), lacking.stderr)
 
     def test_a_library_that_is_built_already_is_taken(self):
         if support.library_path() is None:
@@ -76,8 +74,8 @@ class Wheel(unittest.TestCase):
         wheel = self.build(ZFPLUGIN_LIBRARY=support.library_path())
         inside = zipfile.ZipFile(wheel).read("zfplugin/lib/libzfplugin.so.1")
         self.assertEqual(inside, Path(support.library_path()).read_bytes())
-        out = run(self.install(wheel), "-c", TRAIN, env=self.environment(), cwd=self.folder)
-        self.assertEqual(out.strip(), "trained")
+        out = run(self.install(wheel), FEW_STEPS, env=self.environment(), cwd=self.folder)
+        self.assertTrue(out.startswith("trained with "), out)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,14 @@ class Ranks(TorchTest):
         self.assertTrue(transformers.GPT2LMHeadModel)  # all of it is imported when it is asked for
         run_ranks(4, ranks_worker, "stages_agree", "subgroup", "hugging_face")
 
+    def test_spread(self):
+        """Eight processes: two by tensor, two stages, two by data."""
+        import ranks_worker
+        import spread_worker
+
+        self.assertTrue(ranks_worker.main)
+        run_ranks(8, spread_worker, "tensor_pipeline_data")
+
     @needs("transformers")
     def test_example(self):
         output = torchrun(2, HERE.parent / "examples" / "ranks_loop.py", "--steps", "6")

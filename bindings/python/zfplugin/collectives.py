@@ -29,6 +29,7 @@ class Call:
     nbytes: int
     number: int
     tag: int  # made of all that it is for, 31 bits: calls that differ must not be taken for each other
+    group: int = 0  # the process group's number
 
 
 def _tag(raw, generation):
@@ -37,7 +38,8 @@ def _tag(raw, generation):
 
 
 class Collectives:
-    """Base: a subclass has rank, size, and the four functions below. close() ends it, after the instances that use it."""
+    """Base: a subclass has rank, size (of group 0), and the functions below. close() ends it, after the instances that use
+    it."""
 
     rank, size = 0, 1
 
@@ -51,6 +53,10 @@ class Collectives:
             start=kinds["start"](self._on_start), test=kinds["test"](self._on_test), abort=kinds["abort"](self._on_abort))
 
     # ---- for a subclass ----------------------------------------------------------------------------------------------
+
+    def place(self, group):
+        """(rank, size) in a process group, or None where there is none of that number."""
+        return (self.rank, self.size) if group == 0 else None
 
     def start(self, call):
         """Begins a Call and returns a request, any object. Does not wait."""
@@ -78,17 +84,18 @@ class Collectives:
         return C.addressof(self._table) if name == _abi.EXT_COLLECTIVES.encode() else None
 
     def _on_group(self, _ctx, group, out_rank, out_size, record):
-        if group != 0:
-            return _fail(record, "only group 0, data parallel, is served")
-        self._generation += 1
-        C.c_uint32.from_address(out_rank).value = self.rank
-        C.c_uint32.from_address(out_size).value = self.size
+        place = self.place(group)
+        if place is None:
+            return _fail(record, f"there is no process group {group}")
+        self._generation += group == 0  # an instance asks for that once
+        C.c_uint32.from_address(out_rank).value, C.c_uint32.from_address(out_size).value = place
         return _abi.OK
 
     def _on_start(self, _ctx, raw, out_request, record):
         try:
             raw = _abi.Collective.from_address(raw)
-            call = Call(raw.lane % N_LANES, raw.send or 0, raw.recv, raw.nbytes, raw.number, _tag(raw, self._generation))
+            call = Call(raw.lane % N_LANES, raw.send or 0, raw.recv, raw.nbytes, raw.number, _tag(raw, self._generation),
+                        raw.group)
             request = self.start(call)
             self._requests[id(request)] = request
             C.c_uint64.from_address(out_request).value = id(request)

@@ -8,7 +8,8 @@
         opt.flush()
 
 Model: a thin object over the negotiated table; the host computes on the calling thread (ZF_STREAM_HOST_THREAD), so a
-hook has finished with the caller's memory when it returns, except where async_read says otherwise. Every method raises
+hook has finished with the caller's memory when it returns, except where async_read says otherwise. Where it enqueues its
+work on streams instead, place= says so (places.py): hooks are in stream order then, and return at once. Every method raises
 a class of errors.py and has then changed nothing. Hooks may come from several threads: a lock keeps them apart, since
 ctypes lets go of the interpreter's lock in a foreign call.
 
@@ -24,7 +25,7 @@ import re
 import threading
 import weakref
 
-from . import _abi, errors, library, tensors
+from . import _abi, errors, library, places, tensors
 
 _LEVELS = {_abi.LOG_ERROR: logging.ERROR, _abi.LOG_WARN: logging.WARNING, _abi.LOG_INFO: logging.INFO,
            _abi.LOG_DEBUG: logging.DEBUG}
@@ -52,6 +53,8 @@ class Param:
     n_batch_axes: int = 0
     channels: str = "columns"
     average: bool = False
+    reduce_group: int = 0   # process groups of its gradient, as zf_param_decl_t says
+    reduce_group2: int = 0
 
 
 @dataclasses.dataclass
@@ -182,6 +185,7 @@ def _make_host(logger, ctx_name, collectives):
     return host
 
 
+_HOOKS = {"grads_ready", "step", "discard", "param_fetch"}
 _RESTING = {"bind", "params_changed", "drain", "flush", "export", "save", "load"}
 _bound = weakref.WeakSet()  # instances that hold memory; the plugin lets one instance train it
 
@@ -190,11 +194,12 @@ class Instance:
     """See the head of this file. config: path of an INI file, INI text, dict {"section.key": value}, or None = the
     defaults; overrides: list of "section.key=value" or a dict, applied last. fetch: the caller promises to call fetch()
     before it reads parameters. rule: a key of RULES; rule_callback: a RuleCallback instead of it. log: a logging.Logger.
-    before: overrides that come before those of a dict and of overrides. collectives: a Collectives (collectives.py), where
-    this is one of several ranks that train as one; None = this one alone."""
+    before: overrides that come before those of a dict and of overrides. place: where the caller computes (places.py).
+    collectives: a Collectives (collectives.py), where this is one of several ranks that train as one; None = this one alone.
+    norm_group: the number, in collectives, of the group of all processes that train one model together; 0 = group 0."""
 
     def __init__(self, config=None, overrides=None, *, fetch=False, rule="adamw", rule_callback=None, lib=None,
-                 log=None, name="python", before=(), collectives=None):
+                 log=None, name="python", before=(), collectives=None, place=places.HOST_THREAD, norm_group=0):
         if rule not in RULES:
             raise errors.ArgumentError(f"rule = {rule!r}; allowed: {', '.join(RULES)}")
         if rule_callback is not None and rule != "adamw":
@@ -209,11 +214,13 @@ class Instance:
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
         self.params = []
         self.layout = None
-        self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=_abi.STREAM_HOST_THREAD,
-                                  device_type=_abi.DEVICE_CPU)
+        self.place = place
+        self.stream = _abi.Stream(struct_size=C.sizeof(_abi.Stream), kind=place.kind, device_type=place.device_type,
+                                  device_id=place.number)
         self._host = _make_host(self.log, name, collectives)
         self._cpu = self.lib.extension(_abi.EXT_CPU, _abi.CpuExt)
         callback = rule_callback.fill() if rule_callback is not None else None
+        self._norm_group = norm_group
         self.handle = self._create(config, overrides, before, fetch, RULES[rule], callback)
         kept = (self._host, self.lib, rule_callback, collectives)
         self._finalizer = weakref.finalize(self, _destroy, self.table.destroy, self.handle, kept)
@@ -230,7 +237,8 @@ class Instance:
             struct_size=C.sizeof(_abi.CreateArgs), flags=_abi.CREATE_CAP_FETCH if fetch else 0,
             host=C.addressof(self._host), config_text=raw, config_text_nbytes=len(raw) if raw is not None else 0,
             config_path=os.fsencode(path) if path is not None else None,
-            overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=_abi.DEVICE_CPU,
+            overrides=C.addressof(array) if array else None, n_overrides=len(lines), device_type=self.place.device_type,
+            device_id=self.place.number, norm_group=self._norm_group,
             rule=_abi.RULE_CALLBACK if callback is not None else rule,
             rule_callback=C.addressof(callback) if callback is not None else None)
         self.lib.check(self.table.create(C.byref(args), C.byref(out), C.byref(record)), record, "create")
@@ -262,7 +270,16 @@ class Instance:
             self.before_rest()
         record = errors.new_record()
         with self.lock:
+            if self.place.is_stream:
+                self._say_where(doing)
             return self.lib.check(slot(self.handle, *args, C.byref(record)), record, doing)
+
+    def _say_where(self, doing):
+        """Hooks are told the stream of now. What is no hook reads and writes memory at once: what was enqueued is done before."""
+        if doing in _HOOKS:
+            places.tell(self.stream, self.place.current())
+        elif doing in _RESTING or doing == "written":
+            self.place.finish()
 
     # ---- parameters --------------------------------------------------------------------------------------------------
 
@@ -271,31 +288,38 @@ class Instance:
         memory that holds the values go on; another set ends all windows, keeps what is trained in both by name and shape,
         and begins the schedule anew. Gradients that were delivered and not stepped are dropped then."""
         params = list(params)
-        views = [tensors.view(param.tensor, param.name) for param in params]
+        views = [self._view(param.tensor, f'"{param.name}"', param.name) for param in params]
         decls = (_abi.ParamDecl * max(1, len(params)))()
         names = [param.name.encode() for param in params]
         for i, (param, view) in enumerate(zip(params, views)):
             if view.is_readonly:
                 raise errors.ArgumentError(f'"{param.name}" is read-only memory: the plugin writes parameters')
             _fill_decl(decls[i], param, view, names[i])
-        places = frozenset(view.struct.dl.data for param, view in zip(params, views)
-                           if not param.frozen and view.struct.dl.data)
-        self._end_older(places)
+        held = frozenset(view.struct.dl.data for param, view in zip(params, views)
+                         if not param.frozen and view.struct.dl.data)
+        self._end_older(held)
         ids, layout = (C.c_uint32 * max(1, len(params)))(), _abi.Layout(struct_size=C.sizeof(_abi.Layout))
         self.call(self.table.bind_params, decls, len(params), C.sizeof(_abi.ParamDecl), ids, C.byref(layout),
                   doing="bind")
-        self._places = places
+        self._places = held
         _bound.add(self)
         self.params = params
         self._views = views
         self.layout = {name: getattr(layout, name) for name, _ in _abi.Layout._fields_[1:]}
         return list(ids)[:len(params)]
 
-    def _end_older(self, places):
+    def _view(self, array, what, name):
+        view, place = tensors.view(array, name), self.place
+        dl = view.struct.dl
+        if (dl.device_type, dl.device_id) != (place.device_type, place.number) and dl.data:
+            raise errors.DeviceError(f"{what} is not on {place.name}, where this instance trains")
+        return view
+
+    def _end_older(self, held):
         """An optimizer that was replaced lives on for as long as anything refers to it (a scheduler does), and the plugin
         refuses memory that a live instance trains: the older one ends here."""
         for other in list(_bound):
-            shared = places & other._places
+            shared = held & other._places
             if other is self or other.is_closed or not shared:
                 continue
             self.log.warning("%d parameters are taken over from an older instance, which is closed: what it had not yet "
@@ -318,8 +342,8 @@ class Instance:
 
     def wait(self, fence, timeout_ns=FENCE_TIMEOUT_NS):
         """Waits on this thread for a fence that a hook returned."""
-        if fence.kind == _abi.FENCE_NONE:
-            return
+        if fence.kind in (_abi.FENCE_NONE, _abi.FENCE_STREAM_ORDER):
+            return  # or holds for what is enqueued from now on
         if self._cpu is None:
             raise errors.UnsupportedFieldError("this plugin has no zf.cpu/1 to wait for a fence with")
         record = errors.new_record()
@@ -333,7 +357,7 @@ class Instance:
         array, views = (_abi.GradItem * max(1, len(items)))(), []
         for i, (number, gradient, *own) in enumerate(items):
             name = self.params[number].name if number < len(self.params) else f"id {number}"
-            views.append(tensors.view(gradient, f"gradient of {name}"))
+            views.append(self._view(gradient, f"the gradient of {name}", f"gradient of {name}"))
             array[i].struct_size, array[i].id = C.sizeof(_abi.GradItem), number
             array[i].flags = own[0] if own else flags
             array[i].tensor = views[-1].address
@@ -465,6 +489,7 @@ def _fill_decl(out, param, view, name):
                  | (_abi.PARAM_NEVER_SELECTED * param.never_selected)
                  | (_abi.PARAM_NOT_IN_NORM * (not param.counts_in_norm)) | (_abi.PARAM_AVERAGE * param.average))
     out.tied_to = param.tied_to or 0
+    out.reduce_group, out.reduce_group2 = param.reduce_group, param.reduce_group2
     if param.grad_dtype is not None:
         out.grad_dtype.code, out.grad_dtype.bits, out.grad_dtype.lanes = (*param.grad_dtype, 1)
     out.n_batch_axes = param.n_batch_axes

@@ -8,7 +8,6 @@ depends on); a common ABI; a table with every slot of it.
 Where the library is looked for: the path given; $ZFPLUGIN_LIBRARY; $ZFPLUGIN_PATH (what C hosts use); the file inside
 this package; the dynamic linker's own places. A path that is given but wrong is an error, never passed over.
 """
-import contextlib
 import ctypes
 import os
 import platform
@@ -103,10 +102,6 @@ def _check_file(path):
 def _open(path):
     if "/" in path:
         _check_file(path)
-    for other in _INSIDE.glob("lib*.so*"):  # the package's own copies; a library that is loaded is found by its name
-        if other.name != SONAME:
-            with contextlib.suppress(OSError):
-                ctypes.CDLL(str(other))
     try:
         return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as problem:

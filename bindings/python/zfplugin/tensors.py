@@ -16,6 +16,7 @@ FLOAT16 = (_abi.DTYPE_CODE_FLOAT, 16)
 _TORCH = {"torch.float32": FLOAT32, "torch.bfloat16": BFLOAT16, "torch.float16": FLOAT16,
           "torch.float64": (_abi.DTYPE_CODE_FLOAT, 64), "torch.int64": (_abi.DTYPE_CODE_INT, 64),
           "torch.int32": (_abi.DTYPE_CODE_INT, 32)}
+_DEVICES = {"cpu": _abi.DEVICE_CPU, "cuda": _abi.DEVICE_CUDA}
 _NUMPY = {"f": _abi.DTYPE_CODE_FLOAT, "i": _abi.DTYPE_CODE_INT, "u": _abi.DTYPE_CODE_UINT}
 
 
@@ -73,15 +74,15 @@ def torch_dtype(tensor, name):
 
 
 def of_torch(tensor, name="tensor"):
-    """Describes a dense torch tensor on the CPU."""
-    if tensor.device.type != "cpu":
-        raise errors.DeviceError(f'"{name}" is on {tensor.device}; this version of the plugin computes on the CPU only: '
-                                 "keep it on cpu")
+    """Describes a dense torch tensor on the CPU or on a CUDA device."""
+    if tensor.device.type not in _DEVICES:
+        raise errors.DeviceError(f'"{name}" is on {tensor.device}; supported: cpu, cuda')
     if str(tensor.layout) != "torch.strided":
         raise errors.ShapeError(f'"{name}" is sparse ({tensor.layout}); only dense tensors are supported, e.g. '
                                 "nn.Embedding(sparse=False)")
     strides = None if tensor.is_contiguous() else tensor.stride()
-    return TensorView(tensor.data_ptr(), torch_dtype(tensor, name), tensor.shape, strides, tensor)
+    return TensorView(tensor.data_ptr(), torch_dtype(tensor, name), tensor.shape, strides, tensor,
+                      (_DEVICES[tensor.device.type], tensor.device.index or 0))
 
 
 def _of_numpy(array, name):

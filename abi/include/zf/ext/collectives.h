@@ -64,8 +64,9 @@ typedef struct zf_collectives_ext {
     zf_status_t (*group)(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err);
     /* Starts a collective and returns. *out_request is for test and abort. */
     zf_status_t (*start)(void *ctx, const zf_collective_t *collective, uint64_t *out_request, zf_error_t *err);
-    /* ZF_OK: over, the request is gone. ZF_IN_PROGRESS: *out_late_rank, unless out_late_rank is NULL, is a rank whose
-     * part has not come, or ZF_NO_ID where that is not known. Negative: it failed, abort is what is left. */
+    /* Asks whether a collective is over. ZF_OK: it is, the request is gone. ZF_IN_PROGRESS: *out_late_rank, unless
+     * out_late_rank is NULL, is a rank whose part has not come, or ZF_NO_ID where that is not known. Negative: it
+     * failed, abort is what is left. */
     zf_status_t (*test)(void *ctx, uint64_t request, uint32_t *out_late_rank, zf_error_t *err);
     /* Gives a request up. ZF_OK: its memory is not touched any more. Else it may be, and the plugin leaves that memory
      * mapped. Nothing is started afterwards. */

@@ -27,7 +27,7 @@ typedef struct zf_config_ext {
     uint32_t reserved0;
     /* [any-thread] Number of keys. */
     uint32_t (*n_keys)(void);
-    /* [any-thread] Key i; ZF_ERR_ARGUMENT past the end. */
+    /* [any-thread] Describes key i; ZF_ERR_ARGUMENT past the end. */
     zf_status_t (*key)(uint32_t i, zf_config_key_t *out, zf_error_t *err);
     /* [any-thread] Effective value of key i of an instance, as INI text, NUL-terminated, cut to nbytes. */
     zf_status_t (*value)(zf_instance_t *instance, uint32_t i, char *buf, uint64_t nbytes, zf_error_t *err);

@@ -74,12 +74,13 @@ typedef struct zf_lateness { /* output struct */
 typedef struct zf_stats_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [any-thread] while the instance lives. Counters are each correct, not a common snapshot; after DRAIN they are. */
+    /* [any-thread] while the instance lives. Reads the counters. They are each correct, not a common snapshot; after
+     * DRAIN they are. */
     zf_status_t (*read)(zf_instance_t *instance, zf_stats_t *out, zf_error_t *err);
-    /* [any-thread] while the instance lives. Group `group` at `step`; 0 = the newest step that is complete, which is
-     * one whose windows are all replayed: up to two windows behind the trainer. The newest 128 are kept. ZF_IN_PROGRESS
-     * where the step is not complete, not kept, or there is none yet: then step and loss are 0. ZF_DISABLED where the
-     * meter is off; ZF_ERR_ARGUMENT where there is no such group. */
+    /* [any-thread] while the instance lives. What lateness cost: of group `group` at `step`; 0 = the newest step that
+     * is complete, which is one whose windows are all replayed: up to two windows behind the trainer. The newest 128
+     * are kept. ZF_IN_PROGRESS where the step is not complete, not kept, or there is none yet: then step and loss are
+     * 0. ZF_DISABLED where the meter is off; ZF_ERR_ARGUMENT where there is no such group. */
     zf_status_t (*lateness)(zf_instance_t *instance, uint64_t step, uint32_t group, zf_lateness_t *out,
                             zf_error_t *err);
 } zf_stats_ext_t;

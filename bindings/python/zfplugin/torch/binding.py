@@ -47,7 +47,8 @@ class Binding:
         if model is not None:
             for name, param in model.named_parameters():
                 names.setdefault(id(param), name)
-        return ParameterTable(groups, names, rows=rows_of(model), trained=trained, **self._table_options)
+        return ParameterTable(groups, names, rows=rows_of(model), trained=trained,
+                              place=self.instance.place, **self._table_options)
 
     def _adopt(self, groups, table):
         """The instance is bound to this table."""
@@ -61,7 +62,7 @@ class Binding:
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
-        self._joint_norm = JointNorm(table.mesh) if table.mesh is not None else None
+        self._joint_norm = JointNorm(table.mesh, table.aliases[0].device) if table.mesh is not None else None
         if self.fetcher is not None:
             self.fetcher.bind(self.instance, table)
 
@@ -74,6 +75,7 @@ class Binding:
         self._args = _abi.StepArgs(
             struct_size=C.sizeof(_abi.StepArgs), groups=C.addressof(self._hyper), n_groups=len(groups),
             elem_size=C.sizeof(_abi.GroupHyper), stream=C.addressof(self.instance.stream))
+        self._waits = self.fetcher is not None and not self.instance.place.is_stream
         self._raw_report = _abi.StepReport(struct_size=C.sizeof(_abi.StepReport))
 
     def _warn_of_names(self, table):
@@ -98,7 +100,7 @@ class Binding:
         written = self.feed.complete()
         self._settle_frozen()
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
-        self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self.fetcher is not None else 0)
+        self._args.flags = (_abi.STEP_EPOCH_END if is_epoch_end else 0) | (_abi.STEP_WAIT if self._waits else 0)
         self._args.unscale = unscale
         try:
             self._args.clip_norm = clip_norm or 0.0
@@ -151,7 +153,7 @@ class Binding:
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32) for i in ids if i not in edited}
         if masters:
             self.instance.export(masters)
-        finals = {i: master.to(table.dtypes[i]) for i, master in masters.items()}
+        finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items()}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
 
     def fetch(self):

@@ -8,9 +8,6 @@ and give to the plugin as the host's. Channels are chosen in each part by itself
 
 Every place that looks at a parameter's memory or gradient asks local() or grad_of() for this process's part.
 """
-import ctypes as C
-import math
-
 import torch
 
 from .. import errors
@@ -70,21 +67,20 @@ def is_on_its_way(mesh):
 
 
 class JointNorm:
-    """The norm of all processes' parts, as memory that a step reads."""
+    """The norm of all processes' parts, as memory that a step reads. device: of the parts."""
 
-    def __init__(self, mesh):
-        self.group, self._norm = mesh.get_group(), C.c_double()
-        self.address = C.addressof(self._norm)
+    def __init__(self, mesh, device):
+        self.group, self._norm = mesh.get_group(), torch.zeros(1, dtype=torch.float64, device=device)
+        self.address = self._norm.data_ptr()
 
     def find(self, params, unscale):
         """A call that all processes make together."""
-        own = torch.zeros(1, dtype=torch.float64)
+        own = torch.zeros_like(self._norm)
         for grad in (grad_of(p) for p in params if p.grad is not None):
             own += torch.linalg.vector_norm(grad, dtype=torch.float64) ** 2
         everyones = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size(self.group))]
         torch.distributed.all_gather(everyones, own, group=self.group)
-        total = sum(part.item() for part in everyones)
-        self._norm.value = unscale * math.sqrt(total) if total >= 0 else math.nan
+        self._norm.copy_(unscale * sum(everyones).sqrt())
 
 
 def part_of(mesh):

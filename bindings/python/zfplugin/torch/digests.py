@@ -22,12 +22,13 @@ def flat_address(tensor):
 
 
 class Digests:
-    """Of tensors by number. descriptors: addresses of their zf_tensor_t; sizes: (number of elements, bytes of one) of each."""
+    """Of tensors by number. descriptors: addresses of their zf_tensor_t; sizes: (number of elements, bytes of one) of each.
+    is_able: they lie in memory that this thread can read."""
 
-    def __init__(self, instance, descriptors, sizes):
+    def __init__(self, instance, descriptors, sizes, is_able=True):
         n = len(descriptors)
         self.instance, self.function, self.handle = instance, instance.digest_function, instance.handle
-        self.is_able = self.function is not None  # else everything looks as it was
+        self.is_able = is_able and self.function is not None  # else everything looks as it was
         self._descriptors, self._record = list(descriptors), errors.new_record()
         self._flat = (_abi.Tensor * n)()
         self._data = []  # of each flat descriptor: where its address stands

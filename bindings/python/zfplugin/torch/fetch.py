@@ -9,7 +9,8 @@ called another way. So a module whose hook was silent in a step is fetched when 
 fetch does not overlap, and is as new.
 
 What somebody else wrote since the step is not fetched: an average that is swapped in for an evaluation stays whole. Swapped
-out again, it is fetched at the next forward; else the next step follows it.
+out again, it is fetched at the next forward; else the next step follows it. To look for that means to wait for the device;
+on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again.
 """
 import weakref
 
@@ -27,6 +28,7 @@ class Fetcher:
         self.ids = [() for _ in self.modules]      # bound parameters of each module
         self.is_heard = [False] * len(self.modules)  # its hook ran since the last step
         self.is_fetched = [False] * len(self.modules)
+        self.edited = None  # ids that a look found, where one look serves several fetches; None: look again
         self.handles = [ref().register_forward_pre_hook(Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
         if hasattr(model, "register_state_dict_pre_hook"):
             self.handles.append(model.register_state_dict_pre_hook(Hook(self.fetch_all)))
@@ -46,19 +48,30 @@ class Fetcher:
 
     def before_forward(self, at, *_):
         self.is_heard[at] = True
+        if self.is_fetched[at]:
+            self.edited = None  # another pass began: somebody may have written in between
         if self.is_fetched[at] or not self.ids[at] or self.instance.is_closed:
             return
         self.is_fetched[at] = self.fetch(self.ids[at])
 
     def fetch(self, ids):
         """False: some were written by somebody else, and stay as they are."""
-        edited = set(self.table.find_edited(ids))
+        edited = self._look(ids)
         ids = [i for i in ids if i not in edited]
         if ids:
             self.instance.fetch(ids)
         return not edited
 
+    def _look(self, ids):
+        """Those of ids that somebody else wrote."""
+        if not self.instance.place.is_stream:
+            return set(self.table.find_edited(ids))
+        if self.edited is None or self.edited:  # what was found may have been written back
+            self.edited = set(self.table.find_edited(self.table.ids))
+        return self.edited.intersection(ids)
+
     def fetch_all(self, *_):
+        self.edited = None
         if self.instance is not None and not self.instance.is_closed:
             self.fetch(self.table.ids)
 
@@ -89,6 +102,6 @@ class Fetcher:
                 silent += ids
         if silent:
             self.instance.fetch(silent)
-        self.may_wait = True
+        self.may_wait, self.edited = True, None
         n = len(self.modules)
         self.is_heard, self.is_fetched = [False] * n, [False] * n

@@ -18,6 +18,10 @@ unscales), early shipping is switched off, since each would travel twice.
 Cost: all descriptors live in two ctypes arrays that are written through memoryviews as 64-bit words; a hook makes no
 ctypes object. Memory of a shipped gradient is read asynchronously until the step's report, so the tensor and its storage
 are held until then. With fetch=True step() returns before that: it waits for the fence of the last bucket instead.
+
+On a stream (CUDA) a gradient is shipped on the stream on which it was added to .grad, and is free, in stream order, with the
+step. A digest would make the CPU wait in the middle of backward, so nothing is shipped early there unless final_gradients
+promises that gradients stay as they are; version counters, objects and addresses are compared all the same.
 """
 import ctypes as C
 import functools
@@ -29,7 +33,7 @@ import weakref
 
 import torch
 
-from .. import _abi, errors
+from .. import _abi, errors, places
 from .cut import grad_of, is_on_its_way, local
 from .digests import Digests, flat_address
 
@@ -84,16 +88,21 @@ def _words(array):
 
 class GradientFeed:
     """Ships the gradients of a ParameterTable to an Instance. is_alone: there are no other ranks. is_final: gradients do not
-    change after the last backward, so they are on their way to other ranks at once."""
+    change after the last backward, so they are on their way to other ranks at once. is_promised: the same was said by the
+    caller, with other ranks or without."""
 
-    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None, is_alone=True, is_final=False):
-        self.instance, self.table = instance, None
+    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None, is_alone=True, is_final=False,
+                 is_promised=False):
+        self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
-        self.is_shipping = overlap      # early shipping at all
+        self.is_shipping = overlap and (is_promised or not self.place.is_stream)  # early shipping at all
         self.is_accumulating = False    # inside accumulate()
         self.fixed_count = accumulation_steps
         self.is_alone = is_alone
+        if overlap and not self.is_shipping:
+            self.log.info("gradients on %s travel at step: where nothing changes them after backward, final_gradients=True lets "
+                          "them travel during it", self.place.name)
         self._early = _FINAL if is_final else _WHOLE
         self._has_warned_local = is_alone
         self.held, self.held_storage = [], []
@@ -124,12 +133,13 @@ class GradientFeed:
         self.address = [0] * n
         self.fired_at = [0] * n
         self.digest = [0] * n
-        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases])
+        self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases],
+                               is_able=not self.place.is_stream)
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.is_shipping = self.is_shipping and self.digests.is_able and not is_on_its_way(table.mesh)
+        self.is_shipping = self.is_shipping and (self.digests.is_able or self.place.is_stream) and not is_on_its_way(table.mesh)
         self.digest_at = [0] * n        # flat_address() of each
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
-        self.is_timing = self.is_shipping and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
+        self.is_timing = self.is_shipping and not self.place.is_stream and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
         self.burst_gap = _burst_gap() if self.is_timing else 0.0
         self.hook_end = 0.0
         self.n_gaps = self.n_long_gaps = 0
@@ -155,14 +165,17 @@ class GradientFeed:
         for i, declared in enumerate(table.decls):
             self._fill_descriptor(self._tensors[i], i, declared)
         self._pending, self._pending_ids, self._pending_nbytes = 0, [], 0
+        self._pending_on = None  # current() of the stream on which they are ready
         self._record = errors.new_record()
+        self._has_fence = self.instance.is_fetching and not self.place.is_stream
         self._fence = _abi.Fence(struct_size=C.sizeof(_abi.Fence), kind=_abi.FENCE_NONE)
         self._arguments = (C.addressof(self._items), C.sizeof(_abi.GradItem), C.addressof(self.instance.stream),
-                           C.addressof(self._fence) if self.instance.is_fetching else None, C.addressof(self._record))
+                           C.addressof(self._fence) if self._has_fence else None, C.addressof(self._record))
 
     def _fill_descriptor(self, out, i, declared):
         out.struct_size, out.nbytes = C.sizeof(_abi.Tensor), self.nbytes[i]
-        out.dl.device_type, out.dl.ndim = _abi.DEVICE_CPU, len(self.table.shapes[i])
+        out.dl.device_type, out.dl.device_id = self.place.device_type, self.place.number
+        out.dl.ndim = len(self.table.shapes[i])
         is_bf16 = self.table.dtypes[i] is torch.bfloat16
         out.dl.dtype.code = _abi.DTYPE_CODE_BFLOAT if is_bf16 else _abi.DTYPE_CODE_FLOAT
         out.dl.dtype.bits, out.dl.dtype.lanes = 8 * declared.tensor.element_size(), 1
@@ -232,6 +245,8 @@ class GradientFeed:
 
     def _collect(self, i, grad, flags):
         """Adds a gradient to the bucket."""
+        if self.place.is_stream:
+            self._collect_on(self.place.current(), grad)
         if grad.is_neg():  # its memory holds the other sign
             grad = grad.resolve_neg()
         address = self._describe(i, grad)
@@ -250,6 +265,13 @@ class GradientFeed:
         self.version[i] = math.nan if grad.is_inference() else grad._version
         self.address[i] = address
         self.fired_at[i] = self.fired[i]
+
+    def _collect_on(self, current, grad):
+        """The bucket is of one stream."""
+        if self._pending and current != self._pending_on:
+            self._ship()
+        self._pending_on = current
+        self.place.keep(grad)
 
     def _release(self, i):
         """Something else will be this gradient; what was may still be being read."""
@@ -300,6 +322,8 @@ class GradientFeed:
         instance = self.instance
         if instance.is_closed:
             raise errors.StateError("grads_ready: this optimizer was closed")
+        if self.place.is_stream:
+            places.tell(instance.stream, self._pending_on)
         status = instance.table.grads_ready(instance.handle, items, n, item_nbytes, stream, fence, record)
         if status < 0:
             for i in ids:  # taken whole or not at all; an earlier shipment of these still counts: REPLACE it next time
@@ -423,9 +447,10 @@ class GradientFeed:
                 self.version[i], self.fired_at[i] = math.nan, -1
 
     def end_step(self):
-        """The step is done and reported, or the fence waited for: nothing is being read any more."""
+        """The step is done and reported, or the fence waited for: nothing is being read any more, or nothing by the time that
+        the stream comes to what is enqueued now."""
         with self.lock:
-            if self.instance.is_fetching:
+            if self._has_fence:
                 self.instance.wait(self._fence)
             n = len(self.held)
             self.held[:], self.held_storage[:] = [None] * n, [None] * n

@@ -9,8 +9,9 @@ it.
 
 What is bound, and how it follows later changes of weights and parameters, is binding.py's.
 
-The host is torch's CPU thread (HOST_THREAD). Without fetch all parameters are what the model should read next when step()
-returns; with it they are fetched by the model's modules before their forward (fetch.py).
+The host is torch's CPU thread, or the streams of one CUDA device (devices.py): what is said below of "when step() returns" is
+there in stream order. Without fetch all parameters are what the model should read next when step() returns; with it they are
+fetched by the model's modules before their forward (fetch.py).
 """
 import contextlib
 import functools
@@ -21,13 +22,13 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, cut, moments
+from . import adamw, checkpoint, cut, devices, moments
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs
 from .parameters import split_names
-from .ranks import open_ranks
+from .ranks import ALL, open_ranks
 from .saving import FinalWeights, Tally
 
 
@@ -54,8 +55,16 @@ class ZenFlow(torch.optim.Optimizer):
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone.
     average: with group, gradients are averaged over it, as DDP does; False: summed.
+    norm_group: where the model is spread over processes (tensor, pipeline parallel): the group of all that train it together,
+        over which the gradient norm adds up; group= is then of those that have the same part of it, or None. All of them make
+        the optimizer, bind and step.
+    shared_over: callable (name, parameter) -> process group or None: a parameter that instances with other parameters hold
+        too, each with a share of its gradient (a LayerNorm under sequence parallelism, an embedding tied over pipeline
+        stages): what group= has made of it is summed over that.
+    counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
-        which one that is, default 1): with group they are exchanged during backward.
+        which one that is, default 1): with group they are exchanged during backward; on CUDA they travel during backward,
+        else at step.
     unscale_in_plugin: let a GradScaler hand its scale to the plugin (as for torch's fused optimizers) instead of
         unscaling gradients in place.
     library: path of libzfplugin.so, or a zfplugin.Library. log: a logging.Logger (default "zfplugin").
@@ -64,9 +73,8 @@ class ZenFlow(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=True, group=None, average=True, final_gradients=False,
-                 unscale_in_plugin=False, library=None, log=None,
-                 **options_of_torchs):
+                 accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None,
+                 shared_over=None, counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None, **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
         fetch = model is not None if fetch is None else fetch
@@ -89,30 +97,34 @@ class ZenFlow(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
         if any(cut.is_cut(p) for held in self.param_groups for p in held["params"]):
-            fetch = self._settle_cut(fetch if is_told_to_fetch else False, group)
+            fetch = self._settle_cut(fetch if is_told_to_fetch else False, group or norm_group)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
                                           lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
-        instance = make_instance()
+        self._place = self._find_place()
+        instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
-        if group is not None and int(instance.config()["shard.stage"]) == 3:
+        if (group or norm_group) is not None and int(instance.config()["shard.stage"]) == 3:
             instance.close()
             raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
-        self._ranks = open_ranks(group, int(instance.config()["host.deadline_ms"]))
-        self._make_instance = functools.partial(make_instance, collectives=self._ranks)
+        self._ranks = open_ranks(group, norm_group, self._second_groups(shared_over),
+                                 int(instance.config()["host.deadline_ms"]))
+        self._make_instance = functools.partial(make_instance, collectives=self._ranks,
+                                                norm_group=ALL if norm_group is not None else 0)
         if self._ranks is not None:
             instance.close()  # it was made for what is wrong with the arguments, and for the deadline
-            instance = self._make_instance()
+            instance = self._make_instance(place=self._place)
             accumulation_steps = accumulation_steps or (1 if final_gradients else None)
         self._fetcher = Fetcher(model) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
         self._make_binding = functools.partial(
             Binding, model=self._model,
-            table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None},
+            table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
+                           "shared_over": shared_over, "counts_in_norm": counts_in_norm},
             feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
-                          "is_final": final_gradients and self._ranks is not None},
+                          "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
         self._begin(instance)
         if model is not None:
@@ -252,6 +264,10 @@ class ZenFlow(torch.optim.Optimizer):
     def bind(self):
         """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
         if self._binding is None:
+            place, before = self._find_place(), self._place
+            if (place.kind, place.number) != (before.kind, before.number):
+                self._place = place  # the model was moved after the optimizer was made
+                self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
 
     def attach(self, model):
@@ -279,10 +295,14 @@ class ZenFlow(torch.optim.Optimizer):
     def _restart(self):
         """As before the first step; weights as flush() leaves them."""
         self._followed("load_state_dict").flush()
-        instance, finalizer = self._make_instance(), self._finalizer
+        instance = self._make_instance(place=self._place)
         self._names = self._binding.names
         self._binding.feed.detach()
-        finalizer.detach()
+        self._exchange(instance)
+
+    def _exchange(self, instance):
+        """This instance instead of the one before; nothing is bound."""
+        self._finalizer.detach()
         self._instance.close()
         self._handles[:] = []
         if self._fetcher is not None:
@@ -405,6 +425,12 @@ class ZenFlow(torch.optim.Optimizer):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
+    def _second_groups(self, shared_over):
+        """Every group that a parameter is shared over, once, in the order of the parameters."""
+        held = [(self._names.get(id(p)), p) for group in self.param_groups for p in group["params"]]
+        found = [shared_over(name, p) for name, p in held] if shared_over is not None else []
+        return list({id(group): group for group in found if group is not None}.values())
+
     @staticmethod
     def _settle_cut(fetch, group):
         """What parameters that are cut over processes cannot be combined with. Whether to fetch."""
@@ -442,6 +468,10 @@ class ZenFlow(torch.optim.Optimizer):
         """torch's state dict: the groups, with numbers for parameters."""
         with self._state.hidden():
             return super().state_dict()
+
+    def _find_place(self):
+        params = [cut.local(p) for group in self.param_groups for p in group["params"]]
+        return devices.of([p for p in params if p.requires_grad] or params, self._names)
 
     def _current_binding(self):
         return self._binding

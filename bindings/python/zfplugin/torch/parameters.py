@@ -18,9 +18,12 @@ import torch
 
 from .. import _abi, errors, tensors
 from ..instance import Param
+from ..places import HOST_THREAD
 from . import cut
+from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
+_DEVICES = {"cpu": _abi.DEVICE_CPU, "cuda": _abi.DEVICE_CUDA}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
 
@@ -76,9 +79,10 @@ def listed(names):
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
-    averaged over the ranks."""
+    averaged over the ranks. place: where they all must be."""
 
-    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, trained=()):
+    def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, shared_over=None,
+                 counts_in_norm=None, trained=(), place=HOST_THREAD):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -86,7 +90,8 @@ class ParameterTable:
         self.names = self._unique_names(names)
         self.frozen = [not p.requires_grad and name not in trained for p, name in zip(self.params, self.names)]
         for param, name, is_frozen in zip(self.params, self.names, self.frozen):
-            _check(param, name, is_frozen)
+            _check(param, name, is_frozen, place)
+        self.place = place
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
         self.mesh = cut.mesh_of([p for _, p in self.trainable], [self.names[i] for i, _ in self.trainable])
         self.is_cut = any(map(cut.is_cut, self.params))
@@ -94,6 +99,7 @@ class ParameterTable:
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
+        self._groups = (shared_over, counts_in_norm)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
@@ -136,7 +142,11 @@ class ParameterTable:
             axis = channels(name, param) or axis
         if axis not in ("rows", "columns"):
             raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
+        shared_over, counts_in_norm = self._groups
+        second = shared_over(name, param) if shared_over is not None else None
         return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
+                     reduce_group2=number_of(second) if second is not None else 0,
+                     counts_in_norm=bool(counts_in_norm(name, param)) if counts_in_norm is not None else True,
                      average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
@@ -203,7 +213,7 @@ class ParameterTable:
     def check_successor(self, i, p):
         """Raises where p cannot take the place of the parameter that was bound as i."""
         name = self.names[i]
-        _check(p, name, self.frozen[i], f"after {_form(self.aliases[i])} was bound, ")
+        _check(p, name, self.frozen[i], self.place, f"after {_form(self.aliases[i])} was bound, ")
         p = cut.local(p)
         if p.shape != self.shapes[i]:
             raise errors.ShapeError(f'"{name}" has the shape {list(p.shape)} now, {list(self.shapes[i])} when it was '
@@ -235,14 +245,15 @@ def _form(tensor):
     return f"{tensor.dtype} on {tensor.device}"
 
 
-def _check(param, name, is_frozen, when=""):
+def _check(param, name, is_frozen, place, when=""):
     """What the plugin could not take, said with the parameter's name before anything is bound."""
     if cut.is_cut(param):
         cut.check(param, name, when)
         param = cut.local(param)
-    if param.device.type != "cpu":
+    if param.device.type == "meta" or (_DEVICES.get(param.device.type), param.device.index or 0) != (place.device_type, place.number):
         what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
-            f"is on {param.device}; this version of the plugin computes on the CPU: keep it on cpu"
+            f"is on {param.device}, what is trained with it on {place.name}: make an optimizer for each device, and clip and " \
+            "skip steps jointly by yourself"
         raise errors.DeviceError(f'"{name}" {when}{what}', scope="param")
     if param.is_inference():
         raise errors.ParamError(f'"{name}" {when}is an inference tensor (made under torch.inference_mode()): autograd cannot '

@@ -18,6 +18,7 @@ import ctypes as C
 import datetime
 import queue
 import threading
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -88,23 +89,46 @@ def _bytes(address, nbytes):
 
 
 _n_made = {}  # of each group's name: how often Ranks were made of it; the store keeps the addresses of them all
+ALL = 1  # the norm group's number
+
+
+def number_of(group):
+    """What the plugin calls a second group: the same on all of its members, whatever other groups each of them has."""
+    return ALL + 1 + (zlib.crc32(group.group_name.encode()) & 0x3FFFFFFF)
+
+
+class _Circle:
+    """This process in one group. A group of one needs no lanes: nothing is exchanged in it."""
+
+    def __init__(self, group, timeout):
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        name, self.lanes = group.group_name, []
+        if self.size == 1:
+            return
+        _n_made[name] = _n_made.get(name, 0) + 1
+        store = dist.PrefixStore(f"zfplugin/{name}/{_n_made[name]}", dist.distributed_c10d._get_default_store())
+        self.lanes = [_Lane(store, self.rank, self.size, timeout, number) for number in range(collectives.N_LANES)]
 
 
 class Ranks(collectives.Collectives):
-    """The ranks of a process group. Every member makes it, at the same place of its program. deadline_ms: the plugin's."""
+    """The ranks of process groups: {number: group}. Every member makes it, at the same place of its program. deadline_ms: the
+    plugin's."""
 
-    def __init__(self, group, deadline_ms):
+    def __init__(self, groups, deadline_ms):
         super().__init__()
-        name = group.group_name
-        _n_made[name] = _n_made.get(name, 0) + 1
-        store = dist.PrefixStore(f"zfplugin/{name}/{_n_made[name]}", dist.distributed_c10d._get_default_store())
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         timeout = datetime.timedelta(milliseconds=max(deadline_ms, LEAST_TIMEOUT_MS))
-        self._lanes = [_Lane(store, self.rank, self.size, timeout, number) for number in range(collectives.N_LANES)]
+        self._circles = {number: _Circle(group, timeout) for number, group in groups.items()}
+        self.rank, self.size = self.place(0) or (0, 1)
+
+    def place(self, group):
+        circle = self._circles.get(group)
+        if circle is None:
+            return (0, 1) if group == 0 else None  # this process alone
+        return circle.rank, circle.size
 
     def start(self, call):
         exchange = _Exchange(call)
-        self._lanes[call.lane].queue.put(exchange)
+        self._circles[call.group].lanes[call.lane].queue.put(exchange)
         return exchange
 
     def test(self, request):
@@ -119,23 +143,37 @@ class Ranks(collectives.Collectives):
         return request.is_over and request.problem is None
 
     def close(self):
-        lanes, self._lanes = self._lanes, []
+        lanes = [lane for circle in self._circles.values() for lane in circle.lanes]
+        for circle in self._circles.values():
+            circle.lanes = []
         for lane in lanes:
             lane.queue.put(None)
         for lane in lanes:
             lane.end()
 
 
-def open_ranks(group, deadline_ms):
-    """Ranks of a group, or None where it has one member. Raises where this process is none of them."""
-    if group is None:
-        return None
+def check_group(group, argument):
+    """Raises where this process is no member of a group."""
     if not (dist.is_available() and dist.is_initialized()):
-        raise errors.ArgumentError("group=... needs torch.distributed: call torch.distributed.init_process_group() before")
+        raise errors.ArgumentError(f"{argument}=... needs torch.distributed: call torch.distributed.init_process_group() before")
     if group is dist.GroupMember.NON_GROUP_MEMBER or not isinstance(group, dist.ProcessGroup):
-        raise errors.ArgumentError(f"group is {group!r}; need a torch.distributed.ProcessGroup that this process is a member "
+        raise errors.ArgumentError(f"{argument} is {group!r}; need a torch.distributed.ProcessGroup that this process is a member "
                                    "of, such as torch.distributed.group.WORLD")
     if not dist.is_gloo_available():
-        raise errors.ArgumentError("group=... needs gloo, which this build of torch lacks: what ranks exchange lies in host "
+        raise errors.ArgumentError(f"{argument}=... needs gloo, which this build of torch lacks: what ranks exchange lies in host "
                                    "memory")
-    return Ranks(group, deadline_ms) if dist.get_world_size(group) > 1 else None
+
+
+def open_ranks(group, norm_group, second_groups, deadline_ms):
+    """Ranks of these groups, or None where this process trains alone."""
+    for given, argument in [(group, "group"), (norm_group, "norm_group")]:
+        if given is not None:
+            check_group(given, argument)
+    for given in second_groups:
+        check_group(given, "shared_over")
+    if second_groups and norm_group is None:
+        raise errors.ArgumentError("shared_over=... needs norm_group=...: the group of all processes that train the model together")
+    if norm_group is None and (group is None or dist.get_world_size(group) == 1):
+        return None
+    groups = {0: group, ALL: norm_group, **{number_of(second): second for second in second_groups}}
+    return Ranks({number: given for number, given in groups.items() if given is not None}, deadline_ms)

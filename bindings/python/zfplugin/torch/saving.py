@@ -73,8 +73,7 @@ class FinalWeights:
         """A state was loaded; weights are the visible ones."""
         binding = self._binding()
         ids = [i for i, p in binding.table.trainable if local(p).numel() and binding.table.tied_to[i] is None]
-        digests = binding.instance.digests
-        self._loaded = {i: (digests([final]), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
+        self._loaded = {i: (_digest(binding, final), binding.table.aliases[i].clone()) for i, final in binding.final_values(ids).items()}
 
     @torch.no_grad()
     def after_load(self, *_):
@@ -83,11 +82,15 @@ class FinalWeights:
             return
         for i, (digest, visible) in self._loaded.items():
             alias = binding.table.aliases[i]
-            if not binding.table.is_gone(i) and binding.instance.digests([alias]) == digest:
+            if not binding.table.is_gone(i) and _digest(binding, alias) == digest:
                 alias.copy_(visible)
 
     def forget_loaded(self):
         self._loaded = {}
+
+
+def _digest(binding, tensor):
+    return binding.instance.digests([tensor.cpu()])
 
 
 def _on_state_dict(module, hook):

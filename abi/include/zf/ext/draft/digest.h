@@ -33,12 +33,12 @@ typedef struct zf_digest_ext {
      * process only: another version or machine may compute others. */
     zf_status_t (*digest)(zf_instance_t *instance, const zf_tensor_t *const *tensors, uint32_t n, uint64_t *out,
                           zf_error_t *err);
-    /* [control] after bind_params. out[i] = 1 where some element of parameter ids[i] is not what the plugin put there
-     * last, else 0, i < n; NULL and n = 0: all, by id. flags: one of ZF_WRITTEN_... All elements are compared, on the
-     * device, behind what the host's stream has been given so far; returns when that is done. A parameter whose values
-     * were written back as they were is as the plugin left it. An edit that the plugin writes over goes on to be found:
-     * announce it (params_changed), hold it or accept what came of it. With [zenflow] on_overwrite = ask these are the
-     * only checks; with off ZF_ERR_STATE. */
+    /* [control] Finds parameters that the host wrote unannounced, after bind_params. out[i] = 1 where some element of
+     * parameter ids[i] is not what the plugin put there last, else 0, i < n; NULL and n = 0: all, by id. flags: one of
+     * ZF_WRITTEN_... All elements are compared, on the device, behind what the host's stream has been given so far;
+     * returns when that is done. A parameter whose values were written back as they were is as the plugin left it. An
+     * edit that the plugin writes over goes on to be found: announce it (params_changed), hold it or accept what came
+     * of it. With [zenflow] on_overwrite = ask these are the only checks; with off ZF_ERR_STATE. */
     zf_status_t (*written)(zf_instance_t *instance, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,
                            zf_error_t *err);
 } zf_digest_ext_t;

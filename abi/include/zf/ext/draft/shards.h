@@ -8,8 +8,8 @@
  * it returns; resident ones (small, or vectors: [shard] resident_bytes) are read and written there for ever.
  *   param_fetch     brings whole buckets of parameters together, and the one that is expected next
  *   place           says where: between fetch and release
- *   param_release   the memory may be another parameter's; the address is void. Tied parameters share one memory:
- *                   the first release of any of them gives it back for all, so release them together
+ *   param_release   the memory may be another parameter's; the address is void. Tied parameters share one memory,
+ *                   which stays until each of them that was fetched is released
  *   step            nothing is held then (FLUSH, load: likewise): ZF_ERR_STATE names what is
  *
  * Every rank fetches and releases the same parameters in the same order. Gradients are the host's, as ever, and
@@ -36,10 +36,10 @@ typedef struct zf_shard_place { /* output struct */
 typedef struct zf_shards_ext {
     uint32_t struct_size;
     uint32_t reserved0;
-    /* [hook] State: bound, active, quiesced. Of a sharded parameter between param_fetch and param_release; else
-     * ZF_ERR_STATE. The values are there in the order of the stream that it was fetched with (HOST_THREAD: when its
-     * fence has come). What the host writes there counts if params_changed is called before the release, on every rank
-     * with the same values; else it is lost. */
+    /* [hook] Says where a parameter can be read. State: bound, active, quiesced. Of a sharded parameter between
+     * param_fetch and param_release; else ZF_ERR_STATE. The values are there in the order of the stream that it was
+     * fetched with (HOST_THREAD: when its fence has come). What the host writes there counts if params_changed is
+     * called before the release, on every rank with the same values; else it is lost. */
     zf_status_t (*place)(zf_instance_t *instance, uint32_t id, zf_shard_place_t *out, zf_error_t *err);
 } zf_shards_ext_t;
 

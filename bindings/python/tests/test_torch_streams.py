@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host that enqueues its work: what the binding does on CUDA, on the CPU backend's queues, which are as asynchronous.
+
+QueuePlace stands for devices.Cuda: hooks get a queue as their stream and return at once. torch itself computes on this thread,
+so a test waits (finish()) where a GPU's kernels would wait in stream order: before it reads weights and before it writes what the
+plugin still reads. devices.Cuda is tested on a stub of torch.cuda. What neither shows is listed in the README.
+"""
+import copy
+import ctypes as C
+import types
+import unittest
+from unittest import mock
+
+import support
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, torch
+
+if torch is not None:
+    import zfplugin.torch
+    from zfplugin import _abi, errors, library, places
+    from zfplugin.torch import devices
+
+WINDOWS = {"zenflow.update_interval": 3, "zenflow.publish_lag": 1, "zenflow.topk_ratio": 0.25, "zenflow.full_warm_up_rounds": 2,
+           "zenflow.select_interval": 2}
+AT_FETCH = {**WINDOWS, "zenflow.publish_lag": 0}
+
+
+class QueuePlace:
+    """Two queues of zf.cpu/1. use: the one on which this thread enqueues now."""
+
+    is_stream, name, number = True, "cpu", 0
+
+    def __init__(self):
+        lib = library.load(support.library_path())
+        self.cpu = lib.extension(_abi.EXT_CPU, _abi.CpuExt)
+        self.kind, self.device_type = _abi.STREAM_CPU_QUEUE, _abi.DEVICE_CPU
+        self.queues, self.handles, self.use = [], [], 0
+        self.kept, self.n_finished = [], 0
+        for _ in range(2):
+            queue, stream = C.c_void_p(), _abi.Stream(struct_size=C.sizeof(_abi.Stream))
+            record = errors.new_record()
+            assert self.cpu.queue_create(C.byref(queue), C.byref(stream), C.byref(record)) >= 0
+            self.queues.append(queue)
+            self.handles.append(stream.handle)
+
+    def current(self):
+        return self.handles[self.use], 0
+
+    def finish(self):
+        self.n_finished += 1
+        for queue in self.queues:
+            record = errors.new_record()
+            assert self.cpu.queue_sync(queue, 60 * 10**9, C.byref(record)) >= 0
+
+    def keep(self, tensor):
+        self.kept.append(tensor.data_ptr())
+
+    def close(self):
+        for queue in self.queues:
+            self.cpu.queue_destroy(queue)
+
+
+class StreamTest(TorchTest):
+    def setUp(self):
+        super().setUp()
+        self.place = QueuePlace()
+        self.addCleanup(self.place.close)  # after the optimizers, which tearDown closes
+
+    def streamed(self, trained, **kwargs):
+        """An optimizer whose hooks are in the place's stream order."""
+        with mock.patch.object(devices, "of", lambda *_: self.place):
+            opt = self.zenflow(trained, **kwargs)
+            opt.bind()
+        return opt
+
+    def step(self, model, opt, number, *, in_place=False):
+        opt.zero_grad(set_to_none=not in_place)
+        support.loss_of(model, number).backward()
+        opt.step()
+        if isinstance(opt, zfplugin.torch.ZenFlow):
+            self.place.finish()
+
+
+class Training(StreamTest):
+    def test_it_trains_as_adamw(self):
+        for settings in (SYNCHRONOUS, ALL_SELECTED):
+            for options in ({}, {"final_gradients": True}, {"overlap": False}):
+                ours, theirs = support.twins()
+                opt = self.streamed(ours, config=config(settings), **options)
+                reference = torch.optim.AdamW(theirs.parameters())
+                for number in range(12):
+                    self.step(ours, opt, number, in_place=number % 2 == 1)
+                    self.step(theirs, reference, number)
+                opt.flush()
+                self.assert_same(ours, theirs)
+
+    def run_beside_the_threads(self, n_steps, settings, act=lambda model, opt, number: None, **options):
+        """The same bits as on the calling thread."""
+        ours, theirs = support.twins()
+        opt, plain = self.streamed(ours, config=config(settings), **options), self.zenflow(theirs, config=config(settings))
+        for number in range(n_steps):
+            for model, its in ((ours, opt), (theirs, plain)):
+                self.step(model, its, number)
+                act(model, its, number)
+            self.assert_same(ours, theirs, 0)
+        opt.flush()
+        plain.flush()
+        self.assert_same(ours, theirs, 0)
+        return ours, opt
+
+    def test_windows(self):
+        for options in ({}, {"final_gradients": True}):
+            self.run_beside_the_threads(14, WINDOWS, **options)
+
+    def test_weights_written_by_hand_are_followed(self):
+        def act(model, _opt, number):
+            if number == 6:
+                with torch.no_grad():
+                    model[0].weight.data.mul_(0.5)  # moves no version counter
+        self.run_beside_the_threads(14, WINDOWS, act)
+
+    def test_gradients_changed_after_backward(self):
+        ours, theirs = support.twins()
+        opt = self.streamed(ours, config=config(WINDOWS))
+        plain = self.zenflow(theirs, config=config(WINDOWS))
+        for number in range(9):
+            for model, its in ((ours, opt), (theirs, plain)):
+                its.zero_grad()
+                support.loss_of(model, number).backward()
+                model[0].weight.grad.data.mul_(0.25)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                its.step()
+                self.place.finish()
+            self.assert_same(ours, theirs, 0)
+
+    def test_a_promise_does_not_hide_operations_in_place(self):
+        ours, theirs = support.twins()
+        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True)
+        plain = self.zenflow(theirs, config=config(WINDOWS))
+        for number in range(9):
+            for model, its in ((ours, opt), (theirs, plain)):
+                its.zero_grad()
+                support.loss_of(model, number).backward()
+                for _ in range(2):
+                    model[0].weight.grad.mul_(0.5)
+                its.step()
+                self.place.finish()
+            self.assert_same(ours, theirs, 0)
+
+    def test_backward_on_another_stream(self):
+        ours, theirs = support.twins()
+        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True)
+        plain = self.zenflow(theirs, config=config(WINDOWS))
+        for number in range(12):
+            self.step(theirs, plain, number)
+            opt.zero_grad()
+            self.place.use = number % 2
+            loss = support.loss_of(ours, number)
+            handle = ours[3].weight.register_post_accumulate_grad_hook(lambda _: setattr(self.place, "use", 1 - self.place.use))
+            loss.backward()  # a part of the gradients on each
+            handle.remove()
+            self.place.finish()  # as autograd makes the stream of now wait for its own
+            self.place.use = 0
+            opt.step()
+            self.place.finish()
+            self.assert_same(ours, theirs, 0)
+
+    def test_accumulated(self):
+        ours, theirs = support.twins()
+        opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True, accumulation_steps=2)
+        plain = self.zenflow(theirs, config=config(WINDOWS))
+        for number in range(9):
+            for model, its in ((ours, opt), (theirs, plain)):
+                its.zero_grad()
+                for part in range(2):
+                    support.loss_of(model, 10 * number + part).backward()
+                its.step()
+                self.place.finish()
+            self.assert_same(ours, theirs, 0)
+
+
+class Asynchrony(StreamTest):
+    def test_a_step_waits_for_nothing_and_memory_is_kept(self):
+        model = support.mlp()
+        opt = self.streamed(model, config=config(AT_FETCH), final_gradients=True, model=model)
+        for number in range(4):
+            opt.zero_grad()
+            self.place.kept.clear()
+            support.loss_of(model, number).backward()
+            expected = {p.grad.data_ptr() for p in model.parameters()}
+            opt.step()
+            self.assertEqual(set(self.place.kept), expected)
+            self.place.finish()
+        self.assertEqual(opt._binding._args.flags & _abi.STEP_WAIT, 0)
+        self.assertIsNone(opt._binding.feed._arguments[3])  # in stream order, not behind a fence
+
+    def test_what_is_no_hook_finds_the_hosts_work_done(self):
+        model = support.mlp()
+        opt = self.streamed(model, config=config(WINDOWS))
+        self.step(model, opt, 0)
+        for act in (opt.flush, opt.drain, opt.export, opt.synchronize, lambda: opt._instance.written([0])):
+            before = self.place.n_finished
+            act()
+            self.assertEqual(self.place.n_finished > before, act != opt.synchronize)  # a fetch is a hook
+
+    def test_each_gradient_is_shipped_on_its_stream(self):
+        model = support.mlp()
+        opt = self.streamed(model, config=config(WINDOWS), final_gradients=True)
+        feed, instance = opt._binding.feed, opt._instance
+        added_on, shipped_on, real = {}, {}, instance.table
+        collect = feed._collect
+
+        def noted(i, grad, flags):
+            added_on[i] = self.place.current()[0]
+            collect(i, grad, flags)
+
+        def grads_ready(handle, items, n, *rest):
+            item = C.sizeof(_abi.GradItem)
+            for at in range(n):
+                shipped_on[_abi.GradItem.from_address(items + at * item).id] = instance.stream.handle
+            return real.grads_ready(handle, items, n, *rest)
+
+        feed._collect = noted
+        instance.table = types.SimpleNamespace(grads_ready=grads_ready, step=real.step, quiesce=real.quiesce)
+        model[3].weight.register_post_accumulate_grad_hook(lambda _: setattr(self.place, "use", 1))
+        support.loss_of(model, 0).backward()
+        self.place.use = 0
+        opt.step()
+        instance.table = real
+        self.place.finish()
+        self.assertEqual(set(added_on.values()), set(self.place.handles))
+        self.assertEqual(added_on, shipped_on)
+
+    def test_only_a_promise_ships_early(self):
+        for promise in (False, True):
+            model = support.mlp()
+            with self.assertLogs("zfplugin", "INFO") as logged:
+                opt = self.streamed(model, config=config(WINDOWS), final_gradients=promise)
+                opt.log.info("end")
+            self.assertEqual(promise, not any("travel at step" in line for line in logged.output))
+            for number in range(2):
+                opt.zero_grad()
+                support.loss_of(model, number).backward()
+                shipped = sum(grad is not None for grad in opt._binding.feed.held)
+                self.assertEqual(shipped > 0, promise)
+                opt.step()
+                self.place.finish()
+
+    def test_one_look_serves_all_fetches_of_a_pass(self):
+        ours = support.mlp()
+        opt = self.streamed(ours, config=config(AT_FETCH), model=ours)
+        handles = [module.register_forward_pre_hook(lambda *_: self.place.finish()) for module in ours]
+        for number in range(8):
+            self.step(ours, opt, number)
+        before = self.place.n_finished
+        with mock.patch.object(opt._binding.table, "find_edited", wraps=opt._binding.table.find_edited) as look:
+            support.loss_of(ours, 100)
+        self.assertEqual(look.call_count, 1)
+        self.assertGreater(self.place.n_finished, before)
+        for handle in handles:
+            handle.remove()
+
+
+class Fetching(StreamTest):
+    def open(self, settings=AT_FETCH):
+        ours, theirs = support.twins()
+        opt = self.streamed(ours, config=config(settings), model=ours)
+        plain = self.zenflow(theirs, config=config(settings), model=theirs)
+        for module in ours.modules():  # behind the optimizer's own: kernels wait for what was fetched
+            module.register_forward_pre_hook(lambda *_: self.place.finish())
+        return ours, theirs, opt, plain
+
+    def test_the_same_bits(self):
+        ours, theirs, opt, plain = self.open()
+        for number in range(14):
+            self.step(ours, opt, number)
+            self.step(theirs, plain, number)
+        opt.flush()
+        plain.flush()
+        self.assert_same(ours, theirs, 0)
+
+    def test_an_average_is_swapped_in_for_an_evaluation(self):
+        ours, theirs, opt, plain = self.open()
+        for number in range(14):
+            self.step(ours, opt, number)
+            self.step(theirs, plain, number)
+            if number in (4, 9):
+                losses = []
+                for model in (ours, theirs):
+                    kept = [p.detach().clone() for p in model.parameters()]
+                    for p in model.parameters():
+                        p.data.fill_(0.125)
+                    with torch.no_grad():
+                        losses.append(support.loss_of(model, 50).item())
+                    for p, values in zip(model.parameters(), kept):
+                        self.assertTrue(bool((p == 0.125).all()))
+                        p.data.copy_(values)
+                self.assertEqual(*losses)
+        opt.flush()
+        plain.flush()
+        self.assert_same(ours, theirs, 0)
+
+    def test_swapped_in_after_a_part_of_the_model_was_used(self):
+        ours, _, opt, _ = self.open()
+        for number in range(6):
+            self.step(ours, opt, number)
+        ours[0](support.batch(0)[0])  # one look, one fetch
+        kept = [p.detach().clone() for p in ours.parameters()]
+        for p in ours.parameters():
+            p.data.fill_(0.125)
+        with torch.no_grad():
+            support.loss_of(ours, 50)
+        for p in ours.parameters():
+            self.assertTrue(bool((p == 0.125).all()))
+        for p, values in zip(ours.parameters(), kept):
+            p.data.copy_(values)
+        opt.synchronize()
+        opt.flush()
+
+
+class States(StreamTest):
+    def test_saved_and_resumed_in_mid_window(self):
+        ours = support.mlp()
+        opt = self.streamed(ours, config=config(WINDOWS))
+        for number in range(7):
+            self.step(ours, opt, number)
+        state, weights = opt.state_dict(), copy.deepcopy(ours.state_dict())
+        again = support.mlp(seed=5)
+        again.load_state_dict(weights)
+        resumed = self.streamed(again, config=config(WINDOWS))
+        resumed.load_state_dict(state)
+        for number in range(7, 14):
+            self.step(ours, opt, number)
+            self.step(again, resumed, number)
+            self.assert_same(again, ours, 0)
+
+    def test_the_optimizer_is_made_before_the_model_is_moved(self):
+        ours, theirs = support.twins()
+        opt = self.zenflow(ours)  # on the CPU's thread
+        with mock.patch.object(devices, "of", lambda *_: self.place):
+            opt.bind()
+        self.assertIs(opt._instance.place, self.place)
+        reference = torch.optim.AdamW(theirs.parameters())
+        for number in range(5):
+            self.step(ours, opt, number)
+            self.step(theirs, reference, number)
+        self.assert_same(ours, theirs)
+
+
+class StubStream:
+    def __init__(self, handle):
+        self.cuda_stream, self.n_waits = handle, 0
+
+    def synchronize(self):
+        self.n_waits += 1
+
+
+class CudaPlace(unittest.TestCase):
+    """devices.Cuda, on a stub of torch.cuda."""
+
+    def setUp(self):
+        if torch is None:
+            self.skipTest("torch is not installed")
+
+    def stub(self, streams, is_capturing=False):
+        self.addCleanup(mock.patch.stopall)
+        mock.patch.object(torch.cuda, "current_stream", lambda number: streams[number]).start()
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: is_capturing).start()
+
+    def test_the_stream_of_now(self):
+        streams = {0: StubStream(0), 1: StubStream(0x7F00)}
+        self.stub(streams)
+        self.assertEqual(devices.Cuda(0).current(), (0, _abi.STREAM_FLAG_LEGACY_DEFAULT))
+        self.assertEqual(devices.Cuda(1).current(), (0x7F00, 0))
+        stream = _abi.Stream()
+        places.tell(stream, devices.Cuda(1).current())
+        self.assertEqual((stream.handle, stream.flags), (0x7F00, 0))
+        devices.Cuda(1).finish()
+        self.assertEqual((streams[0].n_waits, streams[1].n_waits), (0, 1))
+
+    def test_capture_is_said(self):
+        self.stub({0: StubStream(8)}, is_capturing=True)
+        self.assertEqual(devices.Cuda(0).current(), (8, _abi.STREAM_FLAG_CAPTURING))
+
+    def test_memory_is_kept_for_the_stream_of_now(self):
+        streams = {1: StubStream(0x7F00)}
+        self.stub(streams)
+        tensor = mock.Mock()
+        devices.Cuda(1).keep(tensor)
+        tensor.record_stream.assert_called_once_with(streams[1])
+
+    def test_of_parameters(self):
+        def param(device):
+            return types.SimpleNamespace(device=torch.device(device))
+        self.assertIs(devices.of([], {}), places.HOST_THREAD)
+        self.assertIs(devices.of([param("cpu")], {}), places.HOST_THREAD)
+        self.assertIs(devices.of([param("meta")], {}), places.HOST_THREAD)
+        found = devices.of([param("cuda:3")], {})
+        self.assertEqual((found.kind, found.device_type, found.number, found.name),
+                         (_abi.STREAM_CUDA, _abi.DEVICE_CUDA, 3, "cuda:3"))
+        self.assertEqual(devices.of([param("cuda")], {}).number, 0)
+        there = param("xla:0")
+        with self.assertRaisesRegex(errors.DeviceError, '"w" is on xla:0'):
+            devices.of([there], {id(there): "w"})
+        with mock.patch.object(torch.version, "hip", "6.0"), self.assertRaisesRegex(errors.DeviceError, "ROCm"):
+            devices.of([param("cuda:0")], {})
+
+    def test_a_machine_without_a_driver_says_so(self):
+        model = support.mlp()
+        with mock.patch.object(devices, "of", lambda *_: devices.Cuda(0)), self.assertRaises(errors.ZfError) as raised:
+            support.zenflow(model)
+        self.assertRegex(str(raised.exception), "libcuda")
+
+    def test_parameters_elsewhere_are_named(self):
+        model = support.mlp()
+        opt = support.zenflow(model)
+        self.addCleanup(opt.close)
+        opt._instance.place = devices.Cuda(1)
+        opt._place = devices.Cuda(1)
+        with mock.patch.object(devices, "of", lambda *_: opt._place), \
+                self.assertRaisesRegex(errors.DeviceError, '"0.weight" is on cpu, what is trained with it on cuda:1'):
+            opt.bind()
+
+
+if __name__ == "__main__":
+    unittest.main()

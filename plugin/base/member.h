@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/base/member.h - where a process is in a group of processes. */
+#ifndef ZFI_MEMBER_H
+#define ZFI_MEMBER_H
+
+#include <stdint.h>
+
+typedef struct zfi_member {
+    uint32_t rank, n_ranks;
+} zfi_member_t;
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_groups.c - process groups: one norm of two models that share some parameters, and what is refused. The whole
+ * comparison with the oracle is zf-conform shard --groups (tests/ranks.sh). */
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local_ranks.h"
+#include "rig.h"
+#include "state_rig.h"
+#include "suite.h"
+
+enum { N_PARAMS = 3, N_RANKS = 2, NORM = 1, SECOND = 2, STEPS = 6 };
+
+#define COMMON                                                                                                         \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = 0\n[host]\nthreads = 1\n"    \
+    "deadline_ms = 3000\n[log]\nlevel = error\n"
+static const char plain[] = COMMON, stage_1[] = COMMON "[shard]\nstage = 1\n";
+static const char topk_auto[] = "[zenflow]\ntopk_ratio = auto\nupdate_interval = 2\n[host]\ndeadline_ms = 3000\n"
+                                "[log]\nlevel = error\n";
+
+typedef struct job {
+    zt_rig_t rig;
+    zt_rank_t *rank;
+    const char *config, *path;
+    void (*declare)(struct job *job); /* what is declared; the groups follow it */
+    void (*script)(struct job *job);
+    zf_status_t st; /* of create and bind, then of the script */
+    zf_step_report_t report;
+    char why[sizeof((zf_error_t *)0)->message];
+} job_t;
+
+static zt_ranks_t ranks;
+
+static void *run_job(void *raw) {
+    static const zt_shape_t shapes[N_PARAMS] = {{.rows = 24, .cols = 40}, {.rows = 33, .cols = 8}, {.rows = 17}};
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_PARAMS);
+    job->rig.norm_group = NORM;
+    if (job->declare)
+        job->declare(job);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    if (job->st >= 0 && job->script)
+        job->script(job);
+    snprintf(job->why, sizeof job->why, "%s", job->st < 0 ? job->rig.err.message : "");
+    return NULL;
+}
+
+/* Both ranks; is_spread: each is a model by itself. */
+static void run(job_t jobs[N_RANKS], const job_t *as, int is_spread) {
+    pthread_t threads[N_RANKS];
+    zt_ranks_init(&ranks, N_RANKS);
+    ranks.is_spread = is_spread;
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        jobs[r] = *as;
+        jobs[r].config = as->config ? as->config : plain;
+        jobs[r].rank = &ranks.ranks[r];
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    }
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        pthread_join(threads[r], NULL);
+}
+
+static void end(job_t jobs[N_RANKS]) {
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        zt_rig_end(&jobs[r].rig);
+    zt_ranks_free(&ranks);
+}
+
+static void expect(const job_t *as, int is_spread, zf_status_t st, const char *text) {
+    static job_t jobs[N_RANKS];
+    run(jobs, as, is_spread);
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        ck_assert_msg(jobs[r].st == st, "rank %u: status %d: %s", r, jobs[r].st, jobs[r].why);
+        ck_assert_msg(strstr(jobs[r].why, text) != NULL, "\"%s\" is not in \"%s\"", text, jobs[r].why);
+    }
+    end(jobs);
+}
+
+/* ---- one norm ---------------------------------------------------------------------------------------------------- */
+
+/* Parameter 1 is of both, parameter 2 a duplicate; each rank has half of the gradient of what is shared. */
+static void share(job_t *job) {
+    job->rig.decls[1].reduce_group2 = SECOND;
+    job->rig.decls[2].flags |= job->rank->rank ? ZF_PARAM_NOT_IN_NORM : 0;
+}
+
+static float *gradient(const job_t *job, uint32_t param) { return (float *)(void *)job->rig.params[param].grad; }
+
+static double squares(const float *g, size_t n) {
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)g[i] * (double)g[i];
+    return sum;
+}
+
+/* Multiples of 1/64, so that every sum is exact. The first parameter's are r + 1 times as large on rank r. */
+static void make_gradients(job_t *job, uint64_t step) {
+    for (uint32_t p = 0; p < N_PARAMS; p++)
+        for (size_t i = 0; i < job->rig.params[p].n_elems; i++) {
+            float g = (float)(zt_hash(step * 1000003 + p * 7919 + i) % 129) / 64.0f - 1.0f;
+            gradient(job, p)[i] = p == 0 ? g * (float)(job->rank->rank + 1) : p == 1 ? g / 2 : g;
+        }
+}
+
+static void step(job_t *job) {
+    zf_step_args_t args = {.struct_size = sizeof args,
+                           .flags = ZF_STEP_WAIT,
+                           .groups = job->rig.groups,
+                           .n_groups = ZT_MAX_GROUPS,
+                           .elem_size = sizeof *job->rig.groups,
+                           .clip_norm = 1.0,
+                           .stream = &job->rig.stream};
+    job->report = (zf_step_report_t){.struct_size = sizeof job->report};
+    for (uint32_t p = N_PARAMS; p-- > 0 && job->st >= 0;)
+        job->st = zt_rig_deliver(&job->rig, p, 0, NULL);
+    if (job->st >= 0)
+        job->st = job->rig.zf->step(job->rig.inst, &args, &job->report, &job->rig.err);
+}
+
+static void train(job_t *job) {
+    for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
+        make_gradients(job, t);
+        step(job);
+    }
+}
+
+START_TEST(each_gradient_counts_once) {
+    static job_t jobs[N_RANKS];
+    const zt_param_t *params = jobs[0].rig.params;
+    double sum;
+    run(jobs, &(job_t){.declare = share, .script = train}, 1);
+    params = jobs[0].rig.params;
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
+    sum = squares(gradient(&jobs[0], 0), params[0].n_elems) + squares(gradient(&jobs[1], 0), params[0].n_elems) +
+          4 * squares(gradient(&jobs[0], 1), params[1].n_elems) + squares(gradient(&jobs[0], 2), params[2].n_elems);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_double_eq(jobs[r].report.grad_norm, sqrt(sum));
+    ck_assert_mem_eq(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, params[1].n_elems * 4);
+    ck_assert_mem_eq(jobs[0].rig.params[2].visible, jobs[1].rig.params[2].visible, params[2].n_elems * 4);
+    ck_assert_mem_ne(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, params[0].n_elems * 4);
+    end(jobs);
+}
+END_TEST
+
+/* What is not finite in one model skips the step in both; only that one can say where it is. */
+static void spoil(job_t *job) {
+    make_gradients(job, 1);
+    gradient(job, 0)[3] = job->rank->rank ? INFINITY : 0.0f;
+    step(job);
+}
+
+START_TEST(one_skips_all_skip) {
+    static job_t jobs[N_RANKS];
+    run(jobs, &(job_t){.declare = share, .script = spoil}, 1);
+    for (int r = 0; r < N_RANKS; r++) {
+        ck_assert_int_eq(jobs[r].st, ZF_SKIPPED);
+        ck_assert_int_eq(jobs[r].report.skip_reason, ZF_SKIP_NONFINITE);
+    }
+    ck_assert_uint_eq(jobs[0].report.nonfinite_param, ZF_NO_ID);
+    ck_assert_uint_eq(jobs[1].report.nonfinite_param, 0);
+    end(jobs);
+}
+END_TEST
+
+/* One model delivers nothing of what both hold: it is no hole there. */
+static void leave_out(job_t *job) {
+    make_gradients(job, 1);
+    for (uint32_t p = N_PARAMS; p-- > 0 && job->st >= 0;)
+        if (p != 1 || job->rank->rank == 0)
+            job->st = zt_rig_deliver(&job->rig, p, 0, NULL);
+    if (job->st >= 0)
+        job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
+}
+
+START_TEST(a_gradient_of_one_is_both_models) {
+    static job_t jobs[N_RANKS];
+    run(jobs, &(job_t){.declare = share, .script = leave_out}, 1);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
+    ck_assert_mem_eq(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
+    end(jobs);
+}
+END_TEST
+
+/* ---- what is refused at bind ------------------------------------------------------------------------------------- */
+
+static void first_group(job_t *job) { job->rig.decls[1].reduce_group = SECOND; }
+static void no_norm(job_t *job) {
+    first_group(job);
+    job->rig.norm_group = 0;
+}
+static void never_selected(job_t *job) {
+    job->rig.decls[1].reduce_group2 = SECOND;
+    job->rig.decls[1].flags |= ZF_PARAM_NEVER_SELECTED;
+}
+static void other_values(job_t *job) {
+    share(job);
+    ((float *)(void *)job->rig.params[1].visible)[5] += (float)job->rank->rank;
+}
+static void other_flags(job_t *job) {
+    share(job);
+    job->rig.decls[1].flags |= job->rank->rank ? ZF_PARAM_NOT_IN_NORM : 0;
+}
+/* The model is said to be one rank's alone, though its data-parallel group has two. */
+static void small_norm(job_t *job) {
+    (void)job;
+    ranks.is_norm_alone = 1;
+}
+
+START_TEST(declarations_that_cannot_be_kept) {
+    expect(&(job_t){.declare = no_norm}, 0, ZF_ERR_PARAM, "need zf_create_args_t.norm_group");
+    expect(&(job_t){.declare = first_group, .config = stage_1}, 0, ZF_ERR_CONFIG, "need stage = 0");
+    expect(&(job_t){.declare = first_group, .config = topk_auto}, 0, ZF_ERR_CONFIG, "with [zenflow] topk_ratio = auto");
+    expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "NEVER_SELECTED");
+}
+END_TEST
+
+START_TEST(ranks_that_declare_otherwise) {
+    expect(&(job_t){.declare = other_values}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
+    expect(&(job_t){.declare = other_flags}, 1, ZF_ERR_RANKS, "rank 0 and rank 1 differ: \"parameter 0 of process");
+    expect(&(job_t){.declare = small_norm}, 0, ZF_ERR_RANKS, "are not both in norm_group = 1");
+}
+END_TEST
+
+START_TEST(a_host_without_groups) {
+    static const zt_shape_t shape = {.rows = 4, .cols = 4};
+    zt_rig_t rig;
+    zt_rig_start(&rig, &shape, 1);
+    rig.norm_group = 3;
+    ck_assert_int_eq(zt_rig_try_create(&rig, plain, 0), ZF_ERR_RANKS);
+    ck_assert_msg(strstr(rig.err.message, "process group 3") != NULL, "%s", rig.err.message);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* ---- ... and at a step ------------------------------------------------------------------------------------------- */
+
+static void other_rate(job_t *job) {
+    make_gradients(job, 1);
+    job->rig.groups[0].lr *= 1 + job->rank->rank;
+    step(job);
+}
+static void other_unscale(job_t *job) {
+    make_gradients(job, 1);
+    job->rig.unscale *= 1 + job->rank->rank;
+    for (uint32_t p = N_PARAMS; p-- > 0;)
+        job->st = zt_rig_deliver(&job->rig, p, 0, NULL);
+    job->st = zt_rig_submit(&job->rig, 0, NULL);
+}
+static void other_write(job_t *job) {
+    ((float *)(void *)job->rig.params[1].visible)[0] = (float)job->rank->rank;
+    job->st = job->rig.zf->params_changed(job->rig.inst, &job->rig.params[1].id, 1, 0, &job->rig.err);
+    if (job->st >= 0) {
+        make_gradients(job, 1);
+        step(job);
+    }
+}
+
+START_TEST(steps_that_differ) {
+    expect(&(job_t){.declare = share, .script = other_rate}, 1, ZF_ERR_RANKS,
+           "rank 1 and rank 0 of process group 2 differ at step 1 in the arguments");
+    expect(&(job_t){.script = other_unscale}, 1, ZF_ERR_RANKS,
+           "rank 1 and rank 0 of process group 1 differ at step 1 in the arguments");
+    expect(&(job_t){.declare = share, .script = other_write}, 1, ZF_ERR_RANKS,
+           "rank 1 and rank 0 of process group 2 differ at step 1 in what was called");
+}
+END_TEST
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
+
+static void save_to(job_t *job, const char *path) {
+    zf_state_args_t args = {.struct_size = sizeof args, .path = path};
+    job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+    if (job->st >= 0)
+        job->st = zt_state(&job->rig)->load(job->rig.inst, &args, NULL, &job->rig.err);
+}
+static void save_all(job_t *job) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/all", zt_state_dir());
+    save_to(job, path);
+}
+static void save_each(job_t *job) {
+    char path[300];
+    snprintf(path, sizeof path, "%s/model-%u", zt_state_dir(), job->rank->rank);
+    train(job);
+    if (job->st >= 0)
+        save_to(job, path);
+    train(job);
+}
+
+START_TEST(each_model_has_a_checkpoint_of_its_own) {
+    static job_t jobs[N_RANKS];
+    (void)zt_state_dir();
+    expect(&(job_t){.script = save_all}, 1, ZF_ERR_ARGUMENT, "have other parameters, but one directory");
+    expect(&(job_t){.declare = first_group, .script = save_all}, 0, ZF_ERR_UNSUPPORTED_FIELD, "not in this version");
+    run(jobs, &(job_t){.declare = share, .script = save_each}, 1);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
+    ck_assert_mem_eq(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
+    end(jobs);
+}
+END_TEST
+
+ZT_MAIN("groups", each_gradient_counts_once, one_skips_all_skip, a_gradient_of_one_is_both_models,
+        declarations_that_cannot_be_kept, ranks_that_declare_otherwise, a_host_without_groups, steps_that_differ,
+        each_model_has_a_checkpoint_of_its_own)
