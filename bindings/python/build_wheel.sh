@@ -25,7 +25,7 @@ ldpaths=
 if [ "${1:-}" = --arm64 ]; then
     shift
     arm64=$root/build/arm64-wheel
-    sh "$root/cmake/arm64.sh" "$arm64" >&2
+    sh "$root/cmake/arm64.sh" "$arm64" gcc-12-base >&2 # the licence of libgfortran5 lies there
     options="$options -DCMAKE_TOOLCHAIN_FILE=$arm64/toolchain.cmake"
     documents=$arm64/root$documents
     ldpaths=$arm64/root/usr/lib/aarch64-linux-gnu:$arm64/root/usr/lib/aarch64-linux-gnu/openblas-pthread:$arm64/root/lib/aarch64-linux-gnu
