@@ -179,7 +179,7 @@ static const zfi_key_t keys[] = {
      "rounded once per window."},
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, NULL, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
-     "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 1024, less where that would be few "
+     "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
      "weights. Needs deferred = replay and a built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},

@@ -128,7 +128,7 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
 
-enum { MOST_SPARSE = 1024, ENOUGH_SAMPLES = 1 << 14 };
+enum { MOST_SPARSE = 2048, ENOUGH_SAMPLES = 1 << 12 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
 static uint32_t sample_every(const zfi_run_t *run) {
