@@ -229,15 +229,15 @@ zf_status_t mock_check_hyper(const zf_step_args_t *args, zf_group_hyper_t *out, 
         st = mock_read_item(out, args->groups, i, elem_size, sizeof *out, "zf_group_hyper_t", err);
         if (st)
             break;
-        if (!(out->lr >= 0 && isfinite(out->lr)))
+        if (!(out->lr >= 0 && out->lr <= 1e30))
             st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: lr is %g", i, out->lr);
         else if (!(out->beta1 >= 0 && out->beta1 < beta1_end))
             st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: beta1 is %g", i, out->beta1);
         else if (!(out->beta2 >= 0 && out->beta2 < 1))
             st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: beta2 is %g", i, out->beta2);
-        else if (!(out->eps > 0 && isfinite(out->eps)))
+        else if (!(out->eps > 0 && out->eps <= 1e30))
             st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: eps is %g", i, out->eps);
-        else if (!(out->weight_decay >= 0 && isfinite(out->weight_decay)))
+        else if (!(out->weight_decay >= 0 && out->weight_decay <= 1e30))
             st = mock_fail(err, ZF_ERR_ARGUMENT, "group %u: weight_decay is %g", i, out->weight_decay);
     }
     if (!st && !(args->unscale >= 0 && isfinite(args->unscale)))
