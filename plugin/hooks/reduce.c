@@ -158,13 +158,19 @@ static const uint8_t *present_on(const zfi_run_t *run, uint32_t rank) {
 
 /* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
+    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     circle_t circle = {0, 0, zfi_member(run->engine, 0)};
     zf_status_t st;
     own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
     own->events = run->reduction.events;
+    if (!config->is_interval_fit) {
+        own->update_interval = (uint16_t)config->update_interval;
+        own->publish_lag = (uint16_t)config->publish_lag;
+    }
     st = gather(inst, &circle, own, row->present, run->n_params);
+    own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
     for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < run->n_params; i++)
             if (run->params[i].group_index[0] == 0)
@@ -199,14 +205,9 @@ static zf_status_t agree_on_norm(zf_instance_t *inst, zfi_agreement_t *own) {
 }
 
 static zf_status_t agree(zf_instance_t *inst, int is_discarded) {
-    const zfi_config_t *config = &inst->engine.config;
     zfi_run_t *run = inst->run;
     zfi_agreement_t own = {.step = run->clock.t + 1 + run->clock.steps_before, .is_discarded = (uint32_t)is_discarded};
     zf_status_t st;
-    if (!config->is_interval_fit) {
-        own.update_interval = (uint16_t)config->update_interval;
-        own.publish_lag = (uint16_t)config->publish_lag;
-    }
     st = agree_on_data(inst, &own);
     for (uint32_t i = 0; i < run->reduction.groups.n && !st; i++)
         st = agree_on_list(inst, &own, &run->reduction.groups.all[i]);

@@ -128,6 +128,26 @@ static void train(job_t *job) {
     }
 }
 
+/* The second model closes its windows later. */
+static void share_with_other_windows(job_t *job) {
+    static const char later[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 3\npublish_lag = 1\n"
+                                "full_warm_up_rounds = 1\npredict = 0\n[host]\nthreads = 1\ndeadline_ms = 3000\n[log]\n"
+                                "level = error\n";
+    share(job);
+    job->config = job->rank->rank ? later : plain;
+}
+
+START_TEST(models_have_windows_of_their_own) {
+    static job_t jobs[N_RANKS];
+    run(jobs, &(job_t){.declare = share_with_other_windows, .script = train}, 1);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
+    ck_assert_uint_eq(zt_rig_stats(&jobs[0].rig).update_interval, 2);
+    ck_assert_uint_eq(zt_rig_stats(&jobs[1].rig).update_interval, 3);
+    end(jobs);
+}
+END_TEST
+
 START_TEST(each_gradient_counts_once) {
     static job_t jobs[N_RANKS];
     const zt_param_t *params = jobs[0].rig.params;
@@ -306,6 +326,6 @@ START_TEST(each_model_has_a_checkpoint_of_its_own) {
 }
 END_TEST
 
-ZT_MAIN("groups", each_gradient_counts_once, one_skips_all_skip, a_gradient_of_one_is_both_models,
-        declarations_that_cannot_be_kept, ranks_that_declare_otherwise, a_host_without_groups, steps_that_differ,
-        each_model_has_a_checkpoint_of_its_own)
+ZT_MAIN("groups", models_have_windows_of_their_own, each_gradient_counts_once, one_skips_all_skip,
+        a_gradient_of_one_is_both_models, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
+        a_host_without_groups, steps_that_differ, each_model_has_a_checkpoint_of_its_own)
