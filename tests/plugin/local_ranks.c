@@ -9,7 +9,9 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     const zt_rank_t *rank = ctx;
     int is_alone;
     (void)err;
+    pthread_mutex_lock(&rank->all->lock);
     is_alone = number == 0 ? rank->all->is_spread : number == 1 && rank->all->is_norm_alone;
+    pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : rank->rank;
     *out_size = is_alone ? 1 : rank->all->size;
     return ZF_OK;

@@ -228,8 +228,9 @@ static void other_flags(job_t *job) {
 }
 /* The model is said to be one rank's alone, though its data-parallel group has two. */
 static void small_norm(job_t *job) {
-    (void)job;
+    pthread_mutex_lock(&job->rank->all->lock);
     ranks.is_norm_alone = 1;
+    pthread_mutex_unlock(&job->rank->all->lock);
 }
 
 START_TEST(declarations_that_cannot_be_kept) {

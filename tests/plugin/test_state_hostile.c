@@ -14,7 +14,8 @@
 #include "state_rig.h"
 #include "suite.h"
 
-static const char config[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npublish_lag = 1";
+static const char config[] =
+    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npublish_lag = 1";
 static const char data_blob[] = "zf_state-00001.safetensors";
 
 static zt_rig_t rig, victim;

@@ -205,7 +205,7 @@ int ncclAllGather(const void *send, void *recv, size_t n, int type, fn_comm_t *c
     }
     if (depth)
         return FN_SUCCESS;
-    return fn_work_launch(work);
+    return (int)fn_work_launch(work);
 }
 
 int ncclGroupStart(void) {
@@ -220,7 +220,7 @@ int ncclGroupEnd(void) {
     if (--depth > 0 || !work)
         return FN_SUCCESS;
     grouped = NULL;
-    return fn_work_launch(work);
+    return (int)fn_work_launch(work);
 }
 
 static int point_to_point(int is_send, const void *at, size_t n, int type, int peer, fn_comm_t *comm, CUstream stream) {
