@@ -86,7 +86,9 @@ says() {
     who=$2
     text=$3
     shift 3
+    recovery=--enable-recovery # the first that ends with an error would end the others before they say theirs
     ranks 3 "$@" -- --cases 1 --only 2 --seed 7 --stage 1 --deadline-ms 2000
+    recovery=
     for r in $who; do
         grep -q "^rank $r of 3: .*$text" "$out" || {
             fail "$what: rank $r does not say \"$text\""
