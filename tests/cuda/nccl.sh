@@ -122,14 +122,10 @@ fi
 [ "$only" != conforms ] || exit $failed
 says "stands still" "0 1 2" "every rank has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it within 1312 ms" \
     FAKENCCL_FAULT=1:late:6
-recovery=--enable-recovery
 says dead "0 2" "rank 1 has not come to the reduction of gradients, bucket 5, step 1 within 1312 ms" FAKENCCL_FAULT=1:die:6
-recovery=
 says "too little" "0 1 2" "has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it" FAKENCCL_FAULT=1:short:6
 says "fails on one" "2" "bucket 5, step 1: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
-recovery=--enable-recovery
 says "fails on one" "0 1" "rank 2 has not come to the reduction of gradients, bucket 5, step 1" FAKENCCL_FAULT=2:error:6
-recovery=
 says "does not connect" "0 1 2" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
 recovery=--enable-recovery
 noticed kill "rank 1 has not come to"
