@@ -73,16 +73,22 @@ def torch_dtype(tensor, name):
         raise errors.DtypeError(f'"{name}" is {tensor.dtype}; supported: float32, bfloat16, float16') from None
 
 
+def torch_device(tensor):
+    """(device type, number) of a torch tensor; None on a device that the plugin does not know."""
+    kind = _DEVICES.get(tensor.device.type)
+    return (kind, tensor.device.index or 0) if kind is not None else None
+
+
 def of_torch(tensor, name="tensor"):
     """Describes a dense torch tensor on the CPU or on a CUDA device."""
-    if tensor.device.type not in _DEVICES:
+    device = torch_device(tensor)
+    if device is None:
         raise errors.DeviceError(f'"{name}" is on {tensor.device}; supported: cpu, cuda')
     if str(tensor.layout) != "torch.strided":
         raise errors.ShapeError(f'"{name}" is sparse ({tensor.layout}); only dense tensors are supported, e.g. '
                                 "nn.Embedding(sparse=False)")
     strides = None if tensor.is_contiguous() else tensor.stride()
-    return TensorView(tensor.data_ptr(), torch_dtype(tensor, name), tensor.shape, strides, tensor,
-                      (_DEVICES[tensor.device.type], tensor.device.index or 0))
+    return TensorView(tensor.data_ptr(), torch_dtype(tensor, name), tensor.shape, strides, tensor, device)
 
 
 def _of_numpy(array, name):

@@ -73,8 +73,9 @@ class ZenFlow(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None,
-                 shared_over=None, counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None, **options_of_torchs):
+                 accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None, shared_over=None,
+                 counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None,
+                 **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
         fetch = model is not None if fetch is None else fetch

@@ -23,7 +23,6 @@ from . import cut
 from .ranks import number_of
 
 _FLOATS = {torch.float32: tensors.FLOAT32, torch.bfloat16: tensors.BFLOAT16, torch.float16: tensors.FLOAT16}
-_DEVICES = {"cpu": _abi.DEVICE_CPU, "cuda": _abi.DEVICE_CUDA}
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MAX_NAMES_SHOWN = 8
 
@@ -250,7 +249,7 @@ def _check(param, name, is_frozen, place, when=""):
     if cut.is_cut(param):
         cut.check(param, name, when)
         param = cut.local(param)
-    if param.device.type == "meta" or (_DEVICES.get(param.device.type), param.device.index or 0) != (place.device_type, place.number):
+    if tensors.torch_device(param) != (place.device_type, place.number):
         what = "has no memory yet (device meta): materialise it" if param.device.type == "meta" else \
             f"is on {param.device}, what is trained with it on {place.name}: make an optimizer for each device, and clip and " \
             "skip steps jointly by yourself"
