@@ -128,6 +128,18 @@ moved() {
     rm -r "$moves"
 }
 
+# grouped_moves N CASES - process groups: each part of a model saved, and loaded again
+grouped_moves() {
+    moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
+    for way in save load; do
+        out=$(ranks "$1" --groups --cases "$2" --seed 9 "--$way" "$moves")
+        echo "$out" | grep -q "^law 4: $1 rank(s), $2 cases, .* conforms$" ||
+            fail "process groups, $1 ranks, $way: $(echo "$out" | grep -v '^--' | cut -c 1-600 | head -n 6)"
+    done
+    echo "process groups: $2 cases of $1 ranks saved and loaded, $(find "$moves" -name '*-part-*' -type d | wc -l) parts"
+    rm -r "$moves"
+}
+
 # caught_moving NAME - in what 5 ranks save, or load again
 caught_moving() {
     moves=$(mktemp -d "${TMPDIR:-/tmp}/zf-ranks.XXXXXX") || exit 2
@@ -193,6 +205,7 @@ if [ "$short" -eq 1 ]; then
     conforms 3 8 13
     grouped 4 8 14
     moved 6 2 3
+    grouped_moves 4 8
     noticed stop "rank 1 has not come to"
     noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
@@ -206,6 +219,8 @@ else
     grouped 4 120 28
     grouped 8 40 29
     moved 20 1 2 3 4 8
+    grouped_moves 4 60
+    grouped_moves 8 30
     recovery=--enable-recovery
     noticed kill "rank 1 has not come to"
     recovery=

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "progress.h"
 #include "speed.h"
 
 enum { ROUNDS = 4, MOST_THREADS = 256, LINE_WORDS = 8 };
@@ -96,6 +97,7 @@ int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, do
         if (pthread_create(&threads[i], NULL, run, &members[i]) != 0)
             break;
     if (n_started < n) { /* those that started wait for ever: the process ends with a message */
+        zf_cli_progress_end();
         fprintf(stderr, "zf: cannot start %u threads: raise the limit of processes (ulimit -u)\n", n);
         exit(1);
     }
@@ -104,6 +106,7 @@ int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, do
         pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&team.barrier);
     if (team.has_failed) {
+        zf_cli_progress_end();
         fprintf(stderr, "zf: no memory to measure with: need %llu MiB\n", (unsigned long long)(nbytes >> 20));
         return 0;
     }

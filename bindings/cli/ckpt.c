@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 #include "zf/ext/state.h"
 
 static void print_shape(const json_t *shape) {
@@ -59,6 +60,13 @@ static void print_map(json_t *from, const char *what) {
     printf("\n");
 }
 
+/* Several instances train a model: which one's part it is. */
+static void print_part(const json_t *part) {
+    if (json_array_size(part) == 2)
+        printf("part %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " of a model, from 0\n",
+               json_integer_value(json_array_get(part, 0)), json_integer_value(json_array_get(part, 1)));
+}
+
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
     json_t *index;
     const json_t *files;
@@ -78,6 +86,7 @@ int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
            json_integer_value(json_object_get(index, "version")));
     print_text(index, "plugin");
     printf("\n");
+    print_part(json_object_get(index, "part"));
     print_map(json_object_get(index, "clocks"), "clocks");
     print_map(json_object_get(index, "config"), "configuration");
     if (*text(index, "note")) {
@@ -109,8 +118,10 @@ int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv) {
     state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!state)
         return 1;
+    zf_cli_progress_begin("verifying", argv[0]);
     if (state->verify(&args, &report, &err) < 0)
         return zf_cli_fail(&err);
+    zf_cli_progress_end();
     printf("%s: sound; %s, step %" PRIu64 ", %u parameters, %" PRIu64 " bytes read\n", argv[0],
            report.is_exact ? "exact" : "compact", report.step, report.n_params, report.nbytes);
     return 0;

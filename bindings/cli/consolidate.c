@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 #include "zf/ext/state.h"
 
 typedef struct job {
@@ -20,6 +21,14 @@ typedef struct job {
     json_t *params;
     FILE *out;
 } job_t;
+
+/* perror, with the reason of the call before, on a line of its own. */
+static void say_error(const char *what) {
+    int reason = errno;
+    zf_cli_progress_end();
+    errno = reason;
+    perror(what);
+}
 
 static uint64_t n_elems(const json_t *param) {
     const json_t *shape = json_object_get(param, "shape");
@@ -64,6 +73,7 @@ static int write_param(const job_t *job, const json_t *param) {
     float *w = malloc(n * sizeof *w);
     int is_written;
     if (!w) {
+        zf_cli_progress_end();
         fprintf(stderr, "zf: no memory for a parameter of %llu elements\n", (unsigned long long)n);
         return -1;
     }
@@ -74,21 +84,25 @@ static int write_param(const job_t *job, const json_t *param) {
     }
     is_written = fwrite(w, sizeof *w, n, job->out) == n;
     if (!is_written)
-        perror("zf: writing");
+        say_error("zf: writing");
     free(w);
     return is_written ? 0 : -1;
 }
 
 static int write_all(const job_t *job) {
     if (write_header(job)) {
-        perror("zf: writing the header");
+        say_error("zf: writing the header");
         return -1;
     }
-    for (size_t i = 0; i < json_array_size(job->params); i++)
+    zf_cli_progress_begin("writing weights of", job->dir);
+    for (size_t i = 0; i < json_array_size(job->params); i++) {
+        zf_cli_progress_count(i, json_array_size(job->params));
         if (write_param(job, json_array_get(job->params, i)))
             return -1;
+    }
+    zf_cli_progress_begin("bringing to the disk the weights of", job->dir);
     if (fflush(job->out) || fsync(fileno(job->out))) {
-        perror("zf: writing");
+        say_error("zf: writing");
         return -1;
     }
     return 0;
@@ -115,6 +129,8 @@ static int is_same(const job_t *job, json_t *index) {
     int same = now && json_equal(index, now);
     json_decref(now);
     if (!same)
+        zf_cli_progress_end();
+    if (!same)
         fprintf(stderr, "zf: %s was replaced while it was read: run it again\n", job->dir);
     return same;
 }
@@ -130,13 +146,13 @@ static int write_file(job_t *job, json_t *index, const char *name) {
     snprintf(tmp, n, "%s.XXXXXX", name);
     job->out = open_new(tmp);
     if (!job->out) {
-        perror(name);
+        say_error(name);
         free(tmp);
         return -1;
     }
     is_bad = write_all(job) || !is_same(job, index);
     if (fclose(job->out) != 0 || (!is_bad && rename(tmp, name) != 0)) {
-        perror(name);
+        say_error(name);
         is_bad = 1;
     }
     if (is_bad)
@@ -161,10 +177,12 @@ int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     if (!index)
         return 1;
     job.params = json_object_get(index, "params");
+    zf_cli_progress_begin("verifying", argv[0]);
     if (job.state->verify(&args, NULL, &err) < 0) /* also: what the index says may be trusted from here on */
         status = zf_cli_fail(&err);
     else
         status = write_file(&job, index, argv[1]) ? 1 : 0;
+    zf_cli_progress_end();
     if (status == 0)
         printf("%s: %zu weights, float32\n", argv[1], json_array_size(job.params));
     json_decref(index);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "progress.h"
 #include "speed.h"
 
 enum { N_INTERVALS = 4, LARGEST_ELEMS = 16 << 20, SMALLEST_ELEMS = 1 << 20, BYTES_PER_ELEM = 48 };
@@ -85,8 +86,6 @@ static void find_plugin(doctor_t *doctor) {
 
 /* ---- measurements ------------------------------------------------------------------------------------------------ */
 
-static void say(const char *what) { fprintf(stderr, "zf: measuring %s ...\n", what); }
-
 /* Elements whose state and slots take at most an eighth of what is available. */
 static uint64_t choose_elems(const json_t *memory) {
     double room = number(memory, "available_nbytes"), limit = number(memory, "cgroup_limit_nbytes");
@@ -100,7 +99,7 @@ static uint64_t choose_elems(const json_t *memory) {
 static void measure_bandwidth(doctor_t *doctor, uint64_t n_elems) {
     uint32_t n_threads = zf_machine_n_threads(json_object_get(doctor->found, "cpu"));
     double read, copy;
-    say("memory bandwidth");
+    zf_cli_progress_begin("measuring", "memory bandwidth");
     if (zf_speed_bandwidth(n_threads, n_elems * 32, &read, &copy))
         json_object_set_new(
             doctor->found, "bandwidth",
@@ -115,7 +114,7 @@ static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
     for (int i = 0; i < N_INTERVALS; i++) {
         char what[64];
         snprintf(what, sizeof what, "the replay of windows of %u step%s", intervals[i], intervals[i] > 1 ? "s" : "");
-        say(what);
+        zf_cli_progress_begin("measuring", what);
         if (!zf_speed_replay(doctor->cli, intervals[i], n_elems, &speed)) {
             doctor->lacks_needed = 1;
             break;
@@ -126,6 +125,15 @@ static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
     json_object_set_new(
         doctor->found, "replay",
         json_pack("{s:i, s:s, s:o}", "workers", (int)speed.n_workers, "kernels", speed.kernels, "windows", rows));
+}
+
+static void measure_own(doctor_t *doctor, uint64_t n_elems) {
+    double ns;
+    zf_cli_progress_begin("measuring", "the plugin's own passes");
+    if (zf_speed_own(doctor->cli, n_elems, &ns))
+        json_object_set_new(doctor->found, "own", json_pack("{s:f}", "ns_per_elem", ns));
+    else
+        doctor->lacks_needed = 1;
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -209,6 +217,9 @@ static void print_speed(const json_t *found) {
     json_array_foreach(json_object_get(replay, "windows"), i, row)
         printf("           S = %d: %.2f G elements x steps per second, %.1f GB/s\n",
                (int)number(row, "update_interval"), number(row, "elems_per_s") / 1e9, number(row, "gb_per_s"));
+    if (json_object_get(found, "own"))
+        printf("own passes %.2f ns per parameter and step, where the CPU is the device\n",
+               number(json_object_get(found, "own"), "ns_per_elem"));
 }
 
 static void print_text(const doctor_t *doctor) {
@@ -259,6 +270,9 @@ int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv) {
         measure_bandwidth(&doctor, n_elems);
     if (!doctor.is_quick && doctor.cli->loader)
         measure_replay(&doctor, n_elems);
+    if (!doctor.is_quick && doctor.cli->loader)
+        measure_own(&doctor, n_elems);
+    zf_cli_progress_end();
     json_object_set(doctor.found, "missing", doctor.missing);
     if (doctor.is_json) {
         json_dumpf(doctor.found, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 
 int zf_cli_complain(const char *path, const char *format, ...) {
     char text[1024];
@@ -16,6 +17,7 @@ int zf_cli_complain(const char *path, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    zf_cli_progress_end();
     fprintf(stderr, "zf: ");
     zf_cli_print(stderr, path);
     fprintf(stderr, ": ");

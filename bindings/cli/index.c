@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 #include "zf/ext/state.h"
 
 static const off_t LARGEST = (off_t)1 << 30;
 
 static json_t *complain(const char *dir, const char *what) {
+    zf_cli_progress_end();
     fprintf(stderr, "zf: %s/%s: ", dir, ZF_STATE_INDEX);
     zf_cli_print(stderr, what);
     fprintf(stderr, "\n");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 static const zf_cli_command_t commands[] = {
     {"doctor", NULL, "[--json] [--quick] [--need cuda|mpi]",
@@ -76,6 +77,7 @@ static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc,
 }
 
 int zf_cli_fail(const zf_error_t *err) {
+    zf_cli_progress_end();
     fprintf(stderr, "zf: ");
     zf_cli_print(stderr, err->message); /* it may name what a file holds */
     fprintf(stderr, "\n");

@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "plan.h"
+#include "progress.h"
 #include "zf/ext/config.h"
 
 enum { N_INTERVALS = 5, N_ROWS = 2 * N_INTERVALS, VALUE_NBYTES = 64 };
 static const uint32_t intervals[N_INTERVALS] = {1, 2, 3, 4, 8};
 static const double MAX_STALL = 0.03;
-static const uint64_t SLOW_ELEMS = (uint64_t)1 << 38, SLOW_TENSORS = 50000;
 
 typedef struct plan {
     zf_cli_t *cli;
@@ -25,8 +25,8 @@ typedef struct plan {
     plan_balance_t balance;       /* several ranks */
     plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
     uint32_t stage;
-    int is_slow;     /* a plan takes long enough to say what is going on */
-    int has_windows; /* deferred = replay: there is a timeline */
+    int is_own_given, has_measured_own; /* ns of the plugin's own passes: by --own, by the machine's file */
+    int has_windows;                    /* deferred = replay: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -49,8 +49,9 @@ static const number_option_t numbers[] = {
     OPTION("--net", "GB/s of network per rank", net_gbs, 25, 1e-3, 1e6),
     OPTION("--latency", "us per collective", latency_us, 20, 0, 1e9),
     OPTION("--host", "GB/s of replays per machine", host_gbs, 50, 1e-3, 1e6),
+    OPTION("--own", "ns per parameter and step of the plugin's own passes on the device", own_ns, 0, 0, 1e9),
 };
-enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers, OWN = N_NUMBERS - 1 };
 
 static double *number_at(plan_options_t *options, size_t i) {
     return (double *)(void *)((char *)options + numbers[i].offset);
@@ -181,8 +182,6 @@ static int read_config(plan_t *plan) {
 static int make_row(plan_t *plan, uint32_t interval, uint32_t lag, plan_row_t *row) {
     char window[64], late[64];
     const char *const overrides[] = {window, late, NULL};
-    if (plan->is_slow)
-        fprintf(stderr, "zf: planning windows of %u step%s, lag %u ...\n", interval, interval > 1 ? "s" : "", lag);
     snprintf(window, sizeof window, "zenflow.update_interval=%u", interval);
     snprintf(late, sizeof late, "zenflow.publish_lag=%u", lag);
     *row = (plan_row_t){.update_interval = interval, .publish_lag = lag};
@@ -196,12 +195,13 @@ static int make_plan(plan_t *plan) {
     if (read_config(plan) ||
         (plan->options.machine_path && plan_read_machine(plan->options.machine_path, &plan->speeds)))
         return 1;
+    plan->has_measured_own = plan->options.is_cpu && !plan->is_own_given && plan->speeds.own_ns > 0;
+    if (plan->has_measured_own)
+        plan->options.own_ns = plan->speeds.own_ns;
     plan->model.dtype = plan->options.dtype;
     if (model_read(plan->options.model_path, &plan->model))
         return 1;
-    plan->is_slow = plan->model.n_elems > SLOW_ELEMS || plan->model.n > SLOW_TENSORS;
-    if (plan->is_slow)
-        fprintf(stderr, "zf: planning the configuration as it is ...\n");
+    zf_cli_progress_begin("planning", plan->options.model_path);
     if (plan_ask(plan->cli, &plan->options, &plan->model, 0, plan->config_text, none, 0, &plan->bytes))
         return 1;
     if (plan->options.n_ranks > 1 &&
@@ -215,9 +215,11 @@ static int make_plan(plan_t *plan) {
                              .bytes = plan->bytes};
     if (plan_time(&plan->options, &plan->speeds, &plan->model, plan->stage, &plan->own))
         return 1;
-    for (int i = 0; i < N_ROWS; i++)
+    for (int i = 0; i < N_ROWS; i++) {
+        zf_cli_progress_count((uint64_t)i + 1, N_ROWS + 1);
         if (make_row(plan, intervals[i % N_INTERVALS], (uint32_t)(i / N_INTERVALS), &plan->rows[i]))
             return 1;
+    }
     return 0;
 }
 
@@ -234,7 +236,7 @@ static double window_nbytes(const plan_t *plan) {
 
 static double gib(double nbytes) { return nbytes / (1 << 30); }
 /* Share of a step; what is less than nothing is rounding. */
-static double stall(const timeline_t *time) { return fmax(0, time->step_s - time->compute_s) / time->step_s; }
+static double stall(const timeline_t *time) { return fmax(0, plan_waits_s(time)) / time->step_s; }
 
 static const plan_row_t *choose(const plan_t *plan) {
     double room = plan->speeds.available_nbytes / plan->options.n_local_ranks;
@@ -299,8 +301,12 @@ static void print_speeds(const plan_t *plan, const int *given) {
         printf("           stage 2: what a step waits for weights that are gathered is not in them\n");
     for (size_t i = 0; i < N_NUMBERS; i++) {
         plan_options_t options = plan->options;
-        int is_measured = strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0;
-        if (is_measured)
+        int is_own = plan->has_measured_own && strcmp(numbers[i].name, "--own") == 0;
+        int is_measured = (strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0) || is_own;
+        if (is_own)
+            printf("           the plugin's own passes, %.3g ns per parameter and step, as measured in ",
+                   options.own_ns);
+        else if (is_measured)
             printf("           replays as measured in ");
         else
             printf("           %g %s", *number_at(&options, i), numbers[i].unit);
@@ -316,8 +322,11 @@ static void print_rows(const plan_t *plan) {
     printf("\nstep       %.1f ms with S = %u, lag %u: forward %.1f, backward %.1f, waiting %.1f (%.1f %%)\n",
            time->step_s * 1e3, plan->own.update_interval, plan->own.publish_lag, forward * 1e3,
            (time->compute_s - forward) * 1e3, stall(time) * time->step_s * 1e3, 100 * stall(time));
-    printf("           beside it: sums over ranks %.1f, down %.1f, replay %.1f, up %.1f, values to ranks %.1f ms\n\n",
+    printf("           beside it: sums over ranks %.1f, down %.1f, replay %.1f, up %.1f, values to ranks %.1f ms\n",
            time->reduce_s * 1e3, time->down_s * 1e3, time->replay_s * 1e3, time->up_s * 1e3, time->gather_s * 1e3);
+    if (time->own_s > 0)
+        printf("           and on the device the plugin's own passes, %.1f ms\n", time->own_s * 1e3);
+    printf("\n");
     printf("  S  lag   host GiB   step ms   waiting   step without / with\n");
     for (int i = 0; i < N_ROWS; i++) {
         const plan_row_t *row = &plan->rows[i];
@@ -346,11 +355,11 @@ static void print_choice(const plan_t *plan) {
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *row_of(const plan_row_t *row) {
-    return json_pack("{s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "update_interval", (int)row->update_interval,
-                     "publish_lag", (int)row->publish_lag, "host_nbytes", (json_int_t)row->bytes.host_nbytes, "step_s",
-                     row->time.step_s, "compute_s", row->time.compute_s, "reduce_s", row->time.reduce_s, "down_s",
-                     row->time.down_s, "replay_s", row->time.replay_s, "up_s", row->time.up_s, "gather_s",
-                     row->time.gather_s);
+    return json_pack("{s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "update_interval",
+                     (int)row->update_interval, "publish_lag", (int)row->publish_lag, "host_nbytes",
+                     (json_int_t)row->bytes.host_nbytes, "step_s", row->time.step_s, "compute_s", row->time.compute_s,
+                     "reduce_s", row->time.reduce_s, "down_s", row->time.down_s, "replay_s", row->time.replay_s, "up_s",
+                     row->time.up_s, "gather_s", row->time.gather_s, "own_s", row->time.own_s);
 }
 
 static int print_json(const plan_t *plan) {
@@ -411,7 +420,9 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
     plan.cli = cli;
     if (!read_options(&plan.options, argc, argv, given))
         return 2;
+    plan.is_own_given = given[OWN];
     status = make_plan(&plan);
+    zf_cli_progress_end();
     if (!status && plan.options.is_json) {
         status = print_json(&plan);
     } else if (!status) {

@@ -24,6 +24,7 @@ typedef struct plan_options {
     double tflops, efficiency;          /* peak of the device, and the share of it that training reaches */
     double link_gbs, net_gbs, host_gbs; /* 10^9 bytes per second: of a rank, of a rank, of a machine's workers */
     double latency_us;                  /* of a collective */
+    double own_ns;                      /* of the plugin's own passes on the device, per parameter and step */
 } plan_options_t;
 
 /* plan_bytes.c: asks the plugin. overrides: on top of the configuration and the options', ended by NULL. 0, or 1 after
@@ -46,6 +47,7 @@ typedef struct plan_speeds {
     uint32_t intervals[PLAN_MAX_SPEEDS];
     double elems_per_s[PLAN_MAX_SPEEDS];
     double available_nbytes; /* of the machine; 0: unknown */
+    double own_ns;           /* the same, where the device is the CPU; 0: not measured */
 } plan_speeds_t;
 
 typedef struct plan_row {
@@ -57,8 +59,6 @@ typedef struct plan_row {
 
 /* plan_times.c: reads `zf doctor --json`; 0, or 1 after a message. */
 int plan_read_machine(const char *path, plan_speeds_t *out);
-/* The buckets of a model, in forward order; n of them, at most TIMELINE_MAX_BUCKETS. */
-uint32_t plan_cut_buckets(const model_t *model, double wanted_elems, double *out_elems);
 /* Elements x steps per second of one rank's workers, for windows of S steps. */
 double plan_replay_speed(const plan_options_t *options, const plan_speeds_t *speeds, uint32_t interval,
                          double grad_nbytes);
@@ -68,6 +68,8 @@ double plan_backward_factor(const plan_options_t *options);
 /* Fills row->time of its update_interval and publish_lag. 0, or 1 after a message. */
 int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const model_t *model, uint32_t stage,
               plan_row_t *row);
+/* What a step waits, in seconds: what is beyond compute and the plugin's own passes. */
+double plan_waits_s(const timeline_t *time);
 /* The least late of the rows that costs at most max_stall of a step: lag 0 before lag 1, then small S; where none does,
  * the quickest. Windows of more than four steps are for those who measured what they lose, and are not chosen, nor is
  * what takes more than most_host_nbytes of a rank. NULL: nothing is left. */

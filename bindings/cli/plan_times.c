@@ -38,6 +38,9 @@ int plan_read_machine(const char *path, plan_speeds_t *out) {
         out->elems_per_s[out->n++] = speed;
     }
     out->available_nbytes = json_number_value(json_object_get(json_object_get(found, "memory"), "available_nbytes"));
+    out->own_ns = json_number_value(json_object_get(json_object_get(found, "own"), "ns_per_elem"));
+    if (!(out->own_ns >= 0 && out->own_ns < 1e9))
+        out->own_ns = 0;
     json_decref(found);
     if (out->n == 0)
         return zf_cli_complain(path, "has no speed of replays: make it with `zf doctor --json > %s`", path);
@@ -71,18 +74,31 @@ double plan_backward_factor(const plan_options_t *options) { return options->rec
 
 /* ---- buckets ----------------------------------------------------------------------------------------------------- */
 
-/* Parameters that are larger than a bucket are one of their own, as the plugin has it. */
-uint32_t plan_cut_buckets(const model_t *model, double wanted_elems, double *out_elems) {
+/* As the plugin cuts them (plan/bucket.c), from the end of the model: larger parameters are one of their own; of
+ * several ranks the last halve what is left, down to a sixteenth. */
+static int is_enough(double open, double left, double next, double wanted, int halves) {
+    return open >= wanted ||
+           (halves && open * 16 >= wanted && (open >= left || (next > open && (next >= wanted || left <= wanted))));
+}
+
+static uint32_t cut_buckets(const model_t *model, double wanted_elems, int halves, double *out_elems) {
     uint32_t n = 0;
-    double least = (double)model->n_elems / (TIMELINE_MAX_BUCKETS - 1), open = 0;
+    double least = (double)model->n_elems / (TIMELINE_MAX_BUCKETS / 4.0), open = 0, left = (double)model->n_elems;
     if (wanted_elems < least)
         wanted_elems = least;
-    for (uint32_t i = 0; i < model->n; i++) {
+    for (uint32_t i = model->n; i-- > 0;) {
+        double next = i > 0 ? (double)model->params[i - 1].n_elems : 0;
         open += (double)model->params[i].n_elems;
-        if (open >= wanted_elems || i + 1 == model->n) {
-            out_elems[n++] = open;
-            open = 0;
-        }
+        left -= (double)model->params[i].n_elems;
+        if (i > 0 && !is_enough(open, left, next, wanted_elems, halves))
+            continue;
+        out_elems[n++] = open;
+        open = 0;
+    }
+    for (uint32_t i = 0; i < n / 2; i++) { /* to forward order */
+        double elems = out_elems[i];
+        out_elems[i] = out_elems[n - 1 - i];
+        out_elems[n - 1 - i] = elems;
     }
     return n;
 }
@@ -103,7 +119,7 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
     double selected = (double)row->bytes.n_selected_elems / (double)model->n_elems;
     int is_sharded = stage > 0 && options->n_ranks > 1;
     timeline_args_t args = {.schedule = TIMELINE_OFFLOAD,
-                            .n_buckets = plan_cut_buckets(model, bucket_elems(options, model), elems),
+                            .n_buckets = cut_buckets(model, bucket_elems(options, model), options->n_ranks > 1, elems),
                             .bucket_elems = elems,
                             .forward_s = forward,
                             .backward_s = forward * plan_backward_factor(options),
@@ -120,9 +136,12 @@ int plan_time(const plan_options_t *options, const plan_speeds_t *speeds, const 
                             .up_nbytes_per_s = options->link_gbs * 1e9,
                             .replay_elems_per_s = plan_replay_speed(options, speeds, row->update_interval, nbytes),
                             .net_nbytes_per_s = options->net_gbs * 1e9,
-                            .net_latency_s = options->latency_us * 1e-6};
+                            .net_latency_s = options->latency_us * 1e-6,
+                            .own_s = options->own_ns * 1e-9 * (double)model->n_elems};
     return timeline_run(&args, &row->time) ? 0 : zf_cli_complain(model->path, "no memory for its timeline");
 }
+
+double plan_waits_s(const timeline_t *time) { return time->step_s - time->compute_s - time->own_s; }
 
 const plan_row_t *plan_choose(const plan_row_t *rows, uint32_t n, double max_stall, double most_host_nbytes) {
     const plan_row_t *quickest = NULL;
@@ -132,7 +151,7 @@ const plan_row_t *plan_choose(const plan_row_t *rows, uint32_t n, double max_sta
             if (!row->is_possible || row->publish_lag != lag || row->update_interval > LONGEST_CHOSEN ||
                 (double)row->bytes.host_nbytes > most_host_nbytes)
                 continue;
-            if (row->time.step_s - row->time.compute_s <= max_stall * row->time.step_s)
+            if (plan_waits_s(&row->time) <= max_stall * row->time.step_s)
                 return row;
             if (!quickest || row->time.step_s < quickest->time.step_s)
                 quickest = row;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/replay_speed.c - the replay of the plugin itself (contract in speed.h).
+/* bindings/cli/replay_speed.c - the replay of the plugin itself, and its own passes (contract in speed.h).
  *
- * One matrix, nothing selected, one cohort and lag 0: the closing step waits for its replay, and nothing else of the
- * plugin works meanwhile. */
+ * Replay: one matrix, nothing selected, one cohort and lag 0: the closing step waits for its replay, and nothing else
+ * of the plugin works meanwhile. Own passes: one matrix with the defaults in windows of OWN_STEPS steps, so that most
+ * steps close none; the median of all. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "speed.h"
 #include "zf/ext/stats.h"
 
-enum { COLUMNS = 4096, WINDOWS = 3, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
+enum { COLUMNS = 4096, WINDOWS = 3, OWN_STEPS = 16, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
 
 typedef struct run {
     const zf_plugin_t *zf;
@@ -22,7 +24,10 @@ typedef struct run {
     zf_tensor_t weight_tensor, grad_tensor;
     uint32_t id;
     zf_replay_speed_t *out;
+    double own_ns;
 } run_t;
+
+typedef int (*measure_t)(run_t *run, uint32_t interval, zf_error_t *err);
 
 /* "...; kernels avx512, 2 worker(s); ..." is in the one line that bind_params logs. */
 static void take_log(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
@@ -70,7 +75,34 @@ static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
     return n > 0;
 }
 
-static int open_and_measure(run_t *run, uint32_t interval, zf_error_t *err) {
+static double now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each step is drained before the next begins. */
+static int measure_own(run_t *run, uint32_t interval, zf_error_t *err) {
+    double all[OWN_STEPS];
+    if (!train(run, 1 + interval, err))
+        return 0;
+    for (int i = 0; i < OWN_STEPS; i++) {
+        double began = now_ns();
+        if (!train(run, 1, err))
+            return 0;
+        all[i] = now_ns() - began;
+    }
+    qsort(all, OWN_STEPS, sizeof *all, by_size);
+    run->own_ns = all[OWN_STEPS / 2] / (double)run->n_elems;
+    return 1;
+}
+
+static int open_and_measure(run_t *run, uint32_t interval, const char *keys, measure_t take, zf_error_t *err) {
     const int64_t shape[2] = {(int64_t)(run->n_elems / COLUMNS), COLUMNS};
     char config[256];
     zf_host_t host = {.struct_size = sizeof host, .name = "zf", .version = "1", .ctx = run->out, .log = take_log};
@@ -79,39 +111,52 @@ static int open_and_measure(run_t *run, uint32_t interval, zf_error_t *err) {
     zf_param_decl_t decl = {.struct_size = sizeof decl, .name = "w", .tensor = &run->weight_tensor};
     int is_done = 0;
     snprintf(config, sizeof config,
-             "[zenflow]\ntopk_ratio = 0\nupdate_interval = %u\nstagger = false\npublish_lag = 0\n"
-             "full_warm_up_rounds = 1\non_overwrite = off\n[log]\nlateness = 0\n",
-             interval);
+             "[zenflow]\nupdate_interval = %u\nstagger = false\npublish_lag = 0\nfull_warm_up_rounds = 1\n%s"
+             "[log]\nlateness = 0\n",
+             interval, keys);
     zf_tensor_contiguous(run->weights, zf_dtype_bfloat16(), 2, shape, &run->weight_tensor);
     zf_tensor_contiguous(run->grads, zf_dtype_bfloat16(), 2, shape, &run->grad_tensor);
     zf_stream_host_thread(&run->stream);
     if (run->zf->create(&args, &run->inst, err) < 0)
         return 0;
     if (run->zf->bind_params(run->inst, &decl, 1, sizeof decl, &run->id, NULL, err) >= 0)
-        is_done = measure(run, interval, err);
+        is_done = take(run, interval, err);
     run->zf->destroy(run->inst);
     return is_done;
 }
 
-int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_replay_speed_t *out) {
+/* Memory of weights and gradients for the time of it. */
+static int measure_with(zf_cli_t *cli, run_t *run, uint32_t interval, const char *keys, measure_t take) {
     zf_error_t err = {.struct_size = sizeof err, .message = "nothing was replayed"};
-    const zf_stats_ext_t *stats = zf_cli_extension(cli, ZF_EXT_STATS);
-    run_t run = {.stats = stats, .n_elems = n_elems / COLUMNS * COLUMNS, .out = out};
     int is_done;
-    if (!stats)
+    run->stats = zf_cli_extension(cli, ZF_EXT_STATS);
+    if (!run->stats)
         return 0;
-    *out = (zf_replay_speed_t){.n_workers = 0};
-    run.zf = zf_loader_plugin(cli->loader);
-    run.weights = malloc(run.n_elems * sizeof *run.weights);
-    run.grads = malloc(run.n_elems * sizeof *run.grads);
-    for (uint64_t i = 0; run.weights && run.grads && i < run.n_elems; i++) {
-        run.weights[i] = ONE_BF16;
-        run.grads[i] = SMALL_BF16;
+    *run->out = (zf_replay_speed_t){.n_workers = 0};
+    run->zf = zf_loader_plugin(cli->loader);
+    run->weights = malloc(run->n_elems * sizeof *run->weights);
+    run->grads = malloc(run->n_elems * sizeof *run->grads);
+    for (uint64_t i = 0; run->weights && run->grads && i < run->n_elems; i++) {
+        run->weights[i] = ONE_BF16;
+        run->grads[i] = SMALL_BF16;
     }
-    is_done = run.weights && run.grads && open_and_measure(&run, interval, &err);
+    is_done = run->weights && run->grads && open_and_measure(run, interval, keys, take, &err);
     if (!is_done)
         zf_cli_fail(&err);
-    free(run.weights);
-    free(run.grads);
+    free(run->weights);
+    free(run->grads);
+    return is_done;
+}
+
+int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_replay_speed_t *out) {
+    run_t run = {.n_elems = n_elems / COLUMNS * COLUMNS, .out = out};
+    return measure_with(cli, &run, interval, "topk_ratio = 0\non_overwrite = off\n", measure);
+}
+
+int zf_speed_own(zf_cli_t *cli, uint64_t n_elems, double *out_ns) {
+    zf_replay_speed_t unused;
+    run_t run = {.n_elems = n_elems / COLUMNS * COLUMNS, .out = &unused};
+    int is_done = measure_with(cli, &run, OWN_STEPS / 2, "", measure_own);
+    *out_ns = run.own_ns;
     return is_done;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, and the plugin's replay. */
+/* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, the plugin's replay, its own passes. */
 #ifndef ZF_CLI_SPEED_H
 #define ZF_CLI_SPEED_H
 
@@ -19,5 +19,9 @@ typedef struct zf_replay_speed {
 /* replay_speed.c: runs windows of S steps over n_elems bfloat16 parameters and reads the workers' own counters
  * (zf.stats/1). 0 after a message. */
 int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_replay_speed_t *out);
+
+/* replay_speed.c: ns per element of a step that closes no window and waits for nothing: the plugin's own passes over
+ * gradients and weights, on a CPU as the device, with the defaults. 0 after a message. */
+int zf_speed_own(zf_cli_t *cli, uint64_t n_elems, double *out_ns);
 
 #endif

@@ -126,6 +126,7 @@ static void step(state_t *state) {
         gather(state);
     else
         replay(state);
+    run(&state->device, 0, state->args->own_s, &state->busy.own_s);
 }
 
 int timeline_run(const timeline_args_t *args, timeline_t *out) {
@@ -149,7 +150,8 @@ int timeline_run(const timeline_args_t *args, timeline_t *out) {
                         .down_s = state.busy.down_s / n_counted,
                         .replay_s = state.busy.replay_s / n_counted,
                         .up_s = state.busy.up_s / n_counted,
-                        .gather_s = state.busy.gather_s / n_counted};
+                        .gather_s = state.busy.gather_s / n_counted,
+                        .own_s = state.busy.own_s / n_counted};
     free(memory);
     return 1;
 }

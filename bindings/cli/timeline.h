@@ -13,9 +13,11 @@
  *               a step is 1/S of each bucket, with S slots
  *   up, gather  needs the replay: values to the device, and to the other ranks where each has a part
  *
- * Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, other
- * users of the machine, and the plugin's own work on the device (one pass over gradients, updates of selected
- * channels). */
+ *   own         after the last backward, on the device: the plugin's own passes (statistics of gradients, the check of
+ *               weights, updates of selected channels), which nothing hides; it does not hold up the replay
+ *
+ * Several steps are run through; the last ones, whole windows, are the answer. Not in the model: reading a batch, and
+ * other users of the machine. */
 #ifndef ZF_CLI_TIMELINE_H
 #define ZF_CLI_TIMELINE_H
 
@@ -45,13 +47,14 @@ typedef struct timeline_args {
     double down_nbytes_per_s, up_nbytes_per_s;
     double replay_elems_per_s;              /* elements x steps per second, of this rank's workers */
     double net_nbytes_per_s, net_latency_s; /* of a rank, and of each collective */
+    double own_s;                           /* per step */
 } timeline_args_t;
 
 typedef struct timeline {
     double step_s;    /* from one step's end to the next's */
     double compute_s; /* of it, forward and backward */
     /* how long each resource was busy in a step */
-    double reduce_s, down_s, replay_s, up_s, gather_s;
+    double reduce_s, down_s, replay_s, up_s, gather_s, own_s;
 } timeline_t;
 
 /* 0: out of memory. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 enum { MOST_LANES = 512, MOST_KINDS = 512, KINDS_SHOWN = 4 };
 static const uint64_t LARGEST = (uint64_t)1 << 30;
@@ -114,14 +115,19 @@ static int take_events(trace_t *trace) {
 static int read_trace(trace_t *trace) {
     json_error_t problem;
     size_t nbytes;
-    char *text = zf_cli_read_file(trace->path, LARGEST, &nbytes);
+    char *text;
+    int status;
+    zf_cli_progress_begin("reading", trace->path);
+    text = zf_cli_read_file(trace->path, LARGEST, &nbytes);
     if (!text)
         return 1;
     trace->json = json_loadb(text, nbytes, 0, &problem);
     free(text);
     if (!trace->json)
         return zf_cli_complain(trace->path, "line %d: %s", problem.line, problem.text);
-    return take_events(trace);
+    status = take_events(trace);
+    zf_cli_progress_end();
+    return status;
 }
 
 /* ---- summing up -------------------------------------------------------------------------------------------------- */

@@ -333,9 +333,9 @@ static int print_json(const tune_t *tune, const tune_row_t *chosen) {
     json_t *rows = json_array(), *out;
     for (int i = 0; i < tune->n_rows; i++)
         json_array_append_new(rows, row_of(tune, &tune->rows[i], chosen));
-    out = json_pack("{s:f, s:o, s:o, s:s?, s:s?}", "max_stall", tune->max_stall, "settings", rows, "chosen",
-                    chosen ? row_of(tune, chosen, chosen) : json_null(), "reason", chosen ? reason(tune, chosen) : NULL,
-                    "output", chosen ? tune->output : NULL);
+    out = json_pack("{s:s, s:f, s:o, s:o, s:s?, s:s?}", "area", "tune", "max_stall", tune->max_stall, "settings", rows,
+                    "chosen", chosen ? row_of(tune, chosen, chosen) : json_null(), "reason",
+                    chosen ? reason(tune, chosen) : NULL, "output", chosen ? tune->output : NULL);
     if (!out)
         return zf_cli_complain(tune->output, "no memory, or the command or path is no UTF-8");
     json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

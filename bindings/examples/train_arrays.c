@@ -128,13 +128,21 @@ static int step(session_t *s, const zf_group_hyper_t *groups, zf_step_report_t *
 static void print_stats(session_t *s) {
     const zf_stats_ext_t *ext = s->zf->get_extension(ZF_EXT_STATS);
     zf_stats_t stats = {0};
+    zf_step_record_t record = {0};
     stats.struct_size = sizeof stats;
+    record.struct_size = sizeof record;
     if (ext == NULL || has_failed(ext->read(s->instance, &stats, &s->err), s))
         return;
     printf("steps %llu (%llu skipped), windows closed %llu, link bytes down %llu up %llu, waited %.3f ms\n",
            (unsigned long long)stats.steps, (unsigned long long)stats.steps_skipped,
            (unsigned long long)stats.window_closes, (unsigned long long)stats.down_grad_nbytes,
            (unsigned long long)stats.up_publish_nbytes, (double)stats.host_wait_ns / 1e6);
+    if (ext->struct_size < sizeof *ext || has_failed(ext->step_record(s->instance, 0, &record, &s->err), s))
+        return;
+    printf("step %llu: %.3f ms, of which waited %.3f; replayed %.3f ms on workers, down %llu bytes, up %llu\n",
+           (unsigned long long)record.step, (double)record.step_ns / 1e6, (double)record.host_wait_ns / 1e6,
+           (double)record.replay_ns / 1e6, (unsigned long long)record.down_grad_nbytes,
+           (unsigned long long)record.up_publish_nbytes);
 }
 
 /* Trains with the plugin (s), or with plain AdamW alone (s NULL); beside the plugin, plain only follows. */

@@ -150,7 +150,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_r
     request->n_pieces = n_pieces;
     code = start_all(mpi, call, request);
     *out_request =
-        (uint64_t)(uintptr_t)request; /* even after a failure: some messages may be under way, kept for ever */
+        (uint64_t)(uintptr_t)request; /* even after a failure: some messages may be under way, and are given up */
     return code == MPI_SUCCESS ? ZF_OK : fail(mpi, err, code, "a message could not be started");
 }
 
@@ -196,13 +196,13 @@ static zf_status_t test(void *ctx, uint64_t handle, uint32_t *out_late_rank, zf_
 static zf_status_t give_up(void *ctx, uint64_t handle, zf_error_t *err) {
     zf_mpi_t *mpi = ctx;
     request_t *request = (request_t *)(uintptr_t)handle;
-    int n_left = 0, is_over;
+    int n_receives = request->n_pieces * (request->group->size - 1), n_left = 0, is_over;
     (void)err;
     mpi->is_failed = 1;
     for (int i = 0; i < request->n; i++) {
         if (request->messages[i] == MPI_REQUEST_NULL)
             continue;
-        if (i < request->n / 2)
+        if (i < n_receives)
             MPI_Cancel(&request->messages[i]);
         is_over = 0;
         if (MPI_Test(&request->messages[i], &is_over, MPI_STATUS_IGNORE) != MPI_SUCCESS || !is_over)

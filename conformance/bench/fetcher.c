@@ -75,6 +75,13 @@ void fetcher_step(fetcher_t *host) {
     step(host);
 }
 
+void fetcher_compute(const fetcher_t *host) {
+    for (uint32_t layer = 0; layer < FETCHER_LAYERS; layer++)
+        compute(host->spec.forward_ns / FETCHER_LAYERS);
+    for (uint32_t layer = 0; layer < FETCHER_LAYERS; layer++)
+        compute(host->spec.backward_ns / FETCHER_LAYERS);
+}
+
 uint64_t fetcher_stall_ns(const fetcher_t *host) {
     const zf_stats_t stats = rig_stats(&host->rig);
 

@@ -31,6 +31,9 @@ typedef struct fetcher {
 void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec_t *spec);
 void fetcher_close(fetcher_t *host);
 void fetcher_step(fetcher_t *host);
+/* The same without the plugin: forward and backward alone, which take longer than they were given where others hold the
+ * CPUs. */
+void fetcher_compute(const fetcher_t *host);
 
 /* What the device has waited so far, as zf.stats/1 counts it. */
 uint64_t fetcher_stall_ns(const fetcher_t *host);

@@ -38,7 +38,10 @@ void hooks_lateness(hooks_t *hooks);
 /* CPU time of a step with the check of what is overwritten against without. */
 void hooks_guard(hooks_t *hooks);
 
-/* The same of a trace of every step. */
+/* Worker time per element with huge pages against without. */
+void hooks_pages(hooks_t *hooks);
+
+/* CPU time of a step with a trace of every step against without. */
 void hooks_trace(hooks_t *hooks);
 
 /* A step of 4 M parameters by shape: vectors, single rows and columns, thin adapters. */
@@ -52,6 +55,9 @@ void hooks_stall(hooks_t *hooks);
 
 /* update_interval = fit: its choice on several hosts, and what each choice promises against what is counted. */
 void hooks_fit(hooks_t *hooks);
+
+/* Steps of a host whose times are known, for `zf plan` to be put beside. */
+void hooks_plan(hooks_t *hooks);
 
 /* What publish_lag = 0 with fetches exposes beside publish_lag = 1, where forward takes as long as a replay. */
 void hooks_lag(hooks_t *hooks);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_beside.c - what a setting costs, off and on beside each other: guard, that every publish checks what it
- * replaces
- * ([zenflow] on_overwrite); trace, that what every thread does is recorded ([trace] file).
+ * replaces ([zenflow] on_overwrite); pages, that the state lies in huge pages ([host] huge_pages); trace, that what
+ * every thread does is recorded ([trace] file).
  *
  * Two instances without it and two with it make one window each in turn, opened in the order off, on, on, off,
  * since where memory comes to lie makes a difference too. The figure is the CPU time of the whole process per element
  * and step, from the delivery of gradients that are there to the end of everything that the step has started:
- * statistics, check, run-ahead, replay, merge. No forward or backward pass is in it. */
+ * statistics, check, run-ahead, replay, merge. No forward or backward pass is in it. pages: the workers' CPU time per
+ * element and update alone, since the replay is what reads the state. */
 #include <time.h>
 #include <unistd.h>
 
@@ -18,17 +19,20 @@ enum { N_TENSORS = 17000, N_RIGS = 4, N_ELEMS = N_TENSORS * HOOKS_SMALL_ELEMS };
 
 typedef struct setting {
     const char *name, *what, *configs[2]; /* off, on */
+    int is_of_workers;
 } setting_t;
 
 #define TRACE_FILE "/tmp/zf-bench-hooks-trace.json"
-static const setting_t check = {"guard", "the check", {HOOKS_CONFIG "on_overwrite = off\n", HOOKS_CONFIG}};
+static const setting_t check = {"guard", "the check", {HOOKS_CONFIG "on_overwrite = off\n", HOOKS_CONFIG}, 0};
+static const setting_t pages = {"pages", "huge pages", {HOOKS_CONFIG "[host]\nhuge_pages = off\n", HOOKS_CONFIG}, 1};
 static const setting_t trace = {
-    "trace", "a trace", {HOOKS_CONFIG, HOOKS_CONFIG "[trace]\nfile = " TRACE_FILE "\nsteps = 0\n"}};
+    "trace", "a trace", {HOOKS_CONFIG, HOOKS_CONFIG "[trace]\nfile = " TRACE_FILE "\nsteps = 0\n"}, 0};
 
 typedef struct beside {
     const setting_t *setting;
     rig_t rigs[N_RIGS];
     samples_t ns[2], ratio; /* off, on */
+    samples_t open_ns[2];   /* CPU time of the process from create to the end of bind_params */
 } beside_t;
 
 static int is_on(int rig) { return rig == 1 || rig == 2; }
@@ -43,6 +47,12 @@ static const kind_t kinds[] = {
     {1, 2000, N_ELEMS / 2000, 0}, {1, 2000, N_ELEMS / 2000, 1}, {N_TENSORS, 20, HOOKS_SMALL_ELEMS / 20, 0}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
+static uint64_t process_ns(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static void open_rigs(const hooks_t *hooks, beside_t *beside, const kind_t *kind) {
     for (int i = 0; i < N_RIGS; i++) {
         const rig_spec_t spec = {.n_tensors = kind->n_tensors,
@@ -51,26 +61,28 @@ static void open_rigs(const hooks_t *hooks, beside_t *beside, const kind_t *kind
                                  .dtype = kind->is_f32 ? zf_dtype_float32() : zf_dtype_bfloat16(),
                                  .mode = RIG_ASYNC,
                                  .config = beside->setting->configs[is_on(i)]};
+        const uint64_t ns = process_ns();
+
         rig_open(&beside->rigs[i], hooks->loader, &spec);
+        samples_add(&beside->open_ns[is_on(i)], (double)(process_ns() - ns));
     }
 }
 
-static uint64_t process_ns(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+static uint64_t counted_ns(const setting_t *setting) {
+    return setting->is_of_workers ? samples_named_cpu_ns("zf-worker") : process_ns();
 }
 
-/* One window; ns of CPU time per element and step. */
-static double window_ns(rig_t *rig) {
-    const uint64_t ns = process_ns();
+/* One window; ns of CPU time per element and step, or of workers per element and update. */
+static double window_ns(const setting_t *setting, rig_t *rig) {
+    const uint64_t ns = counted_ns(setting), elems = rig_stats(rig).replay_elems;
 
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
         rig_drain(rig);
     }
-    return (double)(process_ns() - ns) / HOOKS_WINDOW / N_ELEMS;
+    return (double)(counted_ns(setting) - ns) /
+           (setting->is_of_workers ? (double)(rig_stats(rig).replay_elems - elems) : (double)HOOKS_WINDOW * N_ELEMS);
 }
 
 static void repeat(beside_t *beside, int turn) {
@@ -79,7 +91,7 @@ static void repeat(beside_t *beside, int turn) {
     for (int i = 0; i < N_RIGS; i++) {
         int rig = (i + turn) % N_RIGS;
 
-        ns[is_on(rig)] += window_ns(&beside->rigs[rig]) / 2;
+        ns[is_on(rig)] += window_ns(beside->setting, &beside->rigs[rig]) / 2;
     }
     samples_add(&beside->ns[0], ns[0]);
     samples_add(&beside->ns[1], ns[1]);
@@ -91,14 +103,16 @@ static void print_row(const hooks_t *hooks, const beside_t *beside, const kind_t
     const double off = samples_median(&beside->ns[0]), on = samples_median(&beside->ns[1]);
     const char *dtype = kind->is_f32 ? "f32" : "bf16";
 
-    printf("%7u x %8ld %-4s | %7.4f %7.4f | %6.3f %6.3f..%-6.3f\n", kind->n_tensors, (long)(kind->rows * kind->cols),
-           dtype, off, on, ratio.median, ratio.q1, ratio.q3);
+    printf("%7u x %8ld %-4s | %7.4f %7.4f | %6.3f %6.3f..%-6.3f | %6.0f %6.0f\n", kind->n_tensors,
+           (long)(kind->rows * kind->cols), dtype, off, on, ratio.median, ratio.q1, ratio.q3,
+           1e-6 * samples_median(&beside->open_ns[0]), 1e-6 * samples_median(&beside->open_ns[1]));
     if (hooks->json)
         fprintf(
             hooks->json,
             "%s\n  {\"tensors\": %u, \"dtype\": \"%s\", \"off_ns\": %.5f, \"on_ns\": %.5f, \"ratio\": %.4f, \"q1\": "
-            "%.4f, \"q3\": %.4f}",
-            kind == kinds ? "" : ",", kind->n_tensors, dtype, off, on, ratio.median, ratio.q1, ratio.q3);
+            "%.4f, \"q3\": %.4f, \"open_off_ms\": %.1f, \"open_on_ms\": %.1f}",
+            kind == kinds ? "" : ",", kind->n_tensors, dtype, off, on, ratio.median, ratio.q1, ratio.q3,
+            1e-6 * samples_median(&beside->open_ns[0]), 1e-6 * samples_median(&beside->open_ns[1]));
 }
 
 static void run_kind(const hooks_t *hooks, const setting_t *setting, const kind_t *kind) {
@@ -107,7 +121,7 @@ static void run_kind(const hooks_t *hooks, const setting_t *setting, const kind_
     beside = (beside_t){.setting = setting};
     open_rigs(hooks, &beside, kind);
     for (int warm = 0; warm < 3 * N_RIGS; warm++) /* past the warm-up and the first touch of every slot */
-        (void)window_ns(&beside.rigs[warm % N_RIGS]);
+        (void)window_ns(setting, &beside.rigs[warm % N_RIGS]);
     for (int r = 0; r < hooks->n_repeats; r++)
         repeat(&beside, r);
     print_row(hooks, &beside, kind);
@@ -116,9 +130,11 @@ static void run_kind(const hooks_t *hooks, const setting_t *setting, const kind_
 }
 
 static void run(const hooks_t *hooks, const setting_t *setting) {
-    printf("%s: CPU ns of the process per element and step, S = %d, without and with %s, medians of %d windows\n",
-           setting->name, HOOKS_WINDOW, setting->what, hooks->n_repeats);
-    printf("%23s | %7s %7s | %6s %15s\n", "tensors x elements", "off", "on", "ratio", "quartiles");
+    printf("%s: CPU ns of %s, S = %d, without and with %s, medians of %d windows\n", setting->name,
+           setting->is_of_workers ? "the workers per element and update" : "the process per element and step",
+           HOOKS_WINDOW, setting->what, hooks->n_repeats);
+    printf("%23s | %7s %7s | %6s %15s | %s\n", "tensors x elements", "off", "on", "ratio", "quartiles",
+           "ms to open, off and on");
     if (hooks->json)
         fprintf(hooks->json, "\"%s\": {\"slots\": %d, \"repeats\": %d, \"rows\": [", setting->name, HOOKS_WINDOW,
                 hooks->n_repeats);
@@ -129,6 +145,8 @@ static void run(const hooks_t *hooks, const setting_t *setting) {
 }
 
 void hooks_guard(hooks_t *hooks) { run(hooks, &check); }
+
+void hooks_pages(hooks_t *hooks) { run(hooks, &pages); }
 
 void hooks_trace(hooks_t *hooks) {
     run(hooks, &trace);

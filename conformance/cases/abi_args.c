@@ -101,13 +101,18 @@ static void paint_output(abi_args_t *a, int i) {
     }
 }
 
+/* It takes a step. */
+static int is_of_step(const abi_args_t *a) {
+    return strcmp(a->slot.entry->name, "lateness") == 0 || strcmp(a->slot.entry->name, "step_record") == 0;
+}
+
 static int is_weights(const abi_args_t *a) { return strcmp(a->slot.entry->name, "weights") == 0; }
 
 /* A number of bytes, a time, or a step. */
 static uint64_t number_of(const abi_args_t *a) {
     if (is_weights(a))
         return a->exports[0].dst_nbytes / 4;
-    return strcmp(a->slot.entry->name, "lateness") == 0 ? 0 : 1000000000u;
+    return is_of_step(a) ? 0 : 1000000000u;
 }
 
 static void fill_arg(abi_args_t *a, int i) {

@@ -13,6 +13,7 @@
 #include "abi_probes.h"
 #include "abi_self_test.h"
 #include "option_table.h"
+#include "progress.h"
 
 #ifndef ZFC_MOCKS_DIR
 #define ZFC_MOCKS_DIR NULL
@@ -68,17 +69,21 @@ static int report_and_return(const abi_report_t *report, const options_t *o) {
 static int check_all(const options_t *o, abi_report_t *report) {
     const char *why;
     char *path = o->plugin ? realpath(o->plugin, NULL) : NULL;
-    abi_env_t env = {path, o->mocks};
+    zc_progress_t progress = {.area = "abi"};
+    abi_env_t env = {.plugin = path, .mocks = o->mocks, .progress = &progress};
     int rc;
     if (!path) {
         fprintf(stderr, "zf-conform abi: %s%s\n", o->plugin ? "no such file: " : "which library? --plugin FILE.so",
                 o->plugin ? o->plugin : "");
         return 2;
     }
+    zc_progress_show(&progress, "layout and headers");
     abi_layout_check(report, o->headers);
     abi_headers_check(report, o->headers);
     add_later_proofs(report);
-    if (abi_check_plugin(report, &env, &why) != 0) {
+    rc = abi_check_plugin(report, &env, &why);
+    zc_progress_end(&progress);
+    if (rc != 0) {
         fprintf(stderr, "zf-conform abi: %s: %s\n", path, why);
         rc = 2;
     } else {

@@ -128,6 +128,8 @@ void abi_probe_run(abi_report_t *report, const abi_env_t *env, const char *name,
     char tried[LINE_NBYTES] = "start", detail[ABI_DETAIL_NBYTES];
     int ends[2], status = 0, is_ended;
     pid_t pid;
+    if (env->progress)
+        zc_progress_show(env->progress, name);
     fflush(NULL);
     if (pipe2(ends, O_CLOEXEC) != 0 || (pid = fork()) < 0) {
         abi_report_add(report, ABI_RULE_CRASH, ABI_FAIL, "no process for a probe");

@@ -6,10 +6,12 @@
 #define ZFC_ABI_PROBE_H
 
 #include "abi_report.h"
+#include "progress.h"
 
-typedef struct abi_env { /* what every probe may know */
-    const char *plugin;  /* path of the .so under test */
-    const char *mocks;   /* directory of the mocks, or NULL */
+typedef struct abi_env {     /* what every probe may know */
+    const char *plugin;      /* path of the .so under test */
+    const char *mocks;       /* directory of the mocks, or NULL */
+    zc_progress_t *progress; /* which probe comes next is shown there, or NULL */
 } abi_env_t;
 
 typedef struct abi_probe {

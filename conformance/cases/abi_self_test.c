@@ -185,7 +185,7 @@ static int judge_plugin(const mock_t *mock, const char *mocks_dir, int number, i
     static abi_report_t report;
     char path[1024];
     const char *why;
-    abi_env_t env = {path, mocks_dir};
+    abi_env_t env = {.plugin = path, .mocks = mocks_dir};
     snprintf(path, sizeof path, "%s/%s.so", mocks_dir, mock->name);
     memset(&report, 0, sizeof report);
     if (abi_check_plugin(&report, &env, &why) != 0)

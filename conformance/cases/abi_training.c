@@ -303,7 +303,7 @@ static void count_a_step(abi_rig_t *rig) {
 
 int abi_count_allocations(const char *plugin, int fd) {
     static abi_rig_t rig;
-    abi_env_t env = {plugin, NULL};
+    abi_env_t env = {.plugin = plugin};
     abi_probe_t probe = {&env, fd};
     counter = dlsym(RTLD_DEFAULT, "zfc_allocations");
     if (!abi_check(&probe, ABI_RULE_NO_ALLOC, counter != NULL, "zf_count_alloc.so is not preloaded"))

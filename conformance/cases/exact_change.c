@@ -314,7 +314,8 @@ void zx_run_rebind_point(zx_run_t *run, int is_mid_step) {
     run->n_rebinds += (uint32_t)!is_mid_step;
     zx_run_announce_all(run);
     zx_host_sync(&run->host); /* looks that were launched read the memory that is left */
-    zo_rest(run->oracle);
+    if (is_other)
+        zo_rest(run->oracle); /* in other memory, what waits to be fetched waits on */
     rebind_to(run, is_other);
     zx_host_bind_again(&run->host, is_other);
     zx_run_forget(run);

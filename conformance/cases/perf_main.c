@@ -14,6 +14,7 @@
 
 #include "json_file.h"
 #include "option_table.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <math.h>
@@ -355,14 +356,20 @@ static size_t list_rows(row_t *rows) {
 
 /* Measures all settings; 0, or the exit status of what went wrong. */
 static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
-    *out_n = list_rows(rows);
+    zc_progress_t progress = {.area = "perf"};
+
+    *out_n = progress.n_all = list_rows(rows);
     for (size_t i = 0; i < *out_n; i++) {
         row_t *r = &rows[i];
-        char text[2048];
+        char text[2048], what[64];
         int status;
 
+        (void)snprintf(what, sizeof what, "gradients in %s, S = %u", name_of(r), r->interval);
+        progress.n_done = i;
+        zc_progress_show(&progress, what);
         status = run_setting(o, r, 0, text, sizeof text);
         if (status != 0) {
+            zc_progress_end(&progress);
             (void)fprintf(stderr, "zf-conform perf: gradients in %s, S = %u: ended with status %d\n", name_of(r),
                           r->interval, status);
             return status > 128 ? DOES_NOT : COULD_NOT_RUN;
@@ -370,6 +377,7 @@ static int run_all(const options_t *o, row_t *rows, size_t *out_n) {
         r->json = zj_parse(text);
         judge(r);
     }
+    zc_progress_end(&progress);
     return 0;
 }
 

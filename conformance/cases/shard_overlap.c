@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "progress.h"
 #include "zf/ext/collectives.h"
 
 enum { LANES = 4, LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };
@@ -311,16 +312,23 @@ typedef struct plan {
 } plan_t;
 
 static measured_t run(const plan_t *plan, schedule_t schedule) {
+    zc_progress_t progress = {.area = "shard", .n_all = WARM_UP + plan->n_steps};
     measured_t all[MOST_STEPS];
+    char what[64];
     host_t host;
 
+    (void)snprintf(what, sizeof what, "steps of schedule \"%s\"", schedule_names[schedule]);
     open_host(&host, plan->loader, plan->n_ranks, plan->stage, schedule == INSTANT);
     for (uint32_t i = 0; i < WARM_UP + plan->n_steps; i++) {
-        measured_t one = train(&host, schedule, plan->n_accumulated);
+        measured_t one;
 
+        progress.n_done = i;
+        zc_progress_show(&progress, what);
+        one = train(&host, schedule, plan->n_accumulated);
         if (i >= WARM_UP)
             all[i - WARM_UP] = one;
     }
+    zc_progress_end(&progress);
     if (schedule == OVERLAPPED)
         print_timeline(&host.mirror);
     close_host(&host);

@@ -122,14 +122,25 @@ static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     c->p_edit = 0; /* what one rank does by itself */
     if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none || strstr(c->config_text, "deferred = moments")))
         ranks->stage = 2;
+    if (ranks->size > 1) {
+        follow = strstr(c->config_text, "on_overwrite = follow");
+        if (follow)
+            memcpy(follow, "on_overwrite = error ", 21);
+        c->is_follow = 0;
+    }
     if (ranks->stage == 0 || ranks->data_size == 1)
         return;
-    follow = strstr(c->config_text, "on_overwrite = follow");
-    if (follow)
-        memcpy(follow, "on_overwrite = error ", 21);
-    c->is_follow = 0;
     if (!zs_moves(ranks) && !zs_shards_params(ranks))
         draw_fetches(c, &rng);
+}
+
+/* Ranks that hold the same have one checkpoint. */
+static uint32_t number_of_part(const zs_ranks_t *ranks, const zx_case_t *c) {
+    uint32_t has_experts = 0;
+
+    for (uint32_t i = 0; i < c->n_params; i++)
+        has_experts |= ranks->kinds[i] == ZS_EXPERT && !(c->params[i].flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED));
+    return ranks->model * ranks->n_experts + has_experts * ranks->expert;
 }
 
 /* The same on every number of ranks, at every stage: what some of them lack is left out for all. */
@@ -138,8 +149,8 @@ static void prepare_move(zs_ranks_t *ranks, zx_case_t *c) {
 
     ranks->moves_at = 1 + zx_below(&rng, c->n_steps);
     ranks->is_compact = zx_chance(&rng, 20);
-    snprintf(ranks->moves_through, sizeof ranks->moves_through, "%s/case-%u",
-             ranks->save_to ? ranks->save_to : ranks->load_from, (unsigned)c->index);
+    snprintf(ranks->moves_through, sizeof ranks->moves_through, "%s/case-%u-part-%u",
+             ranks->save_to ? ranks->save_to : ranks->load_from, (unsigned)c->index, number_of_part(ranks, c));
     c->p_changed = c->p_export = c->p_edit = 0;
     replace_line(c, "publish_lag = auto", "publish_lag", (uint32_t)c->config.publish_lag);
 }

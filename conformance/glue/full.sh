@@ -14,7 +14,7 @@
 #   --steps "N..."  of a run: one number for all tasks, or one for each in their order (default: the task's own)
 #   --products T    fp32 (default) or bf16: what the reference host's matrix products round their operands to; bf16 is
 #                   faster on processors that have such products, and named in the results
-#   --config FILE   the plugin's INI file (default conformance/glue/fine-tune.ini); none: the plugin's defaults
+#   --config FILE   the plugin's INI file (default none: the plugin's defaults)
 #   --lr X          peak learning rate (default 5e-5)
 #   --jobs N        runs at the same time, one thread of matrix products each (default 2)
 #   --results DIR   where the results go (default conformance/results)
@@ -33,7 +33,7 @@ seeds=8
 sync_seeds=1
 tasks='sst2 cola mrpc'
 steps=
-config=$root/conformance/glue/fine-tune.ini
+config=
 lr=5e-5
 products=fp32
 jobs=2

@@ -55,16 +55,31 @@ static void touch(zfi_arena_t *arena, unsigned char *base, uint64_t nbytes) {
     }
 }
 
+/* Begins at a multiple of ZFI_HUGE_PAGE where it is that large: what lies around it is given back. MAP_FAILED, errno.
+ */
+static void *map_pages(uint64_t nbytes) {
+    uint64_t around = nbytes < ZFI_HUGE_PAGE ? 0 : ZFI_HUGE_PAGE - to_pages(1), before;
+    unsigned char *base = mmap(NULL, nbytes + around, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED || !around)
+        return base;
+    before = (ZFI_HUGE_PAGE - (uintptr_t)base % ZFI_HUGE_PAGE) % ZFI_HUGE_PAGE;
+    if (before)
+        munmap(base, before);
+    if (around > before)
+        munmap(base + before + nbytes, around - before);
+    return base + before;
+}
+
 zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err) {
     uint64_t nbytes = to_pages(arena->used_nbytes);
     void *base;
     if (nbytes == 0)
         return ZF_OK;
-    base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    base = map_pages(nbytes);
     if (base == MAP_FAILED)
         return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "memory",
                                 "cannot map %" PRIu64 " bytes for %s: %s", nbytes, what, strerror(errno));
-    madvise(base, nbytes, MADV_HUGEPAGE); /* a wish: fewer TLB misses over the state */
+    madvise(base, nbytes, arena->has_small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE); /* a wish */
     touch(arena, base, nbytes);
     arena->base = base;
     arena->total_nbytes = nbytes;

@@ -3,7 +3,8 @@
  *
  * The same layout function runs twice over an arena: first with base NULL, which adds up sizes (the plan), then over
  * one mapping of exactly that size (mmap, pages touched). So planned and allocated bytes are equal by construction, and
- * no allocator rounds up.
+ * no allocator rounds up. A mapping begins where a huge page may, so that the system can back all of it but its end by
+ * huge pages.
  *
  * Between the check that a mapping fits and the moment its last page exists, the system still counts its bytes as
  * free, which takes seconds for a large state; two instances that bind at the same time would both be given them. So
@@ -18,12 +19,14 @@
 #include "zf/types.h"
 
 #define ZFI_ARENA_ALIGN 64u
+#define ZFI_HUGE_PAGE ((uint64_t)2 << 20) /* where they are larger, mappings still begin at every such place */
 
 typedef struct zfi_arena {
     unsigned char *base;      /* NULL: count only */
     uint64_t used_nbytes;     /* handed out or counted so far */
     uint64_t total_nbytes;    /* mapped; 0 while counting */
     uint64_t promised_nbytes; /* of the mapping to come; 0 without a promise */
+    int has_small_pages;      /* the mapping shall not lie in huge pages; else it may, where the system has them */
 } zfi_arena_t;
 
 /* Next piece, 64-byte aligned and zero; NULL while counting. */

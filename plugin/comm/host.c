@@ -200,6 +200,8 @@ static zf_status_t host_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchang
     st = comm->table.start(comm->table.ctx, &call, &request, &why);
     if (st) {
         atomic_store(&comm->is_ended, 1);
+        if (request)
+            give_up(comm, request);
         return failed(comm, exchange, st, &why, err);
     }
     st = wait_for(comm, exchange, request, err);

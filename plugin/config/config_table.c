@@ -41,6 +41,7 @@ static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
                                              {"off", ZFI_OVERWRITE_OFF},
                                              {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
+static const zfi_choice_t pages[] = {{"auto", ZFI_PAGES_AUTO}, {"off", ZFI_PAGES_SMALL}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
                                        {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
@@ -126,7 +127,7 @@ static const zfi_key_t keys[] = {
      "error | follow | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
-     "params_changed had been called for it (not from [shard] stage = 1 on). ask: no check but when the trainer asks "
+     "params_changed had been called for it (one rank only). ask: no check but when the trainer asks "
      "for one (zf.digest/0). off: no "
      "check; "
      "such weights are lost in silence, or mixed with others."},
@@ -147,7 +148,8 @@ static const zfi_key_t keys[] = {
     {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket, NULL,
      "1..4294967295 | auto", "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
-     "rank. auto: 40 million elements, or 1 million for each rank if that is more."},
+     "rank. auto: 40 million elements, or 1 million for each rank if that is more, and less towards the end of the "
+     "backward pass: halves of what is left, down to a sixteenth."},
     {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, NULL, "host | nccl", "host",
      "Several ranks on CUDA: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, in "
      "page-locked memory. nccl: by libnccl.so.2, on the device; the trainer's collectives start it and carry the rest. "
@@ -168,6 +170,9 @@ static const zfi_key_t keys[] = {
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
      "other "
      "ranks on it."},
+    {"host", "huge_pages", ZFI_KEY_CHOICE, MEMBER(huge_pages), 0, 0, 0, pages, NULL, "auto | off", "auto",
+     "Pages of the optimizer state in host memory. auto asks the system for transparent huge pages, which it gives "
+     "unless they are turned off (zf doctor); off asks for small ones."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
     {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, NULL, "1..64", "8",

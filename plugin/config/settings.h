@@ -20,6 +20,7 @@ enum { ZFI_BUCKET_AUTO = 0 };
 enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
 enum { ZFI_TEXT_NBYTES = 192 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
+enum { ZFI_PAGES_AUTO = 0, ZFI_PAGES_SMALL };
 
 typedef struct zfi_config {
     /* [zenflow] */
@@ -62,6 +63,7 @@ typedef struct zfi_config {
     uint32_t local_ranks;      /* 0..4096, default 0 = what the launcher says: ranks that share cores and memory */
     uint32_t local_rank;       /* 0..4095, default 0: which of them this is; local_ranks > 0 only, and below it */
     uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
+    int32_t huge_pages;        /* auto | off, default auto: pages of the state in host memory */
     uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
     uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
     int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */

@@ -3,11 +3,20 @@
 #include "hooks/drain.h"
 
 #include "hooks/batch.h"
+#include "hooks/hooks.h"
 #include "offload/program.h"
 
-zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) {
+static zf_status_t drain(zf_instance_t *inst, zf_status_t (*rest)(zfi_run_t *run), zf_error_t *err) {
     zf_status_t st = zfi_batch_flush(inst);
     if (!st)
-        st = zfi_program_rest(inst->run);
+        st = rest(inst->run);
+    if (!st)
+        zfi_step_look(inst);
     return zfi_hook_failed(inst, st, "quiesce", "the device did not come to rest", err);
+}
+
+zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err) { return drain(inst, zfi_program_rest, err); }
+
+zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err) {
+    return drain(inst, zfi_program_rest_but_unfetched, err);
 }

@@ -9,4 +9,8 @@
  * are as they would be without it. The caller has entered the hook. */
 zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err);
 
+/* [control] The same, but what waits to be fetched goes on waiting: nothing is written to the host's parameters, whose
+ * memory may be gone. */
+zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err);
+
 #endif

@@ -13,6 +13,7 @@
 #include "hooks/changed.h"
 #include "hooks/hooks.h"
 #include "hooks/metrics.h"
+#include "hooks/step_record.h"
 #include "instance/instance.h"
 #include "zf/ext/config.h"
 #include "zf/ext/cpu.h"
@@ -134,8 +135,22 @@ static zf_status_t stats_lateness(zf_instance_t *inst, uint64_t step, uint32_t g
     return n_groups == 0 ? ZF_DISABLED : is_complete ? ZF_OK : ZF_IN_PROGRESS;
 }
 
+static zf_status_t stats_step_record(zf_instance_t *inst, uint64_t step, zf_step_record_t *out, zf_error_t *err) {
+    zf_step_record_t record;
+    zf_status_t st = check_instance(inst, "step_record", err);
+    if (!st && !out)
+        st = zfi_error(err, ZF_ERR_ARGUMENT, "step_record", "out is NULL");
+    if (!st)
+        st = zfi_struct_check_out(out, "zf_step_record_t", err);
+    if (st)
+        return st;
+    st = zfi_step_record_read(inst, step, &record);
+    zfi_struct_write(out, &record, sizeof record);
+    return st;
+}
+
 static const zf_stats_ext_t stats_ext = {
-    .struct_size = sizeof stats_ext, .read = stats_read, .lateness = stats_lateness};
+    .struct_size = sizeof stats_ext, .read = stats_read, .lateness = stats_lateness, .step_record = stats_step_record};
 
 /* ---- zf.config/1 ------------------------------------------------------------------------------------------------- */
 

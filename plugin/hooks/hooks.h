@@ -27,6 +27,8 @@ zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, ui
 /* step.c */
 zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err);
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err);
+/* [hook] Records of steps (step_record.h) that the device has finished get what it has said of them. */
+void zfi_step_look(zf_instance_t *inst);
 /* fetch.c */
 zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
                             zf_fence_t *out_ready, zf_error_t *err);

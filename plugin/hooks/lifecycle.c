@@ -14,6 +14,7 @@
 #include "hooks/hooks.h"
 #include "hooks/metrics.h"
 #include "hooks/reduce.h"
+#include "hooks/step_record.h"
 #include "hooks/trace.h"
 #include "instance/callback.h"
 #include "instance/instance.h"
@@ -139,6 +140,7 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_close(&inst->engine);
     zfi_tracing_end(&inst->engine);
     zfi_engine_free(&inst->engine);
+    zfi_step_records_end(&inst->step_records);
     if (inst->alive)
         munmap((void *)(uintptr_t)inst->alive, 4096);
     inst->magic = 0;
@@ -189,16 +191,17 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
     return transport == ZFI_TRANSPORT_NCCL ? &zfi_comm_nccl : &zfi_comm_host;
 }
 
-/* Where each rank keeps a part of the state, some modes are not in this version. */
-static zf_status_t settle_shards(zfi_engine_t *engine, zf_error_t *err) {
+/* Of several ranks, and where each keeps a part of the state, some modes are not in this version. */
+static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
+    if (zfi_has_peers(engine) &&
+        config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
+        return zfi_error(
+            err, ZF_ERR_CONFIG, "create",
+            "several ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed on "
+            "every rank, with error or ask");
     if (!zfi_is_sharded(engine))
         return ZF_OK;
-    if (config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[shard] stage = %u on %u ranks: [zenflow] on_overwrite = follow is not in this version; call "
-                         "params_changed on every rank, with error or ask",
-                         config->stage, zfi_n_ranks(engine));
     if (config->stage > 2 && config->deferred != ZFI_DEFERRED_REPLAY)
         return zfi_error(err, ZF_ERR_CONFIG, "create",
                          "[shard] stage = 3 on %u ranks needs [zenflow] deferred = replay in this version; stages 1 "
@@ -264,7 +267,7 @@ zf_status_t zfi_create_configure(const zf_create_args_t *given, zfi_engine_t *en
     if (st)
         return st;
     choose_block_elems(engine);
-    return settle_shards(engine, err);
+    return settle_ranks(engine, err);
 }
 
 static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf_error_t *err) {
@@ -282,6 +285,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     inst->engine.ops = find_backend(args.device_type); /* free_instance needs it */
     inst->engine.comm_ops = &zfi_comm_self;            /* ... and this, until the configuration is known */
     zfi_engine_init(&inst->engine);
+    zfi_step_records_begin(&inst->step_records);
     st = configure(&inst->engine, &args, err);
     if (!st)
         inst->engine.comm_ops = find_transport(args.host, inst->engine.config.transport);
@@ -297,7 +301,7 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     if (!st)
         st = zfi_engine_open(&inst->engine, err);
     if (!st)
-        st = settle_shards(&inst->engine, err);
+        st = settle_ranks(&inst->engine, err);
     if (!st)
         st = zfi_metrics_begin(inst, err);
     if (!st)

@@ -146,7 +146,7 @@ static named_t *sort_names(const zfi_run_t *into) {
 /* Several ranks: what fails on one of them fails on all. */
 static zf_status_t fill_set(zfi_run_t *run, zfi_replacement_t *replacement, zf_status_t begun, zf_error_t *err) {
     zfi_together_t together;
-    zf_status_t opened = zfi_together_open(run->engine, &together, begun ? NULL : err), st = begun ? begun : opened;
+    zf_status_t opened = zfi_together_open(run->engine, 0, &together, begun ? NULL : err), st = begun ? begun : opened;
     named_t *sorted = st ? NULL : sort_names(replacement->into);
     if (!st && !sorted)
         st = zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare parameters");
@@ -175,6 +175,15 @@ static zf_status_t change_set(zf_instance_t *inst, zfi_param_t *params, uint32_t
     return st;
 }
 
+/* What one rank refuses none of them begins. */
+static zf_status_t meet(zfi_engine_t *engine, zf_status_t st, zf_error_t *err) {
+    zfi_together_t together;
+    zf_status_t opened = zfi_together_open(engine, 0, &together, st ? NULL : err);
+    st = zfi_together_meet(&together, st ? st : opened, err);
+    zfi_together_close(&together);
+    return st;
+}
+
 zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                        zf_error_t *err) {
     zfi_param_t *params = NULL;
@@ -194,18 +203,19 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
     }
     if (!st)
         st = zfi_reduce_compare(inst, params, n, err);
-    if (!st)
-        st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
-    if (!st)
-        st = zfi_drain(inst, err);
     if (st) {
-        zfi_claims_drop(claims);
         zfi_params_free(params, n);
         return st;
     }
     is_same = is_same_set(inst->run, params, n);
-    if (!is_same) /* masters are carried over, so what the host wrote would be lost */
+    /* what waits to be fetched comes to the new memory, which holds what the old one showed */
+    st = (is_same ? zfi_drain_but_unfetched : zfi_drain)(inst, err);
+    if (!st)
+        st = zfi_claims_take(inst, inst->alive, params, n, &claims, err);
+    if (!st && !is_same) /* masters are carried over, so what the host wrote would be lost */
         st = zfi_overwritten_look(inst, "bind_params", err);
+    if (!is_same)
+        st = meet(&inst->engine, st, err);
     if (st) {
         zfi_claims_drop(claims);
         zfi_params_free(params, n);

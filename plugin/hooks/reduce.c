@@ -3,6 +3,7 @@
 #include "hooks/reduce.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +70,12 @@ void zfi_reduce_event_of(zfi_run_t *run, uint32_t param, const void *what, uint6
                 lists->all[k].events = zfi_crc32(zfi_crc32(lists->all[k].events, &i, sizeof i), what, nbytes);
 }
 
+void zfi_reduce_forget_events(zfi_run_t *run) {
+    run->reduction.events = 0;
+    for (uint32_t i = 0; i < run->reduction.groups.n; i++)
+        run->reduction.groups.all[i].events = 0;
+}
+
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
 static zfi_agreement_t *agreement_of(const zfi_run_t *run, uint32_t rank) {
@@ -80,11 +87,18 @@ static uint32_t digest_hyper(uint32_t digest, const zfi_hyper_t *h) {
     return zfi_crc32(digest, values, sizeof values);
 }
 
+/* The host's own norm, where it is known here: on a stream the device reads it. */
+static double known_norm(const zfi_step_row_t *row) {
+    double norm = row->host_norm == &row->host_norm_now ? row->host_norm_now : 0;
+    return isnan(norm) ? -1 : norm; /* one NaN is as good as another */
+}
+
 /* What the hook was given for the coming step, but what each rank may have of its own: for all parameters, ... */
 static uint32_t digest_common(const zfi_run_t *run, const zfi_step_row_t *row) {
     uint32_t digest = zfi_crc32(0, &row->unscale, sizeof row->unscale);
     digest = zfi_crc32(digest, &row->clip_norm, sizeof row->clip_norm);
     digest = zfi_crc32(digest, &run->clock.epoch_end, sizeof run->clock.epoch_end);
+    digest = zfi_crc32(digest, &(double){known_norm(row)}, sizeof(double));
     return zfi_crc32(digest, &(uint32_t){row->host_norm != NULL}, sizeof(uint32_t));
 }
 
@@ -129,7 +143,8 @@ static zf_status_t check_agreements(zf_instance_t *inst, const circle_t *circle)
         if (other->is_discarded != first->is_discarded)
             return disagree(inst, circle, r, "DISCARD");
         if (other->arguments != first->arguments)
-            return disagree(inst, circle, r, "the arguments of step (hyper-parameters, unscale, clip_norm, EPOCH_END)");
+            return disagree(inst, circle, r,
+                            "the arguments of step (hyper-parameters, unscale, clip_norm, host_norm, EPOCH_END)");
         if (other->events != first->events)
             return disagree(inst, circle, r, "what was called between the steps (FLUSH, params_changed)");
         if (other->update_interval != first->update_interval || other->publish_lag != first->publish_lag)
@@ -286,7 +301,12 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
     return st;
 }
 
+/* Nobody waits for sums that are dropped, and the next gradients come where they lie: so they are over when this returns,
+ * on a stream of the lane's own too. */
 zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
+    zfi_engine_t *engine = &inst->engine;
     zf_status_t st = reduce_rest(inst);
-    return st ? st : agree(inst, 1);
+    if (!st)
+        st = agree(inst, 1);
+    return st ? st : zfi_wait(engine, &engine->lines.exchanged, engine->n_exchanged, &engine->count.host_wait_ns);
 }

@@ -35,6 +35,10 @@ void zfi_reduce_event(zfi_run_t *run, uint32_t kind, const void *what, uint64_t 
 /* [hook] ... among the ranks of a parameter's own process groups. */
 void zfi_reduce_event_of(zfi_run_t *run, uint32_t param, const void *what, uint64_t nbytes);
 
+/* [hook] A run that was loaded begins without such. Of ranks that load a checkpoint each, one may have filled its run,
+ * another exchanged it. */
+void zfi_reduce_forget_events(zfi_run_t *run);
+
 /* [control] The same of a parameter that the host wrote: with what, too. */
 void zfi_reduce_changed(zfi_run_t *run, uint32_t param, uint32_t flags);
 

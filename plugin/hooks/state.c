@@ -14,6 +14,7 @@
 #include "hooks/changed.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
+#include "hooks/parts.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "offload/ranks.h"
@@ -36,52 +37,6 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
     if (!zfi_utf8_is_text(note, strlen(note)))
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "the note is not UTF-8");
     return ZF_OK;
-}
-
-/* ---- process groups ---------------------------------------------------------------------------------------------- */
-
-/* Where a rank saves or loads, and which model's part of it that is. */
-typedef struct claim {
-    uint32_t path_crc, model;
-} claim_t;
-
-static zf_status_t compare_claims(const claim_t *all, uint32_t n, const char *path, zf_error_t *err) {
-    for (uint32_t r = 0; r < n; r++)
-        for (uint32_t k = 0; k < r; k++)
-            if (all[r].path_crc && all[r].path_crc == all[k].path_crc && all[r].model != all[k].model)
-                return zfi_error(err, ZF_ERR_ARGUMENT, "state",
-                                 "ranks %" PRIu32 " and %" PRIu32 " of the norm group have other parameters, but one "
-                                 "directory (%.200s): each group of ranks that hold the same parameters has a "
-                                 "checkpoint of its own",
-                                 k, r, path ? path : "another rank's");
-    return ZF_OK;
-}
-
-/* A checkpoint is of one group 0. st, err: of what went before; path: NULL where that failed, or to a store. */
-static zf_status_t check_groups(zf_instance_t *inst, const char *path, zf_status_t st, zf_error_t *err) {
-    zfi_engine_t *engine = &inst->engine;
-    const zfi_group_lists_t *lists = &inst->run->reduction.groups;
-    zfi_member_t place = zfi_norm_member(engine);
-    claim_t *all;
-    zf_status_t met;
-    if (!zfi_is_grouped(engine))
-        return st;
-    all = calloc(place.n_ranks, sizeof *all);
-    if (!all)
-        return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory to compare ranks");
-    all[place.rank] = (claim_t){path ? zfi_crc32(0, path, strlen(path)) : 0, engine->model};
-    met = zfi_ranks_gather_at_rest_in(engine, engine->norm_index, ZF_COLLECTIVE_FOR_STATE, all, sizeof *all);
-    if (met)
-        return zfi_hook_failed(inst, met, "state", "the ranks could not be compared", err);
-    if (!st)
-        st = compare_claims(all, place.n_ranks, path, err);
-    free(all);
-    if (!st && lists->n && lists->all[0].which == 0)
-        st = zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "state",
-                       "\"%s\" has reduce_group = %" PRIu32 ": checkpoints of parameters with a group of their own are "
-                       "not in this version",
-                       inst->run->params[lists->all[0].ids[0]].name, lists->all[0].name);
-    return st;
 }
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
@@ -175,10 +130,10 @@ static zf_status_t save(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
     if (st)
         return st;
-    st = zfi_together_open(&inst->engine, &together, err);
+    st = zfi_parts_open(inst->run, &together, err);
     if (!st)
         st = read_save_args(inst, given, out_report, &args, err);
-    st = check_groups(inst, st ? NULL : args.path, st, err);
+    st = zfi_parts_meet(inst, st ? NULL : args.path, &together, st, err);
     if (!st)
         st = zfi_drain(inst, err);
     report.drain_ns = zfi_now_ns() - start;
@@ -276,10 +231,11 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
     zf_status_t st = zfi_hook_begin(inst, AT_REST, "state", err);
     if (st)
         return st;
-    st = zfi_together_open(&inst->engine, &to.together, err);
+    st = zfi_parts_open(inst->run, &to.together, err);
     if (!st)
         st = prepare_load(inst, given, out_report, &args, err);
-    st = check_groups(inst, st ? NULL : args.path, st, err);
+    st = zfi_parts_meet(inst, st ? NULL : args.path, &to.together, st, err);
+    st = zfi_parts_compare(inst, &args, &to.together, st, err);
     to.flags = args.flags;
     st = zfi_together_meet(&to.together, st, err);
     if (!st && to.together.n_ranks > 1)
@@ -288,6 +244,7 @@ static zf_status_t load(zf_instance_t *inst, const zf_state_args_t *given, zf_st
         st = read_checkpoint(&args, read_into, &to, err);
     if (!st) {
         zfi_stream_settle(inst);
+        zfi_reduce_forget_events(inst->run);
         inst->state = ZFI_STATE_QUIESCED;
         zfi_struct_write(out_report, &to.report, sizeof to.report);
     }

@@ -13,6 +13,7 @@
 #include "hooks/hooks.h"
 #include "hooks/metrics.h"
 #include "hooks/reduce.h"
+#include "hooks/step_record.h"
 #include "hooks/trace.h"
 #include "hooks/waits.h"
 #include "instance/instance.h"
@@ -124,12 +125,26 @@ static void fill_report(const zfi_run_t *run, const zfi_step_row_t *row, zf_step
         out->first_missing = row->first_missing;
 }
 
+/* Rows of steps that the device has finished since a hook last looked are not reused yet. */
+void zfi_step_look(zf_instance_t *inst) {
+    const zfi_run_t *run = inst->run;
+    for (uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
+         t != 0 && t <= run->clock.t && zfi_step_record_lacks_report(inst, t + run->clock.steps_before); t--) {
+        zf_step_report_t report = {0};
+        if (zfi_row(run, t)->t != t)
+            return;
+        fill_report(run, zfi_row(run, t), &report);
+        zfi_step_record_report(inst, &report);
+    }
+}
+
 /* The newest finished report; the host's thread alone may reuse its row, so it is stable here. */
 static void newest_report(zf_instance_t *inst, zf_step_report_t *out) {
     uint64_t t = zfi_timeline_now(&inst->engine.lines.stepped);
     *out = (zf_step_report_t){.nonfinite_param = ZF_NO_ID, .first_missing = ZF_NO_ID};
     if (t != 0 && t <= inst->run->clock.t)
         fill_report(inst->run, zfi_row(inst->run, t), out);
+    zfi_step_look(inst);
     out->struct_size = sizeof *out;
     out->submitted_step = inst->run->clock.t + inst->run->clock.steps_before;
     out->window_closes = atomic_load(&inst->engine.count.window_closes);
@@ -201,6 +216,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
         zfi_metrics_step(inst);
+        zfi_step_record(inst, t + inst->run->clock.steps_before);
     }
     return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);
 }

@@ -26,6 +26,16 @@ typedef struct zfi_steady {
 } zfi_steady_t;
 enum { ZFI_SETTLE = 8 }; /* threads and caches come to rest */
 
+/* What zf.stats/1 keeps of each step (hooks/step_record.h). */
+enum { ZFI_STEP_RECORDS = 128 };
+typedef struct zfi_step_records {
+    zf_stats_t counted;   /* [hook] by the records so far ... */
+    uint64_t newest_ns;   /* ... and when the newest was made */
+    pthread_mutex_t lock; /* guards the rest against readers; hooks alone write: */
+    uint64_t newest, finished;
+    zf_step_record_t rows[ZFI_STEP_RECORDS]; /* step s: row s % ZFI_STEP_RECORDS */
+} zfi_step_records_t;
+
 struct zf_instance {
     uint64_t magic;
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
@@ -39,6 +49,7 @@ struct zf_instance {
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */
     int has_warned_missing, has_warned_empty; /* of steps without a gradient, or without any */
     zfi_waits_t waits;
+    zfi_step_records_t step_records;
     int state;
     zfi_engine_t engine;
     zfi_run_t *run; /* NULL until parameters are bound; a load or a second bind_params exchanges it */

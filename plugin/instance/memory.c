@@ -402,6 +402,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_promise(&device);
     st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
                     host.promised_nbytes + device.promised_nbytes, err);
+    host.has_small_pages = run->engine->config.huge_pages == ZFI_PAGES_SMALL;
     if (!st)
         st = zfi_arena_map(&host, "the host's optimizer state", err);
     if (!st)
@@ -478,6 +479,7 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     zfi_arena_promise(arena);
     st = check_room(run, zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(run),
                     has_limit * zfi_memory_device_nbytes(run), arena->promised_nbytes, err);
+    arena->has_small_pages = run->engine->config.huge_pages == ZFI_PAGES_SMALL;
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)

@@ -24,6 +24,11 @@ zf_status_t zfi_groups_join(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
 zf_status_t zfi_groups_list(const zfi_engine_t *engine, const zfi_param_t *params, uint32_t n, zfi_group_lists_t *out);
 void zfi_groups_free(zfi_group_lists_t *lists);
 
+/* Whether parameters of this run have a group in place of group 0: experts, which other ranks of it have others of. */
+static inline int zfi_has_experts(const zfi_run_t *run) {
+    return run->reduction.groups.n > 0 && run->reduction.groups.all[0].which == 0;
+}
+
 /* The most ranks that agree on anything. */
 uint32_t zfi_groups_most_ranks(const zfi_engine_t *engine, const zfi_group_lists_t *lists);
 

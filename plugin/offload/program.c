@@ -288,11 +288,14 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
 }
 
 zf_status_t zfi_program_rest(zfi_run_t *run) {
+    zf_status_t st = zfi_at_fetch_rest(run, 0);
+    return st ? st : zfi_program_rest_but_unfetched(run);
+}
+
+zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
-    zf_status_t st = zfi_at_fetch_rest(run, 0);
-    if (!st)
-        st = zfi_synchronise(engine, 1);
+    zf_status_t st = zfi_synchronise(engine, 1);
     if (!st)
         st = zfi_wait(engine, &engine->lines.batches, engine->n_batches, waited_ns);
     if (!st)

@@ -28,5 +28,7 @@ void zfi_program_forget_writes(zfi_run_t *run);
 
 /* [control] Waits until every thread and stream has come to rest, with windows as they are. */
 zf_status_t zfi_program_rest(zfi_run_t *run);
+/* [control] The same, but what waits to be fetched goes on waiting: no visible value is written. */
+zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run);
 
 #endif

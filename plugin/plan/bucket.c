@@ -7,7 +7,7 @@
 
 #include "plan/tile.h"
 
-enum { N_ORDERS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, MEMORY_ALIGN = 4096 };
+enum { N_ORDERS = 18, USUAL_ELEMS = 40000000, ELEMS_PER_RANK = 1000000, LEAST_SHARE = 16, MEMORY_ALIGN = 4096 };
 
 /* What parameters of one bucket have in common. */
 static int is_of_kind(const zfi_param_t *a, const zfi_param_t *b) {
@@ -27,6 +27,7 @@ static uint64_t gcd(uint64_t a, uint64_t b) { return b ? gcd(b, a % b) : a; }
 /* A bucket that is being filled; its parameters are linked, for they are not numbered yet. */
 typedef struct open {
     uint64_t n_elems;
+    uint64_t to_come;               /* elements of its kind's parameters that are in no bucket yet */
     uint32_t n_params, first, last; /* ids; first tells the kind, also of one that was closed */
 } open_t;
 
@@ -78,7 +79,7 @@ static void close_bucket(build_t *build, open_t *open) {
     arriving =
         (place.n_ranks > bucket->place2.n_ranks ? place.n_ranks : bucket->place2.n_ranks) * zfi_part_nbytes(bucket);
     out->arriving_nbytes = arriving > out->arriving_nbytes ? arriving : out->arriving_nbytes;
-    *open = (open_t){.first = open->first};
+    *open = (open_t){.first = open->first, .to_come = open->to_come};
 }
 
 static open_t *find_open(build_t *build, uint32_t id) {
@@ -90,13 +91,22 @@ static open_t *find_open(build_t *build, uint32_t id) {
     return &build->open[k];
 }
 
+/* What the backward pass ends with has nothing to hide under, so the last buckets of auto are ever smaller: one is
+ * closed when as much is in it as is still to come, and before a large parameter comes in, unless it is too small to be
+ * worth an exchange. */
+static int is_enough(const open_t *open, const zfi_param_t *param, uint64_t usual) {
+    return open->n_elems >= usual / LEAST_SHARE &&
+           (open->n_elems >= open->to_come ||
+            (param && param->n_elems > open->n_elems && (param->n_elems >= usual || open->to_come <= usual)));
+}
+
 static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
     const zfi_param_t *param = &build->params[id];
     open_t *open = find_open(build, id);
-    uint64_t elems = (uint64_t)ELEMS_PER_RANK * build->places[param->group_index[0]].n_ranks;
-    uint64_t wanted = (elems > USUAL_ELEMS ? elems : USUAL_ELEMS) * zfi_dtype_nbytes(param->grad_dtype);
-    if (wanted_nbytes)
-        wanted = wanted_nbytes;
+    uint64_t of_ranks = (uint64_t)ELEMS_PER_RANK * build->places[param->group_index[0]].n_ranks;
+    uint64_t usual = of_ranks > USUAL_ELEMS ? of_ranks : USUAL_ELEMS, size = zfi_dtype_nbytes(param->grad_dtype);
+    if (open->n_params && !wanted_nbytes && is_enough(open, param, usual))
+        close_bucket(build, open);
     if (open->n_params)
         build->next[open->last] = id;
     else
@@ -105,11 +115,15 @@ static void add(build_t *build, uint32_t id, uint64_t wanted_nbytes) {
     open->n_params++;
     build->out->offset[id] = open->n_elems;
     open->n_elems = up_to(open->n_elems + param->n_elems, ZFI_BUCKET_ALIGN);
-    if (open->n_elems * zfi_dtype_nbytes(param->grad_dtype) >= wanted)
+    open->to_come -= param->n_elems;
+    if (wanted_nbytes ? open->n_elems * size >= wanted_nbytes : open->n_elems >= usual || is_enough(open, NULL, usual))
         close_bucket(build, open);
 }
 
 static void fill(build_t *build, uint32_t n_params, uint64_t wanted_nbytes) {
+    for (uint32_t i = n_params; i-- > 0;)
+        if (build->params[i].has_state)
+            find_open(build, i)->to_come += build->params[i].n_elems;
     for (uint32_t i = n_params; i-- > 0;)
         if (build->params[i].has_state)
             add(build, i, wanted_nbytes);

@@ -196,12 +196,23 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
     return ZF_OK;
 }
 
-/* No parameter was updated more often than there were steps. */
-static zf_status_t check_counts(const zfi_value_check_t *check, const uint32_t *values, uint64_t n, zf_error_t *err) {
-    uint64_t most = check->saved->clocks[ZFI_CLOCK_T][0] + check->saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
-    for (uint64_t i = 0; i < n; i++)
-        if (values[i] > most)
+/* No channel was updated more often than there were steps; one that is not selected has those of its open window still
+ * before it. The mean counts by channel; else a matrix's count is that of what waits. */
+static zf_status_t check_counts(zfi_value_check_t *check, const uint32_t *values, uint64_t n, zf_error_t *err) {
+    const zfi_saved_t *saved = check->saved;
+    uint64_t t = saved->clocks[ZFI_CLOCK_T][0], total = t + saved->clocks[ZFI_CLOCK_STEPS_BEFORE][0];
+    for (uint64_t i = 0; i < n; i++) {
+        const zfi_matrix_t *matrix = &check->param->matrices[check->tensor->matrices[check->at]];
+        int is_late = !saved->is_compact && (!saved->shape.is_mean || (check->late && check->late[check->n_counted]));
+        uint64_t first = is_late ? saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort] : t + 1;
+        if (values[i] > total - (t + 1 - first))
             return bad(err, check->param->param.name, "more updates than there were steps");
+        check->n_counted++;
+        if (++check->in_matrix < (saved->shape.is_mean ? matrix->n_channels : 1))
+            continue;
+        check->in_matrix = 0;
+        check->at++;
+    }
     return ZF_OK;
 }
 
@@ -297,10 +308,38 @@ static zf_status_t check_and_sum(void *arg, uint64_t at, const void *block, uint
     return zfi_state_check_block(&check->values, at, block, nbytes, err);
 }
 
+/* Which channels of the matrices of a tensor are not selected, one after another: late[.] = 1. */
+static zf_status_t find_late(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
+                             const zfi_saved_tensor_t *tensor, uint8_t **late, zf_error_t *err) {
+    const zfi_saved_tensor_t *selected = zfi_saved_find(param, "selected", 0);
+    uint8_t *states = malloc(selected ? selected->nbytes + 1 : 1), *from = states;
+    uint64_t n_channels = 0, at = 0;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = 0; i < tensor->n_matrices; i++)
+        n_channels += param->matrices[tensor->matrices[i]].n_channels;
+    *late = malloc(n_channels + 1);
+    if (!states || !*late)
+        st = zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for which channels of \"%s\" are selected",
+                       param->param.name);
+    if (!st && selected)
+        st = zfi_state_stream(store, saved, selected, param->param.name, keep_block, states, err);
+    for (uint32_t i = 0, next = 0; i < tensor->n_matrices && !st; i++) {
+        uint32_t m = tensor->matrices[i];
+        int has_choice = selected && next < selected->n_matrices && selected->matrices[next] == m;
+        next += (uint32_t)has_choice;
+        for (uint32_t c = 0; c < param->matrices[m].n_channels; c++)
+            (*late)[at++] = !has_choice || *from++ == ZFI_CHANNEL_DEFERRED;
+    }
+    free(states);
+    return st;
+}
+
 static zf_status_t check_tensor(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                 zfi_saved_tensor_t *tensor, zf_error_t *err) {
     tensor_check_t check = {.values = {.saved = saved, .param = param, .tensor = tensor}, .tensor = tensor};
     char name[ZFI_TENSOR_NAME];
+    uint8_t *late = NULL;
+    zf_status_t st = ZF_OK;
     zfi_saved_tensor_name(param, tensor, 0, name, sizeof name);
     if (!tensor->part_crcs)
         tensor->part_crcs = calloc(tensor->n_matrices, sizeof *tensor->part_crcs);
@@ -308,7 +347,13 @@ static zf_status_t check_tensor(zfi_store_t *store, const zfi_saved_t *saved, co
         return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the checksums of \"%s\"", name);
     if (tensor->n_matrices == 1)
         tensor->part_crcs[0] = tensor->crc;
-    return zfi_state_stream(store, saved, tensor, name, check_and_sum, &check, err);
+    if (saved->shape.is_mean && !saved->is_compact && strcmp(tensor->array->name, "n") == 0)
+        st = find_late(store, saved, param, tensor, &late, err);
+    check.values.late = late;
+    if (!st)
+        st = zfi_state_stream(store, saved, tensor, name, check_and_sum, &check, err);
+    free(late);
+    return st;
 }
 
 /* Matrix number i of the tensor's list, whose bytes lie at `from` in the tensor. */

@@ -312,21 +312,24 @@ static json_t *print_file(const zfi_saved_file_t *file) {
 }
 
 static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
-    json_t *files = json_array(), *params = json_array(), *steps = json_object();
+    json_t *files = json_array(), *params = json_array(), *steps = json_object(), *out;
     for (uint32_t i = 0; i < saved->n_files; i++)
         zfi_json_append(json, files, print_file(&saved->files[i]));
     for (uint32_t i = 0; i < saved->n_params; i++)
         zfi_json_append(json, params, print_param(json, &saved->params[i]));
     for (int i = 0; i < ZFI_N_STATE_STEPS && saved->n_steps; i++)
         zfi_json_set(json, steps, zfi_state_steps[i].name, print_tensor(json, &saved->steps[i], 0));
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
-                     "libzfplugin " ZFI_VERSION, "kind", saved->is_compact ? "compact" : "exact", "note", saved->note,
-                     "rule", (json_int_t)saved->rule, "rule_name", saved->rule_name, "rule_moments",
-                     (json_int_t)saved->rule_moments, "is_mean", saved->shape.is_mean, "n_cohorts",
-                     (json_int_t)saved->n_cohorts, "config", print_config(json, &saved->config), "clocks",
-                     print_clocks(json, saved), "first_step", (json_int_t)saved->first_step, "n_steps",
-                     (json_int_t)saved->n_steps, "n_groups", (json_int_t)saved->shape.n_groups, "files", files, "steps",
-                     steps, "params", params);
+    out = json_pack("{s:s, s:s, s:s, s:I, s:s, s:I, s:b, s:I, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}", "plugin",
+                    "libzfplugin " ZFI_VERSION, "kind", saved->is_compact ? "compact" : "exact", "note", saved->note,
+                    "rule", (json_int_t)saved->rule, "rule_name", saved->rule_name, "rule_moments",
+                    (json_int_t)saved->rule_moments, "is_mean", saved->shape.is_mean, "n_cohorts",
+                    (json_int_t)saved->n_cohorts, "config", print_config(json, &saved->config), "clocks",
+                    print_clocks(json, saved), "first_step", (json_int_t)saved->first_step, "n_steps",
+                    (json_int_t)saved->n_steps, "n_groups", (json_int_t)saved->shape.n_groups, "files", files, "steps",
+                    steps, "params", params);
+    if (saved->part.n > 1)
+        zfi_json_set(json, out, "part", json_pack("[I,I]", (json_int_t)saved->part.number, (json_int_t)saved->part.n));
+    return out;
 }
 
 char *zfi_index_print(const zfi_saved_t *saved) {

@@ -3,8 +3,9 @@
  *
  * Text: one line `{"format":"zf.state","version":1,"crc32":"xxxxxxxx",` and then the rest of one JSON object; the
  * checksum is that of the text behind it. Members:
- *   plugin, kind ("exact" | "compact"), note, rule, rule_name and rule_moments (of ZF_RULE_CALLBACK, else "" and 0),
- * is_mean, config {"section.key": text}, clocks {name: number or [per cohort]}, first_step, n_steps, n_groups, files
+ *   plugin, kind ("exact" | "compact"), note, part ([number, parts]; absent = all of the model), rule, rule_name and
+ * rule_moments (of ZF_RULE_CALLBACK, else "" and 0), is_mean, config {"section.key": text}, clocks {name: number or
+ * [per cohort]}, first_step, n_steps, n_groups, files
  * [{"name", "nbytes", "header_nbytes", "header_crc32"}], safetensors with the tensors named below, steps {"present",
  * "scalars", "hyper": tensor}, params [{"name", "id" (its number in the run that saved it; absent = its place in this
  * list), "shape", "dtype", "grad_dtype", "flags", "group", "n_batch_axes", "channels", "matrices": [[first element,
@@ -17,6 +18,7 @@
 
 #include "state/store.h"
 #include "state/table.h"
+#include "state/together.h"
 
 enum { ZFI_STATE_VERSION = 1 };
 
@@ -62,6 +64,7 @@ typedef struct zfi_saved {
     char *note;
     uint32_t note_nbytes;
     uint32_t index_crc; /* of the text that was read */
+    zfi_part_t part;
 } zfi_saved_t;
 
 /* [control] What the instance of io->run would save of io->ids, without places and checksums; the note is checked

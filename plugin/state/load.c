@@ -113,8 +113,8 @@ int zfi_loader_is_dealt_otherwise(const zfi_loader_t *loader) {
 
 /* Keys that change neither the schedule nor the arithmetic. */
 static int is_free_key(const zfi_key_t *key) {
-    static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",    "local_rank",
-                                            "memory_limit_mib", "deadline_ms", "max_steps_ahead"};
+    static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",     "local_rank",
+                                            "memory_limit_mib", "deadline_ms", "max_steps_ahead", "huge_pages"};
     if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 ||
         strcmp(key->section, "stats") == 0 || strcmp(key->name, "max_stall") == 0 ||
         strcmp(key->name, "on_overwrite") == 0)
@@ -338,9 +338,32 @@ static zf_status_t compare_ranks(zfi_loader_t *loader, uint32_t flags, int is_ex
     return st;
 }
 
+zf_status_t zfi_state_check_part(const zfi_saved_t *saved, const zfi_together_t *together, uint32_t flags,
+                                 zf_error_t *err) {
+    zfi_part_t there = saved->part, here = together->part;
+    if (there.n == 0 || (flags & ZF_STATE_PARTIAL) || (there.number == here.number && there.n == here.n))
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "it holds part %u of %u of a model, this rank trains part %u of %u: give each rank the directory "
+                     "that its part was saved to (or ZF_STATE_PARTIAL, if it is meant)",
+                     there.number, there.n, here.number, here.n ? here.n : 1);
+}
+
+/* Nobody has exchanged it since the ranks looked. */
+static zf_status_t check_looked(const zfi_loader_t *loader, zf_error_t *err) {
+    if (!loader->together->looked_crc || loader->together->looked_crc == loader->saved.index_crc)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
+                     "it was exchanged for another while the ranks compared what they load: load once more");
+}
+
 /* Everything that can be said before anything is changed; all ranks come to the same. */
 static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exact, zf_error_t *err) {
     zf_status_t st = zfi_state_open(loader->store, &loader->saved, err);
+    if (!st)
+        st = check_looked(loader, err);
+    if (!st)
+        st = zfi_state_check_part(&loader->saved, loader->together, flags, err);
     if (!st)
         st = check_rule(loader, err);
     if (!st)

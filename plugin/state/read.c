@@ -17,7 +17,7 @@
 
 static const uint64_t LARGEST_INDEX = (uint64_t)1 << 30;
 static const uint64_t LARGEST = (uint64_t)1 << 56; /* of any number in it: sums of a few cannot wrap */
-enum { MOST_COHORTS = 64, MOST_GROUPS = 65536, MOST_STEPS = 64 + 1 };
+enum { MOST_COHORTS = 64, MOST_GROUPS = 65536, MOST_STEPS = 64 + 1, MOST_PARTS = 1 << 20 };
 
 typedef struct reader {
     zf_error_t *err;
@@ -428,6 +428,21 @@ static zf_status_t read_rule(const reader_t *reader, const json_t *root) {
     return st;
 }
 
+static zf_status_t read_part(const reader_t *reader, const json_t *root, zfi_part_t *out) {
+    const json_t *from = json_object_get(root, "part");
+    uint64_t part = 0, n = 0;
+    zf_status_t st;
+    if (!from)
+        return ZF_OK;
+    st = json_array_size(from) == 2 ? to_number(reader, json_array_get(from, 1), "part", MOST_PARTS, &n)
+                                    : bad(reader, "part", "need two numbers");
+    if (!st)
+        st = n > 1 ? to_number(reader, json_array_get(from, 0), "part", n - 1, &part)
+                   : bad(reader, "part", "need 2 parts at least");
+    *out = (zfi_part_t){(uint32_t)part, (uint32_t)n};
+    return st;
+}
+
 static zf_status_t read_head(const reader_t *reader, const json_t *root) {
     zfi_saved_t *saved = reader->out;
     const char *kind, *note;
@@ -446,6 +461,8 @@ static zf_status_t read_head(const reader_t *reader, const json_t *root) {
     saved->note_nbytes = (uint32_t)strlen(note);
     saved->shape.is_mean = json_is_true(json_object_get(root, "is_mean"));
     st = read_rule(reader, root);
+    if (!st)
+        st = read_part(reader, root, &saved->part);
     if (!st)
         st = number(reader, root, "n_cohorts", MOST_COHORTS, &x);
     saved->n_cohorts = (uint32_t)x;

@@ -93,7 +93,7 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
     for (uint32_t i = 0; i < run->n_params; i++)
         if (row->present[i])
             return 0;
-    return run->clock.t == 0 && !run->clock.has_loaded && zfi_redeal_fits(run);
+    return run->clock.t == 0 && !run->clock.has_loaded && !run->incoming.has_ranges && zfi_redeal_fits(run);
 }
 
 static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {

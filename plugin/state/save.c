@@ -347,6 +347,7 @@ static zf_status_t finish_together(writer_t *writer, zf_state_report_t *report, 
 static zf_status_t write_all(writer_t *writer, int is_compact, const char *note, zf_state_report_t *report,
                              zf_error_t *err) {
     zf_status_t st = zfi_saved_of(&writer->io, is_compact, note, &writer->saved, err);
+    writer->saved.part = writer->together->part;
     if (!st)
         st = write_files(writer, err);
     if (writer->together->n_ranks == 1)

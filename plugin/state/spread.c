@@ -8,6 +8,7 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "offload/exchange.h"
+#include "offload/groups.h"
 
 void zfi_spread_share(const zfi_run_t *run, const zfi_state_array_t *array, uint32_t id, const zfi_state_shape_t *shape,
                       const zfi_matrix_t *matrix, uint32_t rank, uint64_t *out_first, uint64_t *out_end) {
@@ -16,7 +17,7 @@ void zfi_spread_share(const zfi_run_t *run, const zfi_state_array_t *array, uint
     *out_end = n;
     if (run->buckets.n == 0)
         return;
-    if (array->flags & ZFI_ARRAY_PER_ELEMENT) {
+    if ((array->flags & ZFI_ARRAY_PER_ELEMENT) && !zfi_has_experts(run)) {
         zfi_bucket_owned(&run->buckets, &run->params[id], rank, &first, &end);
         zfi_overlap(matrix->param_offset, n, first, end, out_first, out_end);
     } else if (rank != 0) {

@@ -7,7 +7,8 @@
  *
  *   tensor "w/layer9.weight"   | rank 0          | rank 1                  | rank 2 |
  *
- * At stage 0, where every rank keeps everything, the ranges are the same. */
+ * At stage 0, where every rank keeps everything, the ranges are the same; with experts, whose buckets have other ranks
+ * than the rest, all of it is rank 0's there. */
 #ifndef ZFI_STATE_SPREAD_H
 #define ZFI_STATE_SPREAD_H
 

@@ -56,7 +56,9 @@ typedef struct zfi_value_check {
     const zfi_saved_param_t *param;
     const zfi_saved_tensor_t *tensor;
     uint32_t at;                    /* matrix that is being read: number in the tensor's list */
-    uint64_t n_selected, in_matrix; /* "selected", "interval": of that matrix */
+    uint64_t n_selected, in_matrix; /* "selected", "interval", "n": of that matrix */
+    const uint8_t *late;            /* "n": which channels are not selected; NULL: not known */
+    uint64_t n_counted;             /* "n": values that were read */
 } zfi_value_check_t;
 
 /* [any-thread] A zfi_block_fn: arg is a zfi_value_check_t; `at` is for the message. */
@@ -66,6 +68,11 @@ zf_status_t zfi_state_check_block(void *arg, uint64_t at, const void *block, uin
  * tensor is NULL or does not hold the matrix, `out` stays as it is. */
 zf_status_t zfi_state_read_part(zfi_store_t *store, const zfi_saved_t *saved, const zfi_saved_param_t *param,
                                 const zfi_saved_tensor_t *tensor, uint32_t matrix, void *out, zf_error_t *err);
+
+/* [control] Directories of a model's parts are easily exchanged, and their parameters often have the same names and
+ * shapes. Only the part that these ranks hold fits, unless flags has ZF_STATE_PARTIAL. */
+zf_status_t zfi_state_check_part(const zfi_saved_t *saved, const zfi_together_t *together, uint32_t flags,
+                                 zf_error_t *err);
 
 /* [control] Loads into the drained run of the slot, which another may take the place of. Several ranks together: all
  * load, or none does. */

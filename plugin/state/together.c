@@ -19,8 +19,9 @@ typedef struct zfi_said {
     char message[sizeof(((zf_error_t *)0)->message)];
 } zfi_said_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, zfi_together_t *out, zf_error_t *err) {
-    *out = (zfi_together_t){.engine = engine, .rank = zfi_rank(engine), .n_ranks = zfi_n_ranks(engine)};
+zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err) {
+    zfi_member_t place = zfi_member(engine, group);
+    *out = (zfi_together_t){.engine = engine, .group = group, .rank = place.rank, .n_ranks = place.n_ranks};
     if (out->n_ranks == 1)
         return ZF_OK;
     out->pause_ns = engine->timeout_ns / 8;
@@ -45,7 +46,8 @@ static void make_round(zfi_together_t *together, uint32_t place, zf_status_t st,
         memcpy(own->message, why->message, sizeof own->message - 1);
     }
     together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest(together->engine, ZF_COLLECTIVE_FOR_STATE, together->all, sizeof *own);
+    together->broken = zfi_ranks_gather_at_rest_in(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE,
+                                                   together->all, sizeof *own);
 }
 
 void zfi_together_tick(void *arg) {
@@ -90,6 +92,7 @@ zf_status_t zfi_together_meet(zfi_together_t *together, zf_status_t st, zf_error
 
 zf_status_t zfi_together_gather(zfi_together_t *together, void *all, uint64_t nbytes, zf_error_t *err) {
     together->round_ns = zfi_now_ns();
-    together->broken = zfi_ranks_gather_at_rest(together->engine, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
+    together->broken =
+        zfi_ranks_gather_at_rest_in(together->engine, together->group, ZF_COLLECTIVE_FOR_STATE, all, nbytes);
     return together->broken ? say_broken(together, err) : ZF_OK;
 }

@@ -12,15 +12,23 @@
 
 #include "instance/engine.h"
 
+/* Of a model that several instances train, which part; n = 0: all of it. */
+typedef struct zfi_part {
+    uint32_t number, n;
+} zfi_part_t;
+
 typedef struct zfi_together {
     zfi_engine_t *engine;
+    uint32_t group; /* the transport's number of the group that meets */
     uint32_t rank, n_ranks, n_meetings;
+    zfi_part_t part;             /* that they hold */
+    uint32_t looked_crc;         /* a load, of several parts: of the index that was compared; else 0 */
     uint64_t pause_ns, round_ns; /* between rounds while there is work; when the newest began */
     struct zfi_said *all;        /* [n_ranks]; NULL: one rank */
     zf_status_t broken;          /* of an exchange: the instance has ended */
 } zfi_together_t;
 
-zf_status_t zfi_together_open(zfi_engine_t *engine, zfi_together_t *out, zf_error_t *err);
+zf_status_t zfi_together_open(zfi_engine_t *engine, uint32_t group, zfi_together_t *out, zf_error_t *err);
 void zfi_together_close(zfi_together_t *together);
 
 /* From time to time during a piece of work; arg is a zfi_together_t. */

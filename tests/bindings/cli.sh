@@ -16,3 +16,14 @@ expect() {
         failed=1
     fi
 }
+
+# shows TEXT COMMAND...: the command says TEXT on a terminal while it works, and nothing of it in a pipe
+shows() {
+    text=$1
+    shift
+    line=
+    for word in "$@"; do line="$line '$word'"; done
+    script -qec "$line" /dev/null </dev/null >"$dir/terminal" || { echo "FAIL: $line: $(cat "$dir/terminal")"; failed=1; }
+    grep -q -- "$text" "$dir/terminal" || { echo "FAIL: $line shows no \"$text\" on a terminal: $(cat -v "$dir/terminal")"; failed=1; }
+    "$@" </dev/null 2>&1 | grep -q -- "$text" && { echo "FAIL: $line shows \"$text\" in a pipe"; failed=1; }
+}

@@ -24,8 +24,12 @@ expect 0 consolidate "$zf" --help
 
 "$example" "$dir/ckpt" "$dir/weights.bin" || { echo "FAIL: no checkpoint was made"; exit 1; }
 expect 0 'exact checkpoint' "$zf" ckpt inspect "$dir/ckpt"
+mkdir "$dir/part" && sed 's/"kind":/"part":[1,4],"kind":/' "$dir/ckpt/zf_state.json" >"$dir/part/zf_state.json"
+expect 0 'part 1 of 4 of a model, from 0' "$zf" ckpt inspect "$dir/part"
 expect 0 'sound; exact' "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
 expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/all.safetensors"
+shows "zf: verifying $dir/ckpt \.\.\. 0 s" "$zf" --plugin "$plugin" ckpt verify "$dir/ckpt"
+shows "zf: writing weights of $dir/ckpt \.\.\. 0 s" "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/shown.safetensors"
 # the data behind the header are the exported weights, one parameter after another
 n=$(od -An -t u8 -N 8 "$dir/all.safetensors" | tr -d ' ')
 tail -c +$((n + 9)) "$dir/all.safetensors" | cmp -s - "$dir/weights.bin" || { echo "FAIL: other weights"; failed=1; }

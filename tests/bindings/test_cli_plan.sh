@@ -55,6 +55,7 @@ zenflow.deferred=mean zenflow.on_overwrite=off
 zenflow.deferred=moments zenflow.accumulate_on=device
 zenflow.deferred=none
 CONFIGURATIONS
+shows "zf: planning $dir/run.txt" "$zf" --plugin "$plugin" plan "$dir/run.txt"
 echo "bytes of $n_alike configurations equal those of a run"
 [ "$n_alike" -eq 9 ] || failed=1
 
@@ -206,6 +207,25 @@ cat >"$dir/machine.json" <<'MACHINE'
  "replay": {"windows": [{"update_interval": 1, "elems_per_s": 1.7857142857e9}, {"update_interval": 4, "elems_per_s": 5.88235294e9}]}}
 MACHINE
 "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --machine "$dir/machine.json" --json >"$dir/measured.json" || failed=1
+# the plugin's own passes: by --own, or as the machine's file says where the CPU is the device
+sed 's/"replay"/"own": {"ns_per_elem": 2}, "replay"/' "$dir/machine.json" >"$dir/own.json"
+fast_own() { "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --host 1e5 --link 1e5 --json "$@"; }
+{ fast_own --own 2 >"$dir/own-given.json" && fast_own --machine "$dir/own.json" --device cpu >"$dir/own-read.json" &&
+    fast_own --machine "$dir/own.json" >"$dir/own-cuda.json" && fast_own --machine "$dir/own.json" --device cpu --own 0 >"$dir/own-none.json"; } || failed=1
+says 0 "own passes, 2 ns per parameter and step, as measured in" "$llama" --machine "$dir/own.json" --device cpu
+says 0 "on the device the plugin's own passes, 13[0-9]*\.[0-9] ms" "$llama" --own 2
+says 0 'backward [0-9.]*, waiting 0\.[0-9] (0\.[0-9] %)$' "$llama" --tokens 16384 --host 1e5 --link 1e5 --own 2
+python3 - "$dir" <<'PY' || { echo "FAIL: the plugin's own passes"; failed=1; }
+import json, sys
+given, read, cuda, none, fast = (json.load(open("%s/%s.json" % (sys.argv[1], name))) for name in
+                                 ("own-given", "own-read", "own-cuda", "own-none", "fast"))
+own = 2e-9 * given["n_elems"]
+for plan, seconds in ((given, own), (read, own), (cuda, 0), (none, 0)):
+    assert all(abs(row["own_s"] - seconds) <= 1e-5 * own for row in plan["choices"]), plan["choices"]
+for row, without in zip(given["choices"], fast["choices"]):  # nothing hides them, and they are no waiting
+    assert abs(row["step_s"] - without["step_s"] - own) < 0.01 * own, (row, without)
+assert (given["recommended"]["update_interval"], given["recommended"]["publish_lag"]) == (1, 0), given["recommended"]
+PY
 python3 - "$dir" <<'PY' || { echo "FAIL: the times"; failed=1; }
 import json, sys
 slow, fast, measured, late, shared, spread, short = (json.load(open("%s/%s.json" % (sys.argv[1], name))) for name in

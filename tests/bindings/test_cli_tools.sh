@@ -76,7 +76,11 @@ fi
 out=$(ulimit -l 64 && "$zf" --plugin "$plugin" doctor --quick)
 echo "$out" | grep -q 'locked-memory limit 0.1 MiB' || { echo "FAIL: ulimit -l 64: $out"; failed=1; }
 "$zf" --plugin "$plugin" doctor --json >"$dir/machine.json" 2>"$dir/progress"
-[ "$(grep -c 'measuring' "$dir/progress")" -eq 5 ] || { echo "FAIL: no word while it measures"; failed=1; }
+[ -s "$dir/progress" ] && { echo "FAIL: in a pipe doctor says: $(cat "$dir/progress")"; failed=1; }
+script -qec "'$zf' --plugin '$plugin' doctor" /dev/null </dev/null | tr '\r' '\n' >"$dir/terminal"
+[ "$(grep -c 'measuring .* \.\.\. 0 s' "$dir/terminal")" -ge 5 ] ||
+    { echo "FAIL: no word while it measures: $(cat -v "$dir/terminal")"; failed=1; }
+grep -q 'measuring .* \.\.\. [1-9][0-9]* s' "$dir/terminal" || { echo "FAIL: no time while it measures"; failed=1; }
 python3 - "$dir/machine.json" <<'PY' || { echo "FAIL: doctor --json"; failed=1; }
 import json, sys
 found = json.load(open(sys.argv[1]))
@@ -84,6 +88,7 @@ rows = found["replay"]["windows"]
 assert [row["update_interval"] for row in rows] == [1, 2, 4, 8], rows
 assert all(row["elems_per_s"] > 1e6 for row in rows), rows
 assert found["bandwidth"]["read_gb_per_s"] > 0.1 and found["bandwidth"]["copy_gb_per_s"] > 0.1, found["bandwidth"]
+assert 0.01 < found["own"]["ns_per_elem"] < 1000, found["own"]
 assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("generic", "avx2", "avx512"), found["replay"]
 assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
 PY
@@ -91,6 +96,7 @@ PY
 # ---- zf trace: of a training program, and of what is no trace ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nfirst_step = 20\nsteps = 10\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
+shows "zf: reading $dir/t.json" "$zf" trace "$dir/t.json"
 says 0 "^$dir/t.json: [0-9]* events in [0-9.]* ms, 10 steps of [0-9.]* ms\$" trace "$dir/t.json"
 says 0 '^host  *busy  *[0-9.]* %  *waits  *[0-9.]* %$' trace "$dir/t.json"
 says 0 '^worker  *busy' trace "$dir/t.json"

@@ -88,6 +88,7 @@ tune 0 '"update_interval": 2' --force --json --output of.ini --settings 4:0,2:0 
 python3 - tuned.json <<'PY' || { echo "FAIL: --json: $(cat tuned.json)"; failed=1; }
 import json, sys
 tuned = json.load(open(sys.argv[1]))
+assert tuned["area"] == "tune"  # zfplugin.report knows it by this
 assert [(row["update_interval"], row["publish_lag"], row["verdict"]) for row in tuned["settings"]] == [
     (1, 0, "stalls too long"), (2, 0, "chosen")], tuned
 assert abs(tuned["settings"][0]["stall_share"] - 0.25) < 1e-9 and tuned["chosen"] == tuned["settings"][1], tuned

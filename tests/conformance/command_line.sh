@@ -74,6 +74,16 @@ refused 'FILE: given twice; once is needed' verdict a b
 refused 'FILE is needed, with lines SEED BASELINE PLUGIN; - reads standard input' verdict --json
 refused '/nowhere/scores: cannot open: No such file or directory' verdict /nowhere/scores
 
+# shows TEXT AREA ARGUMENT...: what it does is said on a terminal, and not in a pipe
+shows() {
+    text=$1
+    shift
+    script -qec "'$conform' $*" /dev/null </dev/null | grep -q "$text" || fail "$*: no \"$text\" on a terminal"
+    "$conform" "$@" </dev/null 2>&1 | grep -q "$text" && fail "$*: \"$text\" in a pipe"
+}
+shows 'perf: 1 of 18, gradients in bf16, S = 1 \.\.\. 0 s' perf --plugin /nowhere.so
+shows 'abi: layout and headers \.\.\. 0 s' abi --plugin "$conform" --headers /nowhere
+
 "$conform" nonsense >/dev/null 2>&1
 [ $? -eq 2 ] || fail "an unknown area: exit status is not 2"
 exit $failed

@@ -10,7 +10,7 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     int is_alone;
     (void)err;
     pthread_mutex_lock(&rank->all->lock);
-    is_alone = number == 0 ? rank->all->is_spread : number == 1 && rank->all->is_norm_alone;
+    is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : rank->rank;
     *out_size = is_alone ? 1 : rank->all->size;
@@ -22,7 +22,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     zt_ranks_t *all = rank->all;
     struct zt_call *call = &all->calls[what->lane][rank->n_started[what->lane] % ZT_CALLS];
     (void)err;
-    if (rank->fails_to_start)
+    if (rank->fails_to_start == 1)
         return ZF_ERR_RANKS;
     pthread_mutex_lock(&all->lock);
     rank->nbytes_of_values += what->purpose == ZF_COLLECTIVE_FOR_VALUES ? what->nbytes : 0;
@@ -37,7 +37,7 @@ static zf_status_t start(void *ctx, const zf_collective_t *what, uint64_t *out_r
     call->n_posted++;
     pthread_mutex_unlock(&all->lock);
     *out_request = ++rank->n_started[what->lane] * ZT_LANES + what->lane;
-    return ZF_OK;
+    return rank->fails_to_start ? ZF_ERR_RANKS : ZF_OK;
 }
 
 static void copy(const zt_rank_t *rank, const struct zt_call *call) {
@@ -82,10 +82,22 @@ static zf_status_t test(void *ctx, uint64_t request, uint32_t *out_late_rank, zf
     return st;
 }
 
+/* Nobody reads this rank's memory from then on, unless it fails: others may do so after a start that failed. */
 static zf_status_t give_up(void *ctx, uint64_t request, zf_error_t *err) {
-    const zt_rank_t *rank = ctx;
-    (void)request, (void)err;
-    return rank->fails_to_abort ? ZF_ERR_RANKS : ZF_OK;
+    zt_rank_t *rank = ctx;
+    zt_ranks_t *all = rank->all;
+    struct zt_call *call = &all->calls[request % ZT_LANES][(request / ZT_LANES - 1) % ZT_CALLS];
+    (void)err;
+    rank->n_given_up++;
+    if (rank->fails_to_abort)
+        return ZF_ERR_RANKS;
+    pthread_mutex_lock(&all->lock);
+    if (rank->fails_to_start && call->number == request / ZT_LANES) {
+        call->is_posted[rank->rank] = 0;
+        call->n_posted--;
+    }
+    pthread_mutex_unlock(&all->lock);
+    return ZF_OK;
 }
 
 void zt_ranks_init(zt_ranks_t *ranks, uint32_t size) {

@@ -10,6 +10,7 @@
 #include "rig.h"
 #include "zf/ext/collectives.h"
 
+enum { ZT_ALONE = 3 }; /* this group is each rank by itself; 0 and 1 may be; every other is all of them */
 enum { ZT_MAX_RANKS = 8, ZT_LANES = 3, ZT_CALLS = 4 /* of a rank, that others may still be busy with */ };
 
 struct zt_ranks;
@@ -20,8 +21,10 @@ typedef struct zt_rank {
     uint64_t n_started[ZT_LANES];
     uint64_t nbytes_of_values;                      /* that it has sent to each other rank */
     uint64_t n_of_parameters, nbytes_of_parameters; /* gathers of parameters, and what they have sent to each */
-    int fails_to_start, fails_to_abort;             /* set by the test */
-    uint32_t flags;                                 /* ... of create */
+    uint32_t n_given_up;
+    int fails_to_start; /* set by the test; 2: when the exchange is under way */
+    int fails_to_abort; /* ... */
+    uint32_t flags;     /* ... of create */
     zf_collectives_ext_t table;
 } zt_rank_t;
 
@@ -29,7 +32,7 @@ typedef struct zt_ranks {
     pthread_mutex_t lock; /* guards: */
     uint32_t size;
     int is_norm_alone;  /* group 1 is each rank by itself */
-    int is_spread;      /* each rank is a model by itself: alone in group 0; every other group is all of them */
+    int is_spread;      /* each rank is a model by itself: alone in group 0 */
     uint64_t held_from; /* values of bucket 0 do not come, from this step on; 0: they do */
     struct zt_call {
         uint64_t number; /* of the newest call here, from 1 */

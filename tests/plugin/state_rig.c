@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,12 +183,15 @@ static void remove_dir(void) {
         fprintf(stderr, "%s stays\n", dir);
 }
 
+static void make_dir(void) {
+    snprintf(dir, sizeof dir, "test-state-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    atexit(remove_dir);
+}
+
 const char *zt_state_dir(void) {
-    if (!*dir) {
-        snprintf(dir, sizeof dir, "test-state-XXXXXX");
-        ck_assert_ptr_nonnull(mkdtemp(dir));
-        atexit(remove_dir);
-    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_dir);
     return dir;
 }
 

@@ -51,7 +51,7 @@ void zt_state_check_equal(zt_rig_t *a, zt_rig_t *b, const char *when);
 /* A copy of all of it; free() it. */
 unsigned char *zt_state_image(zt_rig_t *rig, size_t *nbytes);
 
-/* A directory of the test's own, removed at exit. */
+/* A directory of the test's own, removed at exit. Any thread may ask. */
 const char *zt_state_dir(void);
 
 zf_status_t zt_save(zt_rig_t *rig, const zf_state_store_t *store, const char *path, uint32_t flags,

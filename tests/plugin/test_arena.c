@@ -3,7 +3,12 @@
 #include "base/arena.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "suite.h"
 
@@ -65,6 +70,56 @@ START_TEST(more_than_there_is) {
 }
 END_TEST
 
+/* The flags that the system keeps of the mapping that holds an address. */
+static void flags_of(const void *at, char out[256]) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[512];
+    uintptr_t first, end;
+    int is_it = 0;
+    ck_assert_ptr_nonnull(file);
+    *out = '\0';
+    while (!*out && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
+            is_it = (uintptr_t)at >= first && (uintptr_t)at < end;
+        else if (is_it && strncmp(line, "VmFlags:", 8) == 0)
+            snprintf(out, 256, "%.255s", line);
+    }
+    fclose(file);
+}
+
+/* Address space of this process, in pages; allocates nothing. */
+static uint64_t n_pages(void) {
+    char text[64] = "";
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
+    close(fd);
+    return strtoull(text, NULL, 10);
+}
+
+/* What is large begins where a huge page may, and says whether it wants them, from its first byte to its last. */
+START_TEST(huge_pages) {
+    static const uint64_t sizes[] = {3000000, (uint64_t)2 << 20, (uint64_t)4 << 20, 12345678};
+    char flags[256];
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+        return;             /* this system has none */
+    flags_of(flags, flags); /* what the library keeps for files */
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        zfi_arena_t arena = {.has_small_pages = i % 2};
+        uint64_t before = n_pages();
+        zfi_arena_take(&arena, sizes[i / 2], 1);
+        ck_assert_int_eq(zfi_arena_map(&arena, "a test", NULL), ZF_OK);
+        ck_assert_uint_eq((uintptr_t)arena.base % ZFI_HUGE_PAGE, 0);
+        ck_assert_uint_lt(arena.total_nbytes - sizes[i / 2], 4096);
+        ck_assert_uint_eq((n_pages() - before) * 4096, arena.total_nbytes); /* nothing around it is left */
+        for (int k = 0; k < 2; k++) {
+            flags_of(arena.base + (k ? arena.total_nbytes - 1 : 0), flags);
+            ck_assert_ptr_nonnull(strstr(flags, arena.has_small_pages ? " nh" : " hg"));
+        }
+        zfi_arena_free(&arena);
+    }
+}
+END_TEST
+
 /* A promise counts until its pages exist, or until it is withdrawn. */
 START_TEST(promises) {
     zfi_arena_t kept = {0}, withdrawn = {0}, refused = {0};
@@ -90,4 +145,4 @@ START_TEST(promises) {
 }
 END_TEST
 
-ZT_MAIN("arena", counted_is_mapped, nothing_to_map, more_than_there_is, promises)
+ZT_MAIN("arena", counted_is_mapped, nothing_to_map, more_than_there_is, huge_pages, promises)

@@ -57,6 +57,21 @@ static void finish_step(void) {
     }
 }
 
+/* The parameters elsewhere, with the same values; nothing is where they were. */
+static void move_params(void) {
+    for (uint32_t i = 0; i < N_PARAMS; i++) {
+        zt_param_t *param = &rig.params[i];
+        size_t nbytes = param->n_elems * sizeof(float);
+        unsigned char *moved = malloc(nbytes);
+        memcpy(moved, param->visible, nbytes);
+        memset(param->visible, 0xA5, nbytes);
+        free(param->visible);
+        param->visible = moved;
+        param->tensor.dl.data = moved;
+    }
+    zt_rig_bind(&rig);
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t draw_order(uint64_t step, uint32_t *params) {
@@ -100,6 +115,27 @@ START_TEST(any_order_and_any_missing) {
             fetch(NULL, 0);
         for (uint32_t p = 0; p < N_PARAMS && t % 5 == 4; p++)
             ck_assert(is_adamw(p));
+    }
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* What waits to be fetched while the parameters move is fetched where they are. */
+START_TEST(parameters_move_before_a_fetch) {
+    start();
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+                ZF_CREATE_CAP_FETCH);
+    for (uint32_t t = 0; t < 6; t++) {
+        zt_rig_step(&rig);
+        finish_step();
+        for (uint32_t i = t; i < N_PARAMS && t; i += 3)
+            fetch(&i, 1);
+        move_params();
+        if (t % 2)
+            fetch(NULL, 0);
+        for (uint32_t i = 0; i < N_PARAMS && t % 2; i++)
+            ck_assert_msg(is_adamw(i), "step %u: parameter %u was moved before its fetch", t + 1, i);
     }
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
@@ -280,5 +316,5 @@ START_TEST(waits_are_said) {
 }
 END_TEST
 
-ZT_MAIN("at_fetch", waits_are_said, any_order_and_any_missing, neighbours_in_a_chunk,
+ZT_MAIN("at_fetch", waits_are_said, any_order_and_any_missing, parameters_move_before_a_fetch, neighbours_in_a_chunk,
         unfetched_comes_with_the_next_step, what_the_host_wrote_stays, only_what_is_late_waits)

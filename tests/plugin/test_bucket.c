@@ -120,4 +120,30 @@ START_TEST(more_ranks_than_elements) {
 }
 END_TEST
 
-ZT_MAIN("bucket", any_number_of_ranks, in_the_order_of_backward, more_ranks_than_elements)
+/* auto: what ends the backward pass travels in ever smaller buckets, and a large parameter keeps nothing waiting. */
+START_TEST(smaller_towards_the_end) {
+    enum { N = 60, MILLION = 1000000 };
+    static const uint64_t halves[] = {30, 15, 8, 4, 3};
+    zfi_param_t params[N];
+    zfi_buckets_t buckets;
+    for (uint32_t i = 0; i < N; i++)
+        params[i] = make(i, MILLION, ZFI_BF16, 0);
+    ck_assert_int_eq(zfi_buckets_build(params, N, 0, &(zfi_member_t){0, 2}, &buckets), ZF_OK);
+    check_buckets(params, N, &buckets);
+    ck_assert_uint_eq(buckets.n, 5);
+    for (uint32_t b = 0; b < 5; b++)
+        ck_assert_uint_eq(buckets.all[b].n_params, halves[b]);
+    zfi_buckets_free(&buckets);
+    ck_assert_int_eq(zfi_buckets_build(params, N, 60 * MILLION, &(zfi_member_t){0, 2}, &buckets), ZF_OK);
+    ck_assert_uint_eq(buckets.n, 2); /* a size that is given is that of all */
+    ck_assert_uint_eq(buckets.all[0].n_params, 30);
+    zfi_buckets_free(&buckets);
+    params[49] = make(49, 12 * MILLION, ZFI_BF16, 0); /* it comes last, after ten of a million */
+    ck_assert_int_eq(zfi_buckets_build(params + 49, 11, 0, &(zfi_member_t){0, 2}, &buckets), ZF_OK);
+    ck_assert_uint_eq(buckets.n, 2);
+    ck_assert_uint_eq(buckets.all[0].n_params, 10);
+    zfi_buckets_free(&buckets);
+}
+END_TEST
+
+ZT_MAIN("bucket", any_number_of_ranks, in_the_order_of_backward, more_ranks_than_elements, smaller_towards_the_end)

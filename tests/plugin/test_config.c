@@ -71,6 +71,7 @@ START_TEST(defaults) {
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_AUTO);
     ck_assert(config.local_ranks == 0 && config.local_rank == 0);
     ck_assert_uint_eq(config.memory_limit_mib, 0);
+    ck_assert_int_eq(config.huge_pages, ZFI_PAGES_AUTO);
     ck_assert_uint_eq(config.deadline_ms, 120000);
     ck_assert_uint_eq(config.max_steps_ahead, 8);
     ck_assert_int_eq(config.level, ZF_LOG_INFO);
@@ -78,11 +79,12 @@ START_TEST(defaults) {
 END_TEST
 
 START_TEST(whole_file) {
-    const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
-                       "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
-                       "update_interval = +8\nfull_warm_up_rounds=1\nstagger = No\ndeferred = mean\n"
-                       "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
-                       "memory_limit_mib=1099511627776\ndeadline_ms=100\nmax_steps_ahead=64\n[log] # ok\nlevel=debug";
+    const char *text =
+        "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
+        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
+        "update_interval = +8\nfull_warm_up_rounds=1\nstagger = No\ndeferred = mean\n"
+        "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
+        "memory_limit_mib=1099511627776\nhuge_pages=off\ndeadline_ms=100\nmax_steps_ahead=64\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
     ck_assert_uint_eq(config.select_interval, 32);
@@ -94,6 +96,7 @@ START_TEST(whole_file) {
     ck_assert_uint_eq(config.threads, 3);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
+    ck_assert_int_eq(config.huge_pages, ZFI_PAGES_SMALL);
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
 }
 END_TEST

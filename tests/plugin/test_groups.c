@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "local_ranks.h"
 #include "rig.h"
@@ -316,9 +317,7 @@ static void save_each(job_t *job) {
 
 START_TEST(each_model_has_a_checkpoint_of_its_own) {
     static job_t jobs[N_RANKS];
-    (void)zt_state_dir();
     expect(&(job_t){.script = save_all}, 1, ZF_ERR_ARGUMENT, "have other parameters, but one directory");
-    expect(&(job_t){.declare = first_group, .script = save_all}, 0, ZF_ERR_UNSUPPORTED_FIELD, "not in this version");
     run(jobs, &(job_t){.declare = share, .script = save_each}, 1);
     for (int r = 0; r < N_RANKS; r++)
         ck_assert_msg(jobs[r].st >= 0, "%s", jobs[r].why);
@@ -327,6 +326,113 @@ START_TEST(each_model_has_a_checkpoint_of_its_own) {
 }
 END_TEST
 
+/* Each rank has an expert of its own beside what both have. */
+static void experts(job_t *job) {
+    job->rig.decls[1].reduce_group = ZT_ALONE;
+    for (size_t i = 0; i < job->rig.params[1].n_elems; i++)
+        ((float *)(void *)job->rig.params[1].visible)[i] += (float)job->rank->rank;
+}
+
+static zf_state_args_t at(char buf[300], const char *name, uint32_t part) {
+    snprintf(buf, 300, "%s/%s-%u", zt_state_dir(), name, part);
+    return (zf_state_args_t){.struct_size = sizeof(zf_state_args_t), .path = buf};
+}
+static void save_part(job_t *job, const char *name) {
+    char path[300];
+    zf_state_args_t args = at(path, name, job->rank->rank);
+    if (job->st >= 0)
+        job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+}
+static void load_part(job_t *job, const char *name, uint32_t part, uint32_t flags) {
+    char path[300];
+    zf_state_args_t args = at(path, name, part);
+    args.flags = flags;
+    if (job->st >= 0)
+        job->st = zt_state(&job->rig)->load(job->rig.inst, &args, NULL, &job->rig.err);
+}
+
+/* Saved at step 6 ("six") and at step 12, of two runs that part at step 6. The windows of S = 2 are open at neither: a
+ * step more is. */
+static void save_and_go_on(job_t *job) {
+    float *image[N_PARAMS];
+    train(job);
+    make_gradients(job, 77);
+    step(job);
+    save_part(job, "seven");
+    train(job);
+    save_part(job, "thirteen");
+    for (uint32_t p = 0; p < N_PARAMS; p++) {
+        image[p] = malloc(job->rig.params[p].n_elems * 4);
+        memcpy(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4);
+    }
+    load_part(job, "seven", job->rank->rank, ZF_STATE_EXACT);
+    train(job);
+    for (uint32_t p = 0; p < N_PARAMS; p++) {
+        if (job->st >= 0 && memcmp(image[p], job->rig.params[p].visible, job->rig.params[p].n_elems * 4) != 0)
+            job->st = ZF_ERR_INTERNAL;
+        free(image[p]);
+    }
+    load_part(job, "seven", job->rank->rank, 0);
+    for (uint64_t t = 1; t <= STEPS && job->st >= 0; t++) {
+        make_gradients(job, t + 100);
+        step(job);
+    }
+    save_part(job, "otherwise");
+}
+static void load_exchanged(job_t *job) { load_part(job, "seven", !job->rank->rank, 0); }
+static void load_other_steps(job_t *job) { load_part(job, job->rank->rank ? "seven" : "thirteen", job->rank->rank, 0); }
+static void load_other_runs(job_t *job) {
+    load_part(job, job->rank->rank ? "otherwise" : "thirteen", job->rank->rank, 0);
+}
+/* A rank has failed for a reason of its own, which the other is told as `text`. */
+static void expect_own(job_t *job, uint32_t rank, zf_status_t st, const char *own, const char *text) {
+    if (job->rank->rank == rank && job->st == st && strstr(job->rig.err.message, own))
+        snprintf(job->rig.err.message, sizeof job->rig.err.message, "%s", text);
+}
+static void load_missing(job_t *job) {
+    load_part(job, job->rank->rank ? "seven" : "none", job->rank->rank, 0);
+    expect_own(job, 0, ZF_ERR_STORAGE, "", "cannot load its part");
+}
+/* Rank 1 is given what rank 0 saved, and is given, too, by another path. */
+static void load_first(job_t *job) {
+    load_part(job, job->rank->rank ? "/seven" : "seven", 0, 0);
+    expect_own(job, 1, ZF_ERR_CHECKPOINT, "part 0 of 2 of a model, this rank trains part 1", "cannot load its part");
+}
+static void save_wrongly(job_t *job) {
+    char path[300];
+    zf_state_args_t args = at(path, "wrongly", job->rank->rank);
+    args.flags = job->rank->rank ? ZF_STATE_PARTIAL : 0;
+    job->st = zt_state(&job->rig)->save(job->rig.inst, &args, NULL, &job->rig.err);
+    expect_own(job, 1, ZF_ERR_UNSUPPORTED_FIELD, "flags", "rank 1 of the norm group refused");
+}
+
+START_TEST(experts_have_checkpoints_with_what_is_beside_them) {
+    static job_t jobs[N_RANKS];
+    run(jobs, &(job_t){.declare = experts, .script = save_and_go_on}, 0);
+    for (int r = 0; r < N_RANKS; r++)
+        ck_assert_msg(jobs[r].st >= 0, "%d: %s", jobs[r].st, jobs[r].why);
+    ck_assert_mem_eq(jobs[0].rig.params[0].visible, jobs[1].rig.params[0].visible, jobs[0].rig.params[0].n_elems * 4);
+    ck_assert_mem_ne(jobs[0].rig.params[1].visible, jobs[1].rig.params[1].visible, jobs[0].rig.params[1].n_elems * 4);
+    end(jobs);
+    expect(&(job_t){.declare = experts, .script = save_all}, 0, ZF_ERR_ARGUMENT, "have other parameters, but one");
+    expect(&(job_t){.declare = experts, .script = load_exchanged}, 0, ZF_ERR_CHECKPOINT, "of 2 of a model, this rank");
+    expect(&(job_t){.declare = experts, .script = load_other_steps}, 0, ZF_ERR_RANKS, "other steps: 13 and 7");
+    expect(&(job_t){.declare = experts, .script = load_other_runs}, 0, ZF_ERR_RANKS, "load other weights");
+    expect(&(job_t){.declare = experts, .script = load_missing}, 0, ZF_ERR_STORAGE, "cannot load its part");
+    expect(&(job_t){.declare = experts, .script = load_first}, 0, ZF_ERR_CHECKPOINT, "cannot load its part");
+}
+END_TEST
+
+START_TEST(a_part_that_refuses_to_save_stops_the_others) {
+    char path[300];
+    expect(&(job_t){.script = save_wrongly}, 1, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm group refused");
+    expect(&(job_t){.declare = experts, .script = save_wrongly}, 0, ZF_ERR_UNSUPPORTED_FIELD, "rank 1 of the norm");
+    at(path, "wrongly", 0);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
 ZT_MAIN("groups", models_have_windows_of_their_own, each_gradient_counts_once, one_skips_all_skip,
         a_gradient_of_one_is_both_models, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
-        a_host_without_groups, steps_that_differ, each_model_has_a_checkpoint_of_its_own)
+        a_host_without_groups, steps_that_differ, each_model_has_a_checkpoint_of_its_own,
+        experts_have_checkpoints_with_what_is_beside_them, a_part_that_refuses_to_save_stops_the_others)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rig.h"
+#include "state_rig.h"
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 30, .cols = 20, .is_bf16 = 1}};
@@ -198,4 +199,26 @@ START_TEST(replaced) {
 }
 END_TEST
 
-ZT_MAIN("ranges", same_bits, strided, sums_on_the_device, wrong_ranges, replaced)
+/* A load drops what was delivered before it, also where nothing was trained yet. */
+START_TEST(a_load_drops_ranges) {
+    static zt_memory_store_t store;
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zt_memory_store_start(&store);
+    open_stacked(0);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_rig_fill_grad(&rig, 0, 1);
+    hand_over(0, 0, 8, 0);
+    ZT_OK(&rig, zt_load(&rig, &store.table, NULL, 0, &report));
+    zt_rig_fill_grad(&rig, 0, 1);
+    hand_over(0, 8, 16, 0);
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_STATE);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    for (int i = 0; i < 5; i++)
+        step_by_ranges(0, i & 1);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+ZT_MAIN("ranges", same_bits, strided, sums_on_the_device, wrong_ranges, replaced, a_load_drops_ranges)

@@ -2,6 +2,7 @@
 /* test_ranks.c - several ranks as threads of one process: sums, holes, and what goes wrong. The whole comparison with
  * the oracle is tests/ranks.sh; this is for sanitizers and for failures of the transport. */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "instance/instance.h"
 #include "instance/memory.h"
 #include "local_ranks.h"
+#include "offload/ranks.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -38,6 +40,7 @@ typedef struct job {
     uint64_t leaves_before;                                     /* this rank ends before this step; 0: it does not */
     int is_edited, has_other_values, asks_for_other, is_silent; /* silent: params_changed comes after an error */
     int is_large;                                               /* one matrix of 1.5 M elements */
+    double norm;                                                /* of the host's own */
     uint32_t drifts_to;                                         /* windows of so many steps in the end */
     float exported[24 * 40];
     zf_status_t st;
@@ -407,6 +410,51 @@ START_TEST(windows_that_differ) {
 }
 END_TEST
 
+/* Two steps, with a norm of the host's own. */
+static void *run_normed_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    double norms[] = {2.0, job->norm};
+    open_job(job);
+    for (int t = 0; t < 2 && job->st >= 0; t++) {
+        zf_step_args_t args = {.struct_size = sizeof args,
+                               .flags = ZF_STEP_WAIT,
+                               .groups = rig->groups,
+                               .n_groups = ZT_MAX_GROUPS,
+                               .elem_size = sizeof rig->groups[0],
+                               .clip_norm = 1.0,
+                               .host_norm = &norms[t],
+                               .stream = &rig->stream};
+        zt_rig_fill_grad(rig, 0, (uint64_t)t + 1);
+        job->st = zt_rig_deliver(rig, 0, 0, NULL);
+        if (job->st >= 0)
+            job->st = rig->zf->step(rig->inst, &args, NULL, &rig->err);
+    }
+    return NULL;
+}
+
+/* Each rank's norm of its own gradients, before they are summed, would clip them differently. */
+static void check_norms(double one, double other, int is_taken) {
+    static job_t jobs[2];
+    zt_ranks_init(&ranks, 2);
+    jobs[0] = (job_t){.config = config, .norm = one};
+    jobs[1] = (job_t){.config = config, .norm = other};
+    run_jobs_with(run_normed_job, jobs, 2);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_msg(is_taken ? jobs[r].st >= 0 : jobs[r].st == ZF_ERR_RANKS, "rank %d: %d", r, jobs[r].st);
+        ck_assert(is_taken || strstr(jobs[r].rig.err.message, "differ at step 2 in the arguments of step") != NULL);
+    }
+    end_jobs(jobs, 2);
+}
+
+START_TEST(norms_of_the_hosts_that_differ) {
+    check_norms(3.0, 4.0, 0);
+    check_norms(NAN, 4.0, 0);
+    check_norms(3.0, 3.0, 1);
+    check_norms(NAN, -NAN, 1);
+}
+END_TEST
+
 /* ---- publishing at fetch ----------------------------------------------------------------------------------------- */
 
 /* Everything closes at every step, nothing runs ahead; each parameter has a bucket of its own. */
@@ -583,6 +631,26 @@ START_TEST(a_transport_that_fails) {
 }
 END_TEST
 
+/* What has begun before it failed is given up, and where that fails, too, its memory stays. */
+static void fail_in_start(int holds_memory) {
+    job_t jobs[2] = {0};
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = jobs[1].config = impatient;
+    ranks.ranks[1].fails_to_start = 2;
+    ranks.ranks[1].fails_to_abort = holds_memory;
+    run_jobs(jobs, 2);
+    expect(&jobs[1], ZF_ERR_RANKS, "the comparison of what was bound: the transport failed with status");
+    ck_assert_uint_eq(ranks.ranks[1].n_given_up, 1);
+    ck_assert_int_eq(zfi_ranks_holds_memory(&jobs[1].rig.inst->engine), holds_memory);
+    end_jobs(jobs, 2);
+}
+
+START_TEST(a_transport_that_fails_half_way) {
+    fail_in_start(0);
+    fail_in_start(1);
+}
+END_TEST
+
 /* Every rank says which rank differs from rank 0, and in what. */
 START_TEST(what_differs_is_named) {
     static const char other[] =
@@ -600,6 +668,41 @@ START_TEST(what_differs_is_named) {
                       "%s", text);
     }
     end_jobs(jobs, 3);
+}
+END_TEST
+
+/* One parameter less; rank 1's first one lies where rank 0's does, which is refused. Both go on with what they had. */
+static void *run_rebinding_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_t *rig = &job->rig;
+    const zf_tensor_t *own;
+    open_job(job);
+    own = rig->decls[0].tensor;
+    pthread_barrier_wait(&both);
+    if (job->rank->rank)
+        rig->decls[0].tensor = (job - job->rank->rank)->rig.decls[0].tensor;
+    rig->n_params--;
+    job->st = zt_rig_try_bind(rig);
+    rig->n_params++;
+    pthread_barrier_wait(&both);
+    if (job->rank->rank)
+        rig->decls[0].tensor = own;
+    ck_assert_int_eq(job->st, ZF_ERR_PARAM);
+    ck_assert_ptr_nonnull(strstr(rig->err.message, job->rank->rank ? "" : "rank 1 of 2: "));
+    job->st = zt_rig_try_step(rig);
+    return NULL;
+}
+
+START_TEST(a_set_that_one_refuses_all_refuse) {
+    static job_t jobs[2];
+    zt_ranks_init(&ranks, 2);
+    jobs[0].config = jobs[1].config = impatient;
+    pthread_barrier_init(&both, NULL, 2);
+    run_jobs_with(run_rebinding_job, jobs, 2);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
+    pthread_barrier_destroy(&both);
+    end_jobs(jobs, 2);
 }
 END_TEST
 
@@ -633,7 +736,8 @@ START_TEST(modes_that_are_not_in_this_version) {
     refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 3\n",
             "stage = 3 on 2 ranks needs [zenflow] deferred = replay");
     refused("[zenflow]\non_overwrite = follow\n[shard]\nstage = 2\n",
-            "stage = 2 on 2 ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed");
+            "several ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed");
+    refused("[zenflow]\non_overwrite = follow\n", "several ranks: [zenflow] on_overwrite = follow");
 }
 END_TEST
 
@@ -643,5 +747,6 @@ ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_
         values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order, a_fetch_waits_for_its_bucket,
         two_are_edited, four_are_edited, two_are_edited_in_silence, four_are_edited_in_silence, edits_that_differ,
         one_is_traced, exports_that_differ, fitted, fitted_to_the_least_memory, windows_that_differ,
-        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        what_differs_is_named, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
+        a_transport_that_fails, a_transport_that_fails_half_way, what_differs_is_named,
+        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

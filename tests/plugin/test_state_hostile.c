@@ -197,6 +197,12 @@ START_TEST(hostile_indexes) {
         {"\"clocks\"", "\"steps_applied\":", "\"steps_applied\":72057594037927935,\"z\":"},
         {"\"clocks\"", "\"steps_skipped\":", "\"steps_skipped\":9,\"z\":"},
         {NULL, "\"n_steps\":", "\"n_steps\":6"},
+        {NULL, "\"kind\":", "\"part\":[2,2],\"kind\":"},
+        {NULL, "\"kind\":", "\"part\":[0,0],\"kind\":"},
+        {NULL, "\"kind\":", "\"part\":[0],\"kind\":"},
+        {NULL, "\"kind\":", "\"part\":7,\"kind\":"},
+        {NULL, "\"kind\":", "\"part\":[-1,2],\"kind\":"},
+        {NULL, "\"kind\":", "\"part\":[0,5000000000],\"kind\":"},
         {NULL, "\"n_cohorts\":4", "\"n_cohorts\":0"},
         {NULL, "\"n_cohorts\":4", "\"n_cohorts\":4000000000"},
         {NULL, "\"n_groups\":3", "\"n_groups\":0"},
@@ -594,6 +600,39 @@ START_TEST(publications_without_windows) {
 }
 END_TEST
 
+static int is_refused_by_verify(void) {
+    zf_state_args_t args = {.struct_size = sizeof args, .store = &bad.table};
+    zf_state_report_t report = {.struct_size = sizeof report};
+    zf_status_t st = zt_state(&victim)->verify(&args, &report, &victim.err);
+    ck_assert(st == ZF_OK || strstr(victim.err.message, "more updates than there were steps"));
+    return st != ZF_OK;
+}
+
+/* At step 7 the second window has its first step: what is not selected cannot have been updated seven times. */
+START_TEST(updates_that_are_still_to_come) {
+    static const char text[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 4\nfull_warm_up_rounds = "
+                               "2\nstagger = false\ndeferred = ";
+    static const uint32_t all_steps = 7;
+    char whole[256];
+    uint64_t n_refused = 0;
+    snprintf(whole, sizeof whole, "%s%s", text, "mean");
+    start_with(whole);
+    for (uint64_t c = 0; c < 80; c++) {
+        copy_good();
+        plant("\"params\"", "n", c, &all_steps, 4);
+        n_refused += (uint64_t)is_refused_by_verify();
+    }
+    ck_assert_uint_eq(n_refused, 80 - 16);
+    finish();
+    snprintf(whole, sizeof whole, "%s%s", text, "replay");
+    start_with(whole);
+    copy_good();
+    plant("\"params\"", "n", 0, &all_steps, 4);
+    expect_refused_for("a count", "more updates than there were steps");
+    finish();
+}
+END_TEST
+
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
         tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_does_not_fit,
-        publications_without_windows)
+        publications_without_windows, updates_that_are_still_to_come)

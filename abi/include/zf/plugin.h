@@ -195,7 +195,9 @@ typedef struct zf_step_args {
     double unscale;          /* gradients are multiplied by it (1 / loss scale); finite, > 0; 0 = 1 */
     double clip_norm;        /* clip the global norm of unscaled gradients to it; finite, >= 0; 0 = off */
     const double *host_norm; /* norm computed by the host instead: device scalar, read in stream order; it must live
-                              * until the step's own report (HOST_THREAD: until the call returns); NULL = ours */
+                              * until the step's own report (HOST_THREAD: until the call returns); NULL = ours.
+                              * Several ranks: the norm of what they sum, the same on each; one that differs is refused
+                              * where the host computes on its thread, and not noticed on a stream */
     const zf_stream_t *stream;
 } zf_step_args_t;
 
@@ -254,11 +256,12 @@ typedef struct zf_plugin {
      * allocates all memory, copies the visible values into the masters. Whole or not at all. Refused by name: a weight
      * that is not finite, memory that another live instance of this library trains. out_ids [n] receives ids (0, 1, ...
      * in registration order). out_layout may be NULL. State: created -> bound; bound, active, quiesced: again. The same
-     * declarations with other memory, which already holds the values: everything goes on. Another set (parameters
-     * added, unfrozen, frozen, gone): windows end as with FLUSH, what is trained in both by name and shape keeps its
-     * weights, moments and update counts, what is new begins from its visible values, and the schedule begins anew with
-     * its warm-up; gradients delivered but not stepped are dropped; while the call lasts the host memory of both is
-     * needed. */
+     * declarations with other memory, which already holds the values: everything goes on; what waits to be fetched
+     * comes to the other memory, and nothing is written to the former. Another set (parameters added, unfrozen, frozen,
+     * gone): windows end as with FLUSH, what is trained in both by name and shape keeps its weights, moments and update
+     * counts, what is new begins from its visible values, and the schedule begins anew with its warm-up; what is frozen
+     * or gone keeps what it shows, without the updates of open windows (FLUSH before brings them); gradients delivered
+     * but not stepped are dropped; while the call lasts the host memory of both is needed. */
     zf_status_t (*bind_params)(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err);
 

@@ -55,6 +55,14 @@ SAMPLES = {
         "timeline": {"interval": 4, "steps_us": [500, 1000], "hooks": [{"name": "step", "from_to_us": [100, 120, 600, 620]}],
                      "threads": [{"name": "zf-down", "busy_us": [100, 0, 300]}], "at_us": [1, 301, 601, 1001],
                      "down_bytes": [0, 1000, 0], "up_bytes": [0, 0, 10]}},
+    "tune": {"area": "tune", "max_stall": 0.03, "settings": [
+        {"update_interval": 1, "publish_lag": 0, "has_run": True, "verdict": "stalls too long", "steps": 142, "step_s": 0.022263,
+         "stall_share": 0.049, "lateness": 0},
+        {"update_interval": 2, "publish_lag": 1, "has_run": True, "verdict": "chosen", "steps": 142, "step_s": 0.016068,
+         "stall_share": 0.006, "lateness": 0.00057},
+        {"update_interval": 1, "publish_lag": 1, "has_run": True, "verdict": "later, or slower", "steps": 142, "step_s": 0.017029,
+         "stall_share": 0.012, "lateness": 0.000991},
+        {"update_interval": 8, "publish_lag": 0, "has_run": False, "verdict": HOSTILE}]},
     "verdict": {"area": "verdict", "exit_status": 0, "verdict": "PASS", "sentence": "PASS: +0.10 points", "n_seeds": 3,
                 "mean_difference": 0.1, "standard_deviation": 0.2, "lower": -0.2, "upper": None, "margin": 1},
 }

@@ -5,11 +5,17 @@ Model: two pipeline stages, each x + mlp(norm(x)) with the mlp cut over two proc
 computed on each one's half of the positions (sequence parallel); the embedding stands in the first stage and is the output
 layer of the last. Each process has its parts as ordinary contiguous parameters, as Megatron does. Rank = (data * 2 + stage) * 2 +
 tensor. The reference trains on the whole batch."""
+import contextlib
+import shutil
+import tempfile
+
 import torch
 import torch.distributed as dist
+from ranks_worker import raises
 from support import config
 from torch import nn
 
+import zfplugin
 import zfplugin.torch
 
 VOCAB, WIDTH, INNER, BATCH, LENGTH, STEPS = 13, 8, 16, 4, 6, 5
@@ -164,7 +170,7 @@ def pass_through(part, stage, pipe, tensor, x, wanted):
     return loss
 
 
-def train_part(settings):
+def train_part(settings, folder=None):
     """What one of eight processes does; compared with the whole model step by step, and at the end."""
     data_rank, stage, t = dist.get_rank() // 4, dist.get_rank() // 2 % 2, dist.get_rank() % 2
     data, pipe, tensor = (group_of(members) for members in
@@ -197,9 +203,117 @@ def train_part(settings):
         ours = part.embedding if name == "embedding" else part.block.get_parameter(name)
         worst = (ours - values).abs().max().item()
         assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"
+    if folder is not None:
+        own, other = (f"{folder}/stage{stage}-tensor{at}" for at in (t, 1 - t))
+        optimizer.save(own)
+        raises(zfplugin.errors.CheckpointError, f"it holds part {stage * 2 + 1 - t} of 4 of a model, this rank trains part {stage * 2 + t}",
+               lambda: optimizer.load(other))
+        optimizer.load(own)
     optimizer.close()
 
 
+@contextlib.contextmanager
+def a_folder():
+    """The same one on every process."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    yield folder[0]
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
+
+
 def tensor_pipeline_data():
-    for stage in (0, 2):
-        train_part({"shard.stage": stage, "shard.bucket_bytes": 512})
+    """At two stages; and the other tensor rank's checkpoint, of the same names and shapes, is refused."""
+    with a_folder() as folder:
+        for stage in (0, 2):
+            train_part({"shard.stage": stage, "shard.bucket_bytes": 512}, folder if stage else None)
+
+
+# ---- experts ---------------------------------------------------------------------------------------------------------
+
+class Exchange(torch.autograd.Function):
+    """[n, ...] of which process i of a group of n gets the i-th, for what it has of all others; its own inverse."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return torch.stack([parts[dist.get_rank(group)] for parts in _all(x, group)])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Exchange.apply(grad, ctx.group), None
+
+
+class Experts(nn.Module):
+    """An embedding, two experts, or one of them, for the halves of the positions, and an output layer."""
+
+    def __init__(self, own=None):
+        super().__init__()
+        self.embedding, self.output = embedding(), nn.Parameter(embedding().detach() * 2)
+        self.experts = nn.ModuleDict({str(i): Block(1 + i) for i in ((0, 1) if own is None else (own,))})
+
+    def run(self, number, x):
+        block = self.experts[str(number)]
+        return x + nn.functional.gelu(block.norm(x) @ block.up.T) @ block.down.T
+
+    def forward(self, x, group=None):
+        halves = torch.stack(self.embedding[x].chunk(2, dim=1))
+        if group is None:
+            halves = [self.run(number, half) for number, half in enumerate(halves)]
+        else:
+            halves = Exchange.apply(self.run(dist.get_rank(group), Exchange.apply(halves, group)), group)
+        return torch.cat(list(halves), dim=1) @ self.output.T
+
+
+def experts():
+    """Four processes, each with its quarter of the batch and one of two experts, beside one process with both."""
+    rank, world = dist.get_rank(), dist.group.WORLD
+    pairs, owners = ([dist.new_group(ranks) for ranks in some] for some in (([0, 1], [2, 3]), ([0, 2], [1, 3])))
+    pair, owner = pairs[rank // 2], owners[rank % 2]
+    part, whole = Experts(own=rank % 2), Experts()
+
+    def reduced_over(name, _):
+        return owner if name.startswith("experts") else None
+
+    for stage, words in ((1, "stage = 1"), (2, "stage = 2"), (3, "stage = 3")):
+        problem = raises(zfplugin.errors.ConfigError, words, lambda stage=stage: zfplugin.torch.ZenFlow(
+            part.named_parameters(), group=world, reduced_over=reduced_over, config={"shard.stage": stage}))
+        assert f'"experts.{rank % 2}.up"' in str(problem) and "stage = 0 only" in str(problem), problem
+    raises(zfplugin.errors.ArgumentError, "norm_group", lambda: zfplugin.torch.ZenFlow(part.named_parameters(), reduced_over=reduced_over))
+    optimizer = zfplugin.torch.ZenFlow(part.named_parameters(), **HYPER, clip_norm=CLIP, config=config({**SETTINGS, "shard.stage": 0}),
+                                       group=world, reduced_over=reduced_over)
+    for name, p in part.named_parameters():
+        if name.startswith("experts"):
+            p.register_hook(lambda grad: grad / 2)  # it is of the batches of two processes, and two are averaged
+    with a_folder() as folder:
+        own, other = (f"{folder}/expert{number}" for number in (rank % 2, 1 - rank % 2))
+        compare_experts(part, whole, optimizer, pair, own)
+        raises(zfplugin.errors.CheckpointError, f"it holds part {1 - rank % 2} of 2 of a model", lambda: optimizer.load(other))
+        optimizer.load(own)
+    assert all(torch.equal(p, part.saved[name]) for name, p in part.named_parameters()), "the weights are not the saved ones"
+    optimizer.close()
+
+
+def compare_experts(part, whole, optimizer, pair, folder):
+    """Saves in the middle."""
+    rank, reference = dist.get_rank(), torch.optim.AdamW(whole.parameters(), **HYPER)
+    for step in range(STEPS):
+        x, wanted = tokens(step)
+        loss_of(whole(x), wanted).backward()
+        norm_there = nn.utils.clip_grad_norm_(whole.parameters(), CLIP).item()
+        reference.step()
+        reference.zero_grad()
+        x, wanted = (values.chunk(4)[rank] for values in (x, wanted))
+        loss_of(part(x, pair), wanted).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert abs(optimizer.grad_norm - norm_there) < BOUND * norm_there, f"step {step}: {optimizer.grad_norm}, one {norm_there}"
+        if step == 2:
+            optimizer.save(folder)
+            part.saved = {name: p.detach().clone() for name, p in part.named_parameters()}
+    optimizer.flush()
+    theirs = dict(whole.named_parameters())
+    for name, values in part.named_parameters():
+        worst = (values - theirs[name]).abs().max().item()
+        assert worst < 1e-3 * HYPER["lr"] * STEPS, f"{name} is off by {worst}"

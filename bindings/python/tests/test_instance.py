@@ -48,6 +48,21 @@ class Training(unittest.TestCase):
         newer.grads_ready([(0, floats(0.5))])
         self.assertTrue(newer.step([zfplugin.Hyper(1e-2)]).applied)
 
+    def test_where_the_time_of_a_step_went(self):
+        opt = self.make(support.SYNCHRONOUS)
+        opt.bind([zfplugin.Param("a", floats(1, 2))])
+        self.assertIsNone(opt.step_record())
+        for bad in (False, True, False):
+            opt.grads_ready([(0, floats(math.inf if bad else 0.5, 1))])
+            report = opt.step([zfplugin.Hyper(1e-2)])
+            record = opt.step_record()
+            self.assertEqual((record["step"], record["applied"], record["skip_reason"]),
+                             (report.step, not bad, "nonfinite" if bad else ""))
+            self.assertEqual(record["clip_factor"], report.clip_factor)
+            self.assertTrue(record["is_finished"] and record["step_ns"] > record["host_wait_ns"] > 0)
+        self.assertEqual([opt.step_record(step) and opt.step_record(step)["step"] for step in (1, 2, 3, 4)], [1, 2, 3, None])
+        self.assertEqual(sum(opt.step_record(step)["down_grad_nbytes"] for step in (1, 2, 3)), opt.stats()["down_grad_nbytes"])
+
     def test_two_groups_follow_adamw(self):
         opt = self.make(support.SYNCHRONOUS)
         a, b = floats(1, 2, 3, 4), floats(-1)

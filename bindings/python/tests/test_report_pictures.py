@@ -86,7 +86,23 @@ class Pictures(Folder):
                     self.assertTrue(axes.get_ylabel() or any(labels), names[-1])
         self.assertEqual(names, ["glue scores", "glue differences", "glue link", "glue stall", "glue", "glue relative", "curves",
                                  "curves relative", "ablation 1e-3", "defaults fetching", "defaults not-fetching", "defaults other",
-                                 "perf link", "perf memory", "perf stall", "perf timeline"])
+                                 "perf link", "perf memory", "perf stall", "perf timeline", "tune"])
+
+    def test_the_choice_of_tune_is_marked(self):
+        """Three runs of four settings: hollow where it stalls too long, a ring around the one that was chosen."""
+        drawn = section("tune", SAMPLES["tune"]).figures()[0].draw()
+        axes = drawn.axes[0]
+        at = [tuple(round(float(x), 6) for x in c.get_offsets()[0]) for c in axes.collections]
+        self.assertEqual(at, [(22.263, 0.0), (16.068, 0.00057), (16.068, 0.00057), (17.029, 0.000991)])
+        self.assertEqual([len(c.get_facecolor()) for c in axes.collections], [0, 1, 0, 1])
+        self.assertEqual([t.get_text() for t in axes.get_legend().get_texts()],
+                         ["S = 1, lag 0: stalls too long", "S = 2, lag 1: chosen", "S = 1, lag 1: later, or slower"])
+        self.assertIn("loss", axes.get_ylabel())
+        unmeasured = copy.deepcopy(SAMPLES["tune"])
+        unmeasured["settings"][1]["lateness"] = None
+        axes = section("tune", unmeasured).figures()[0].draw().axes[0]
+        self.assertIn("age", axes.get_ylabel())
+        self.assertEqual([float(c.get_offsets()[0][1]) for c in axes.collections], [0, 2, 2, 1])
 
     def test_no_text_lies_over_another(self):
         data = copy.deepcopy(SAMPLES)

@@ -103,8 +103,8 @@ class Ranks(TorchTest):
     def test_two(self):
         import ranks_worker
 
-        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "summed", "clipped", "changed_after_backward", "refused",
-                  "saved_together")
+        run_ranks(2, ranks_worker, "as_adamw", "stages_agree", "with_holes", "edited", "summed", "clipped", "changed_after_backward",
+                  "moved_after_backward", "refused", "saved_together")
 
     @needs("transformers")
     def test_four(self):
@@ -121,6 +121,14 @@ class Ranks(TorchTest):
 
         self.assertTrue(ranks_worker.main)
         run_ranks(8, spread_worker, "tensor_pipeline_data")
+
+    def test_experts(self):
+        """Four processes, two of which have each expert."""
+        import ranks_worker
+        import spread_worker
+
+        self.assertTrue(ranks_worker.main)
+        run_ranks(4, spread_worker, "experts")
 
     @needs("transformers")
     def test_example(self):

@@ -222,6 +222,59 @@ class Added(RebindTest):
         self.assert_same(ours, theirs)
 
 
+class Removed(RebindTest):
+    """Parameters that are taken out of the groups stand still, with all updates that were on their way."""
+
+    def pair(self, **kwargs):
+        ours, theirs = twins(width=200)
+        opt = self.zenflow(ours, **HYPER, config=config(WINDOWS, {"zenflow.update_interval": 4, "zenflow.topk_ratio": 0}),
+                           **({"model": ours} if kwargs.get("fetch") else {}))
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        self.train_with_noise(ours, theirs, opt, reference, range(15))
+        return ours, theirs, opt, reference
+
+    @staticmethod
+    def remove(opt, param):
+        opt.param_groups[0]["params"] = [p for p in opt.param_groups[0]["params"] if p is not param]
+
+    def test_in_mid_window(self):
+        for fetch in (False, True):
+            ours, theirs, opt, reference = self.pair(fetch=fetch)
+            for model, o in ((ours, opt), (theirs, reference)):
+                self.remove(o, model[2].weight)
+            self.train_with_noise(ours, theirs, opt, reference, range(15, 16))
+            self.assertLessEqual((ours[2].weight - theirs[2].weight).abs().max().item(), 2e-5)
+            self.train_with_noise(ours, theirs, opt, reference, range(16, 30))
+            opt.flush()
+            self.assert_same(ours, theirs)
+
+    def test_what_others_wrote_stays(self):
+        for fetch in (False, True):
+            ours, theirs, opt, reference = self.pair(fetch=fetch)
+            written = ours[2].weight.detach().clone().mul_(0.5)
+            ours[2].weight.data.copy_(written)
+            self.remove(opt, ours[2].weight)
+            self.train_with_noise(ours, theirs, opt, reference, range(15, 20))
+            self.assertTrue(torch.equal(ours[2].weight, written))
+
+    def test_moved_or_given_back(self):
+        for fetch in (False, True):
+            for name in ("moved", "given back"):
+                ours, theirs, opt, reference = self.pair(fetch=fetch)
+                param = ours[2].weight
+                for model, o in ((ours, opt), (theirs, reference)):
+                    self.remove(o, model[2].weight)
+                if name == "moved":
+                    param.data = param.data.clone()
+                else:
+                    param.untyped_storage().resize_(0)
+                self.train_with_noise(ours, theirs, opt, reference, range(15, 30))
+                opt.flush()
+                if name == "given back":
+                    del ours[2], theirs[2]
+                self.assert_same(ours, theirs)
+
+
 class Unfrozen(RebindTest):
     def test_layer_by_layer(self):
         def edit(model, opt, i):
@@ -362,6 +415,29 @@ class Moved(RebindTest):
                     p.data = p.data.clone()
             for (name, p), q in zip(left.named_parameters(), right.named_parameters()):
                 self.assertTrue(torch.equal(p, q[1]), name)
+
+    def test_while_values_wait_to_be_fetched(self):
+        """They come to the new memory, whether the old one is alive or not; large ones, whose memory is given back at once."""
+        at_fetch = config(WINDOWS, {"zenflow.update_interval": 3, "zenflow.publish_lag": 0, "zenflow.topk_ratio": 0})
+
+        def clone(model):
+            for p in model.parameters():
+                p.data = p.data.clone()
+
+        for move in (clone, lambda model: model.share_memory()):
+            for look in (lambda opt: None, lambda opt: opt.state_dict(), lambda opt: opt.synchronize()):
+                left, right = mlp(width=200), mlp(width=200)
+                opts = [self.zenflow(model, lr=1e-2, config=at_fetch, model=model) for model in (left, right)]
+                for i in range(10):
+                    for model, opt in zip((left, right), opts):
+                        plain_step(model, opt, i)
+                    if i in (4, 5, 8):
+                        move(right)
+                        look(opts[1])
+                for opt in opts:
+                    opt.flush()
+                for (name, p), q in zip(left.named_parameters(), right.parameters()):
+                    self.assertTrue(torch.equal(p, q), name)
 
     def test_the_old_memory_is_not_written_any_more(self):
         model = mlp()

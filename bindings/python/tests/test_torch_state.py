@@ -282,6 +282,19 @@ class Resume(TorchTest):
 
         self.refused(spoil, zfplugin.CheckpointError, "zenflow")
 
+    def test_what_get_state_dict_keeps(self):
+        """torch.distributed.checkpoint drops what its form has no place for."""
+        try:
+            from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+        except ImportError:
+            self.skipTest("torch 2.3")
+        model = mlp()
+        opt = self.zenflow(model)
+        self.train(model, opt, range(3))
+        kept = get_optimizer_state_dict(model, opt)
+        self.refused(lambda saved: (saved.pop("zenflow"), saved.update(state=kept["state"])), zfplugin.CheckpointError, "get_state_dict()",
+                     "save(directory)", "adamw_state_dict()")
+
     def test_another_model(self):
         self.refused(lambda saved: None, zfplugin.CheckpointError, "0.weight", other=mlp(width=16))
 

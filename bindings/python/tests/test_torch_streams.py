@@ -133,18 +133,27 @@ class Training(StreamTest):
             self.assert_same(ours, theirs, 0)
 
     def test_a_promise_does_not_hide_operations_in_place(self):
-        ours, theirs = support.twins()
+        ours, theirs = support.twins(n_hidden=20)  # enough to be shipped during backward
         opt = self.streamed(ours, config=config(WINDOWS), final_gradients=True)
         plain = self.zenflow(theirs, config=config(WINDOWS))
         for number in range(9):
             for model, its in ((ours, opt), (theirs, plain)):
                 its.zero_grad()
                 support.loss_of(model, number).backward()
-                for _ in range(2):
-                    model[0].weight.grad.mul_(0.5)
+                for layer in (0, -1):
+                    for _ in range(1 + number % 2):
+                        model[layer].weight.grad.mul_(0.5)
                 its.step()
                 self.place.finish()
             self.assert_same(ours, theirs, 0)
+
+    def test_a_norm_of_this_thread_is_refused(self):
+        model, _ = support.twins()
+        opt = self.streamed(model, config=config(WINDOWS))
+        hypers = [zfplugin.Hyper(lr=1e-3)]
+        with self.assertRaisesRegex(errors.ArgumentError, "host_norm"):
+            opt._instance.step(hypers, host_norm=1.0)
+        opt._instance.step(hypers)
 
     def test_backward_on_another_stream(self):
         ours, theirs = support.twins()

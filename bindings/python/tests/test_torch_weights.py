@@ -254,6 +254,56 @@ class Asked(TorchTest):
         self.assertEqual(counts, [(1 + self.n_modules, 2 * n)] * 5)
 
 
+class ReadBeforeTheFetch(TorchTest):
+    """Weights that a graph has read are not exchanged under it unnoticed."""
+
+    def trained(self, lag, make=mlp, **extra):
+        model = make()
+        opt = self.zenflow(model, lr=1e-2, model=model, config=config({
+            "zenflow.update_interval": 1, "zenflow.publish_lag": lag, "zenflow.topk_ratio": 0, "zenflow.full_warm_up_rounds": 1, **extra}))
+        for i in range(4):
+            plain_step(model, opt, i)
+        opt.zero_grad()
+        return model, opt
+
+    def test_is_refused_by_autograd(self):
+        for extra in ({}, {"zenflow.on_overwrite": "off"}):
+            model, opt = self.trained(0, **extra)
+            penalty = model[2].weight.pow(2).sum()
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                (penalty + loss_of(model, 4)).backward()
+            with self.messages(logging.INFO) as caught:
+                plain_step(model, opt, 5)
+                opt.log.info("end")
+            self.assertEqual(len(caught.output), 1)  # nobody wrote anything
+
+    def test_is_right_where_all_was_fetched(self):
+        model, opt = self.trained(0)
+        opt.synchronize()
+        weight, bias = model[2].weight.detach().clone(), model[2].bias
+        penalty = model[2].weight.pow(2).sum()
+        loss_of(model, 4)
+        penalty.backward()
+        self.assertTrue(torch.equal(model[2].weight.grad, 2 * weight))
+        self.assertIsNone(bias.grad)
+
+    def test_is_right_where_values_come_with_steps(self):
+        model, _ = self.trained(1)
+        (model[2].weight.pow(2).sum() + loss_of(model, 4)).backward()
+
+    def test_modules_that_share_a_weight(self):
+        def make():
+            model = mlp(n_hidden=3)
+            model[5].weight = model[2].weight
+            return model
+
+        model, opt = self.trained(0, make)
+        for i in range(4, 8):
+            plain_step(model, opt, i)
+            with torch.inference_mode():
+                loss_of(model, i)
+
+
 class Refused(TorchTest):
     def test_it_does_not_go_away_and_leaves_no_trace(self):
         ours, theirs = twins()

@@ -522,12 +522,48 @@ class Lateness(C.Structure):
     ]
 
 
+class StepRecord(C.Structure):
+    _fields_ = [
+        ("struct_size", C.c_uint32),
+        ("is_finished", C.c_int32),
+        ("step", C.c_uint64),
+        ("applied", C.c_int32),
+        ("skip_reason", C.c_int32),
+        ("n_present", C.c_uint32),
+        ("has_lateness", C.c_int32),
+        ("update_interval", C.c_uint32),
+        ("publish_lag", C.c_uint32),
+        ("grad_norm", C.c_double),
+        ("clip_factor", C.c_double),
+        ("lateness", C.c_double),
+        ("step_ns", C.c_uint64),
+        ("host_wait_ns", C.c_uint64),
+        ("stall_replay_ns", C.c_uint64),
+        ("stall_select_ns", C.c_uint64),
+        ("stall_pool_ns", C.c_uint64),
+        ("stall_ranks_ns", C.c_uint64),
+        ("replay_ns", C.c_uint64),
+        ("exchange_ns", C.c_uint64),
+        ("replay_elems", C.c_uint64),
+        ("window_closes", C.c_uint64),
+        ("reselects", C.c_uint64),
+        ("down_grad_nbytes", C.c_uint64),
+        ("down_record_nbytes", C.c_uint64),
+        ("up_publish_nbytes", C.c_uint64),
+        ("up_enter_nbytes", C.c_uint64),
+        ("lost_overlap_nbytes", C.c_uint64),
+        ("exchanges", C.c_uint64),
+        ("sent_nbytes", C.c_uint64),
+    ]
+
+
 class StatsExt(C.Structure):
     _fields_ = [
         ("struct_size", C.c_uint32),
         ("reserved0", C.c_uint32),
         ("read", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("lateness", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("step_record", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_void_p)),
     ]
 
 
@@ -724,7 +760,8 @@ LAYOUT = {
     "CpuExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("queue_create", 8, 8), ("queue_destroy", 16, 8), ("queue_launch", 24, 8), ("queue_sync", 32, 8), ("fence_wait", 40, 8)]),
     "Stats": (296, [("struct_size", 0, 4), ("n_workers", 4, 4), ("steps", 8, 8), ("steps_applied", 16, 8), ("steps_skipped", 24, 8), ("window_closes", 32, 8), ("reselects", 40, 8), ("channels_entered", 48, 8), ("channels_left", 56, 8), ("down_grad_nbytes", 64, 8), ("down_record_nbytes", 72, 8), ("up_publish_nbytes", 80, 8), ("up_enter_nbytes", 88, 8), ("lost_overlap_nbytes", 96, 8), ("host_planned_nbytes", 104, 8), ("host_measured_nbytes", 112, 8), ("device_planned_nbytes", 120, 8), ("device_measured_nbytes", 128, 8), ("slot_chunks_peak", 136, 8), ("slot_chunks_total", 144, 8), ("stall_replay_ns", 152, 8), ("stall_select_ns", 160, 8), ("stall_pool_ns", 168, 8), ("host_wait_ns", 176, 8), ("replay_ns", 184, 8), ("replay_elems", 192, 8), ("overwritten_elems", 200, 8), ("closes_by_data", 208, 8), ("lateness_steps", 216, 8), ("lateness_sum", 224, 8), ("lateness", 232, 8), ("update_interval", 240, 4), ("publish_lag", 244, 4), ("fit_step_ns", 248, 8), ("fit_stall_ns", 256, 8), ("exchanges", 264, 8), ("sent_nbytes", 272, 8), ("exchange_ns", 280, 8), ("stall_ranks_ns", 288, 8)]),
     "Lateness": (40, [("struct_size", 0, 4), ("group", 4, 4), ("step", 8, 8), ("loss", 16, 8), ("sum", 24, 8), ("n_steps", 32, 8)]),
-    "StatsExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8), ("lateness", 16, 8)]),
+    "StepRecord": (208, [("struct_size", 0, 4), ("is_finished", 4, 4), ("step", 8, 8), ("applied", 16, 4), ("skip_reason", 20, 4), ("n_present", 24, 4), ("has_lateness", 28, 4), ("update_interval", 32, 4), ("publish_lag", 36, 4), ("grad_norm", 40, 8), ("clip_factor", 48, 8), ("lateness", 56, 8), ("step_ns", 64, 8), ("host_wait_ns", 72, 8), ("stall_replay_ns", 80, 8), ("stall_select_ns", 88, 8), ("stall_pool_ns", 96, 8), ("stall_ranks_ns", 104, 8), ("replay_ns", 112, 8), ("exchange_ns", 120, 8), ("replay_elems", 128, 8), ("window_closes", 136, 8), ("reselects", 144, 8), ("down_grad_nbytes", 152, 8), ("down_record_nbytes", 160, 8), ("up_publish_nbytes", 168, 8), ("up_enter_nbytes", 176, 8), ("lost_overlap_nbytes", 184, 8), ("exchanges", 192, 8), ("sent_nbytes", 200, 8)]),
+    "StatsExt": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8), ("lateness", 16, 8), ("step_record", 24, 8)]),
     "StateStore": (56, [("struct_size", 0, 4), ("reserved0", 4, 4), ("ctx", 8, 8), ("begin", 16, 8), ("write", 24, 8), ("end", 32, 8), ("size", 40, 8), ("read", 48, 8)]),
     "StateArgs": (32, [("struct_size", 0, 4), ("flags", 4, 4), ("path", 8, 8), ("store", 16, 8), ("note", 24, 8)]),
     "StateReport": (48, [("struct_size", 0, 4), ("is_exact", 4, 4), ("step", 8, 8), ("nbytes", 16, 8), ("n_params", 24, 4), ("n_missing", 28, 4), ("n_extra", 32, 4), ("note_nbytes", 36, 4), ("drain_ns", 40, 8)]),

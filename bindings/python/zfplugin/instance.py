@@ -119,11 +119,14 @@ class Report:
     lost_overlap_nbytes: int
 
 
+def _skip_reason(number):
+    return {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}.get(number, str(number))
+
+
 def _report(raw):
     values = {field.name: getattr(raw, field.name) for field in dataclasses.fields(Report)}
     values["has_report"], values["applied"] = bool(raw.has_report), bool(raw.applied)
-    values["skip_reason"] = {_abi.SKIP_NONE: "", _abi.SKIP_NONFINITE: "nonfinite"}.get(raw.skip_reason,
-                                                                                       str(raw.skip_reason))
+    values["skip_reason"] = _skip_reason(raw.skip_reason)
     if raw.nonfinite_param == _abi.NO_ID:
         values["nonfinite_param"] = None
     return Report(**values)
@@ -365,7 +368,11 @@ class Instance:
                   doing="grads_ready")
 
     def step(self, groups, *, unscale=1.0, clip_norm=0.0, host_norm=None, wait=False, discard=False, epoch_end=False):
-        """One optimizer step over what was delivered. groups: one Hyper per parameter group. Returns a Report."""
+        """One optimizer step over what was delivered. groups: one Hyper per parameter group. host_norm: the gradients' norm as
+        a number, where the caller computes on this thread. Returns a Report."""
+        if host_norm is not None and self.place.is_stream:
+            raise errors.ArgumentError("step: host_norm is a number of this thread, but on a stream the device reads it, later "
+                                       "and in its own memory: leave it out, and clip with clip_norm")
         array = (_abi.GroupHyper * max(1, len(groups)))()
         for out, group in zip(array, groups):
             out.struct_size = C.sizeof(_abi.GroupHyper)
@@ -428,6 +435,23 @@ class Instance:
                 return []
             out.append({name: getattr(got, name) for name in ("step", "loss", "sum", "n_steps")})
         return out
+
+    def step_record(self, step=0):
+        """Where the time of a step went (zf_step_record_t), as a dict: what the counters grew by from the end of the step before
+        to its own, and once is_finished what its report says. step 0: the newest that is known to be finished. None where
+        the step is not kept (128 are), not submitted, or the plugin tells none. lateness is None until it is known."""
+        ext = self.lib.extension(_abi.EXT_STATS, _abi.StatsExt)
+        if ext is None or not ext.step_record:
+            return None
+        got = _abi.StepRecord(struct_size=C.sizeof(_abi.StepRecord))
+        self.call(ext.step_record, step, C.byref(got), doing="step_record")
+        out = {name: getattr(got, name) for name, _ in _abi.StepRecord._fields_[1:]}
+        out["skip_reason"] = _skip_reason(got.skip_reason)
+        for name in ("is_finished", "applied"):
+            out[name] = bool(out[name])
+        if not out.pop("has_lateness"):
+            out["lateness"] = None
+        return out if got.step else None
 
     @property
     def tensor_addresses(self):

@@ -62,7 +62,8 @@ typedef struct zf_collectives_ext {
     void *ctx; /* passed back to every function */
     /* This process's place in a group. */
     zf_status_t (*group)(void *ctx, uint32_t group, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err);
-    /* Starts a collective and returns. *out_request is for test and abort. */
+    /* Starts a collective and returns. *out_request is for test and abort. A start that fails when messages are under
+     * way writes it as well (never 0): abort follows. */
     zf_status_t (*start)(void *ctx, const zf_collective_t *collective, uint64_t *out_request, zf_error_t *err);
     /* Asks whether a collective is over. ZF_OK: it is, the request is gone. ZF_IN_PROGRESS: *out_late_rank, unless
      * out_late_rank is NULL, is a rank whose part has not come, or ZF_NO_ID where that is not known. Negative: it

@@ -37,6 +37,14 @@
  * number of ranks loads what any number has saved, to the bit where it fits. Whatever fails on one rank fails on all,
  * with its message. A rank that is at work for longer than [host] deadline_ms is waited for, one that is gone is not;
  * a single write, read or sync must not take as long. Reports count the bytes of the rank itself.
+ *
+ * Where several instances train one model (zf_create_args_t.norm_group), ranks that hold the same parameters have a
+ * checkpoint together, in a directory of their own, which says which part of the model it holds. All ranks of the norm
+ * group call save and load together. A load of another part, of parts of different steps, or of parts that differ in
+ * what they share beside their experts, is refused before anything is changed; with ZF_STATE_PARTIAL it is not. What
+ * one rank refuses for its arguments, or an index that it cannot read, all of them refuse. What fails later (a full
+ * disk, a damaged tensor) fails on the ranks of that part alone, while others have saved or loaded theirs: save every
+ * time to new directories, and keep the former ones until all parts are saved.
  */
 #ifndef ZF_EXT_STATE_H
 #define ZF_EXT_STATE_H

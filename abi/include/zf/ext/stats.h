@@ -71,6 +71,43 @@ typedef struct zf_lateness { /* output struct */
     uint64_t n_steps; /* ... how many */
 } zf_lateness_t;
 
+/* Where the time of a step went. Counters are what zf_stats_t's grew by from the return of the `step` before (the first
+ * one: from create) to this one's, so the records of all steps add up to zf_stats_t. It is the host's view of a step:
+ * where the device is behind the host, its stalls and what workers and ranks did for a step may be counted with a later
+ * one; what was published at a fetch is counted with the step behind it, as is a DISCARD. */
+typedef struct zf_step_record { /* output struct */
+    uint32_t struct_size;
+    int32_t is_finished;      /* on the device; else what the report of the step says is 0: */
+    uint64_t step;            /* as in zf_step_report_t */
+    int32_t applied;          /* ... of the report */
+    int32_t skip_reason;      /* ... ZF_SKIP_... */
+    uint32_t n_present;       /* ... */
+    int32_t has_lateness;     /* 1: lateness is known */
+    uint32_t update_interval; /* as in zf_stats_t */
+    uint32_t publish_lag;
+    double grad_norm; /* of the report */
+    double clip_factor;
+    double lateness;  /* what it cost at this step, all parameter groups together (zf_lateness_t) */
+    uint64_t step_ns; /* from return to return */
+    uint64_t host_wait_ns;
+    uint64_t stall_replay_ns;
+    uint64_t stall_select_ns;
+    uint64_t stall_pool_ns;
+    uint64_t stall_ranks_ns;
+    uint64_t replay_ns;
+    uint64_t exchange_ns;
+    uint64_t replay_elems;
+    uint64_t window_closes;
+    uint64_t reselects;
+    uint64_t down_grad_nbytes;
+    uint64_t down_record_nbytes;
+    uint64_t up_publish_nbytes;
+    uint64_t up_enter_nbytes;
+    uint64_t lost_overlap_nbytes;
+    uint64_t exchanges;
+    uint64_t sent_nbytes;
+} zf_step_record_t;
+
 typedef struct zf_stats_ext {
     uint32_t struct_size;
     uint32_t reserved0;
@@ -83,6 +120,10 @@ typedef struct zf_stats_ext {
      * 0. ZF_DISABLED where the meter is off; ZF_ERR_ARGUMENT where there is no such group. */
     zf_status_t (*lateness)(zf_instance_t *instance, uint64_t step, uint32_t group, zf_lateness_t *out,
                             zf_error_t *err);
+    /* [any-thread] while the instance lives. Where the time of `step` went; 0 = the newest step that a hook has found
+     * to be finished. The newest 128 are kept. ZF_IN_PROGRESS where the step is not finished, which the next `step` or
+     * `poll` may find out, and where it is not kept, not submitted or there is none yet: then out->step is 0. */
+    zf_status_t (*step_record)(zf_instance_t *instance, uint64_t step, zf_step_record_t *out, zf_error_t *err);
 } zf_stats_ext_t;
 
 #ifdef __cplusplus

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 
+from .. import progress
 from ..glue.judge import made_by
 from ..glue.tasks import DataError
 from ..library import find
@@ -86,7 +87,8 @@ def main(argv=None) -> int:
         made_with = programs(args, cells)
         seeds = range(1, args.seeds + 1)
         jobs = [(c, s, seed) for seed in seeds for s in settings for c in cells]
-        done = runs.make(jobs, made_with, args.jobs, args.kept, lambda line: print(line, file=sys.stderr, flush=True))
+        with progress.Line("ablation") as line:
+            done = runs.make(jobs, made_with, args.jobs, args.kept, line.say, lambda n, n_all: line.show("runs made", n, n_all))
     except (DataError, ValueError, runs.RunError, OSError) as problem:
         print(f"ablation: {problem}", file=sys.stderr)
         return 2

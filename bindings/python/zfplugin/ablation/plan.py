@@ -68,7 +68,7 @@ GROUPS = {
     "bound": ("s4-lag0-2", "s4-lag0-5", "s2-lag0-2", "s1-lag1-2", "s4-lag1-2", "s8-lag0-4", "s8-lag1-4"),
     "topk": tuple(f"s4-lag{lag}-auto-k{k}" for lag in (0, 1) for k in ("0", "0.05", "0.2")),
     "warm-up": tuple(f"s4-lag{lag}-auto-w{n}" for lag in (0, 1) for n in (1, 50)),
-    "fine-tune": ("s4-lag1-1-k0.2-w50", "s4-lag1-auto-k0.2-w50", "defaults"),  # the first is conformance/glue/fine-tune.ini
+    "fine-tune": ("s4-lag1-1-k0.2-w50", "s4-lag1-auto-k0.2-w50", "defaults"),  # the first was advised for fine-tunes before fetching was
 }
 
 

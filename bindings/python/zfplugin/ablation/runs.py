@@ -105,19 +105,21 @@ def train(cell: Cell, setting: Setting, seed: int, p: Programs, path: str) -> No
     os.replace(part, path)
 
 
-def make(plan: list, p: Programs, n_jobs: int, is_kept_only: bool, say=print) -> dict:
+def make(plan: list, p: Programs, n_jobs: int, is_kept_only: bool, say=print, show=lambda n_done, n_all: None) -> dict:
     """The runs of plan, a list of (cell, setting, seed) in the order to make them, as {(cell name, setting name, seed): run}; those that
     are not kept and may not be made are left out."""
     paths = {job: file_of(*job, p) for job in plan}
     missing = [] if is_kept_only else [job for job in plan if not os.path.exists(paths[job])]
     os.makedirs(os.path.join(p.out, "runs"), exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(n_jobs) as pool:
+        show(0, len(missing))
         started = {pool.submit(train, *job, p, paths[job]): job for job in missing}
         try:
             for n, future in enumerate(concurrent.futures.as_completed(started), 1):
                 future.result()
                 cell, setting, seed = started[future]
                 say(f"run {n} of {len(missing)}: {cell.name}, {setting.name}, seed {seed}")
+                show(n, len(missing))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import sys
-import time
 
+from .. import progress
 from ..library import find
 from . import judge
 from .tasks import DataError, find_file, find_task, read
@@ -69,41 +69,25 @@ def file_of(out: str, task, arm: str, seed: int, settings) -> str:
     return os.path.join(out, "runs", f"{task.name}-{arm}-{seed}-{key}.json")
 
 
-class Progress:
-    """One line on standard error: runs done, steps of this run, time left."""
-
-    def __init__(self, n_runs: int, n_steps: int):
-        self.n_runs, self.n_steps, self.done, self.start, self.steps = n_runs, n_steps, 0, time.monotonic(), 0
-        self.shown = 0.0
-
-    def __call__(self, step: int):
-        self.steps += 1
-        now = time.monotonic()
-        if now - self.shown < (0.5 if sys.stderr.isatty() else 60) and step < self.n_steps:
-            return
-        self.shown = now
-        left = (now - self.start) / self.steps * ((self.n_runs - self.done) * self.n_steps - step)
-        end = "\r" if sys.stderr.isatty() else "\n"
-        print(f"run {self.done + 1} of {self.n_runs}, step {step} of {self.n_steps}, about {left / 60:.0f} min left ",
-              end=end, file=sys.stderr, flush=True)
-
-
 def train_all(args, task, settings, train, dev) -> dict:
     from .train import run
 
     plan = [(arm, seed) for seed in range(1, args.seeds + 1)
             for arm in args.arms.split(",") if arm != "sync" or seed <= args.sync_seeds]
     paths = {job: file_of(args.out, task, *job, settings) for job in plan}
-    progress = Progress(sum(not os.path.exists(p) for p in paths.values()), settings.steps)
+    missing = [job for job in plan if not os.path.exists(paths[job])]
+    n, n_steps = len(missing), settings.steps
     os.makedirs(os.path.join(args.out, "runs"), exist_ok=True)
+    with progress.Line("glue") as line:
+        for i, job in enumerate(missing):
+            result = run(*job, task, train, dev, settings,
+                         lambda step: line.show(f"run {i + 1} of {n}, step", i * n_steps + step, n * n_steps))
+            with open(paths[job] + ".part", "w", encoding="utf-8") as f:
+                json.dump(result, f)
+            os.replace(paths[job] + ".part", paths[job])
+            line.say(f"run {i + 1} of {n}: {job[0]}, seed {job[1]}, {result['seconds']:.0f} s")
     runs = {}
     for job, path in paths.items():
-        if not os.path.exists(path):
-            result = run(*job, task, train, dev, settings, progress)
-            with open(path + ".part", "w", encoding="utf-8") as f:
-                json.dump(result, f)
-            os.replace(path + ".part", path)
-            progress.done += 1
         with open(path, encoding="utf-8") as f:
             runs[job] = json.load(f)
     return runs
@@ -136,10 +120,12 @@ def main(argv=None) -> int:
     for name, e in (("train", train_examples), *zip(task.dev, dev_examples)):
         print(f"{task.folder} {name}: {len(e.texts)} examples" + (f", {e.n_skipped} broken rows left out" * bool(e.n_skipped)))
     path = model.locate(args.model)
+    with progress.Line("glue") as line:
+        line.show("cutting the texts into tokens")
+        train = model.tokenize(path, task, train_examples)
+        dev = [model.tokenize(path, task, e) for e in dev_examples]
     settings = Settings(path, lr=args.lr, batch=args.batch, steps=args.steps or task.steps, precision=args.precision,
                         group_by_length=args.group_by_length, config=args.config, overrides=tuple(args.set))
-    train = model.tokenize(path, task, train_examples)
-    dev = [model.tokenize(path, task, e) for e in dev_examples]
     runs = train_all(args, task, settings, train, dev)
     why_not = judge.why_nothing_was_learned(runs, task, [e.labels for e in dev_examples], args.margin)
     verdicts = {arm: judge.weighed(judge.verdict(runs, arm, task, args.margin), why_not) for arm in ("sync", "zenflow")

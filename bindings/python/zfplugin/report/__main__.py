@@ -8,18 +8,19 @@ import os
 import sys
 from pathlib import Path
 
-from . import ablation, accuracy, checks, defaults, draw, perf
+from .. import progress
+from . import ablation, accuracy, checks, defaults, draw, perf, tune
 from .page import page
 from .results import ResultError, read
 
 SECTIONS = {"abi": checks.section, "exact": checks.section, "shard": checks.section, "glue": accuracy.glue_section,
             "curves": accuracy.curves_section, "ablation": ablation.section, "defaults": defaults.section, "perf": perf.section,
-            "verdict": checks.verdict_section}
+            "verdict": checks.verdict_section, "tune": tune.section}
 
 
 def arguments(argv):
     p = argparse.ArgumentParser(prog="python3 -m zfplugin.report", description="Pictures and one HTML page from the JSON files of "
-                                "zf-conform's areas. Needs matplotlib.")
+                                "zf-conform's areas and of zf tune. Needs matplotlib.")
     p.add_argument("results", nargs="+", metavar="RESULTS", help="folders of JSON files (AREA.json, AREA-*.json), or the files")
     p.add_argument("--page", metavar="FILE.html", help="write one self-contained page of all results")
     p.add_argument("--plots", metavar="DIR", help="write every plot as a file of its own: NAME.svg, NAME-scores.svg ...")
@@ -31,7 +32,7 @@ def arguments(argv):
     return args
 
 
-def write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes, line) -> None:
     """Replaces the file whole: a reader sees the old one or the new one."""
     part = path.with_name(path.name + ".part")
     try:
@@ -39,10 +40,11 @@ def write(path: Path, data: bytes) -> None:
         os.replace(part, path)
     except OSError as error:
         raise ResultError(f"{path}: cannot write: {error.strerror}") from None
-    print(path)
+    line.clear()
+    print(path, flush=True)
 
 
-def write_plots(results, sections, args) -> None:
+def write_plots(results, sections, args, line) -> None:
     only = set(args.only.split(",")) if args.only else None
     try:
         os.makedirs(args.plots, exist_ok=True)
@@ -53,7 +55,8 @@ def write_plots(results, sections, args) -> None:
         for figure in section.figures() if section else []:
             if only is None or (figure.name or "loss") in only:
                 name = f"{result.stem}-{figure.name}" if figure.name else result.stem
-                write(Path(args.plots, f"{name}.{args.format}"), draw.rendered(figure.draw, args.format))
+                line.show(f"drawing {name}")
+                write(Path(args.plots, f"{name}.{args.format}"), draw.rendered(figure.draw, args.format), line)
                 n_written += 1
     if n_written == 0:
         raise ResultError(f"no plot{' ' + args.only if only else ''} in {', '.join(args.results)}")
@@ -62,13 +65,16 @@ def write_plots(results, sections, args) -> None:
 def main(argv=None) -> int:
     args = arguments(argv)
     try:
-        draw.need_matplotlib()
-        results = read(args.results)
-        sections = [SECTIONS[r.area](r.data) if r.data is not None else None for r in results]
-        if args.plots:
-            write_plots(results, sections, args)
-        if args.page:
-            write(Path(args.page), page(results, sections).encode())
+        with progress.Line("zfplugin.report") as line:
+            line.show("reading")
+            draw.need_matplotlib()
+            results = read(args.results)
+            sections = [SECTIONS[r.area](r.data) if r.data is not None else None for r in results]
+            if args.plots:
+                write_plots(results, sections, args, line)
+            if args.page:
+                line.show(f"drawing {args.page}")
+                write(Path(args.page), page(results, sections).encode(), line)
     except (ResultError, draw.MatplotlibMissing) as error:
         print(f"zfplugin.report: {error}", file=sys.stderr)
         return 2

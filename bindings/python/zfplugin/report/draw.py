@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of plots: lines against the step, dots per seed with their interval, stacked bars against a formula, a timeline.
+"""The kinds of plots: lines against the step, points of two figures, dots per seed with their interval, stacked bars against a formula, a timeline.
 
 Every function returns a matplotlib Figure with labelled axes and units. Colours are Okabe and Ito's, which are told apart with
 colour blindness. The same input gives the same bytes (no date, fixed ids).
@@ -134,6 +134,37 @@ def dots(rows, x_label, limit=None, limit_label="", has_zero=False):
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel(x_label)
     axes.grid(axis="x", **GRID)
+    return figure
+
+
+@dataclass
+class Point:
+    label: str
+    x: float
+    y: float
+    is_square: bool = False
+    is_hollow: bool = False
+    is_marked: bool = False
+
+
+def points(all_points, x_label, y_label, title=None, subtitle=None):
+    """One point each, named in the legend; a ring around those that are marked; a line at zero."""
+    figure, axes = new(8.6, 4.4)
+    for i, point in enumerate(all_points):
+        if not (math.isfinite(point.x) and math.isfinite(point.y)):
+            continue
+        colour = COLOURS[(i + 1) % len(COLOURS)]
+        axes.scatter([point.x], [point.y], s=80, marker="s" if point.is_square else "o", color="none" if point.is_hollow else colour,
+                     edgecolors=colour, linewidths=1.8, label=plain(point.label), zorder=3)
+        if point.is_marked:
+            axes.scatter([point.x], [point.y], s=330, color="none", edgecolors="black", linewidths=1.6, zorder=4)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.grid(**GRID)
+    axes.margins(0.12)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02))
+    put_titles(figure, axes, title, subtitle)
     return figure
 
 

@@ -21,6 +21,7 @@ TITLES = {
     "ablation": ("Ablation", "What is each idea worth, and which defaults follow?"),
     "defaults": ("Defaults", "Which settings stay close to AdamW on every task?"),
     "perf": ("Bytes, memory, time", "Are bytes moved and occupied those of the formulas, and what do the threads do?"),
+    "tune": ("Windows, tuned", "Which windows does the trainer hide, and what do they cost?"),
     "verdict": ("Scores of another host", "Do scores made elsewhere pass the test that glue uses?"),
 }
 WORDS = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE", 77: "skipped"}

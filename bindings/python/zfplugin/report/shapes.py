@@ -54,10 +54,15 @@ DEFAULTS = {"plugin?": TEXT, "exit_status?": NUMBER, "bars": {"fetches": BAR, "d
             "settings": [{"name": TEXT, "bar": TEXT, "mean": NUMBER, "worst": NUMBER, "worst_cell": TEXT, "verdict": TEXT,
                           "cells": [{"cell": TEXT, "gaps": [NUMBER], "mean": NUMBER, "error": NUMBER}]}]}
 
+SETTING = {"update_interval": NUMBER, "publish_lag": NUMBER, "has_run": FLAG, "verdict": TEXT, "steps?": NUMBER, "step_s?": NUMBER,
+           "stall_share?": NUMBER, "lateness?": NUMBER}
+TUNE = {"exit_status?": NUMBER, "max_stall": NUMBER, "settings": [SETTING]}
+
 RUN = {"ran": [{"area": TEXT, "exit_status": NUMBER, "seconds": NUMBER}]}
 
 AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "curves": CURVES, "ablation": ABLATION,
-         "defaults": DEFAULTS, "perf": PERF, "verdict": VERDICT, "report": RUN}
+         "defaults": DEFAULTS, "perf": PERF, "verdict": VERDICT,
+         "tune": TUNE, "report": RUN}
 
 
 class Unfit(ValueError):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Taking over what torch.optim.AdamW (or Adam) left: its moments and update counts, written into a compact checkpoint of this
-optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow.
+optimizer, which the plugin then loads as any other. So a run that began with torch's optimizer goes on with ZenFlow, and one whose
+parameters are cut over processes goes on with another number of them: its state_dict() has entries of this form.
 
 Places and checksums stand in the checkpoint's index (zf.state/1); per element m is exp_avg and v is exp_avg_sq, in fp32; n,
-per matrix or per channel, is the number of updates. Weights are the parameters' own.
+per matrix or per channel, is the number of updates. Weights are the parameters' own, but for 16-bit ones whose entry has a master.
 """
 import ctypes as C
 import zlib
@@ -11,29 +12,42 @@ import zlib
 import torch
 
 from .. import errors, state
-from .cut import local
+from .cut import is_cut, local
 
-_MEMBERS = {"step", "exp_avg", "exp_avg_sq"}
-
-
-def is_one(saved):
-    """Whether a state_dict()'s "state", which is not empty, is AdamW's."""
-    return all(isinstance(entry, dict) and set(entry) == _MEMBERS for entry in saved.values())
+MASTER = "master"
 
 
-def entries(saved, names):
-    """{name: AdamW's entry} of a state dict whose parameters stand in the order of names."""
+def is_one(saved, names):
+    """Whether a state_dict()'s "state", which is not empty, has a count and these moments."""
+    return names is not None and all(isinstance(entry, dict) and set(entry) - {MASTER} == {"step", *names}
+                                     for entry in saved.values())
+
+
+def entries(saved, table):
+    """{name: AdamW's entry} of a state dict whose parameters stand in the order of the table; of what is cut this process's part."""
     order = [number for group in saved["param_groups"] for number in group["params"]]
-    return {name: saved["state"][number] for number, name in zip(order, names) if number in saved["state"]}
+    return {name: {member: value if member == "step" else _part(value, param, f"{member} of \"{name}\"")
+                   for member, value in saved["state"][number].items()}
+            for number, name, param in zip(order, table.names, table.params) if number in saved["state"]}
 
 
-def blobs_with(instance, found):
-    """A compact checkpoint of the instance with these moments in it: state.Blobs."""
+def _part(value, param, what):
+    """Of a tensor that lies as the parameter does."""
+    if is_cut(value) != is_cut(param) or is_cut(param) and (value.placements != param.placements
+                                                            or value.device_mesh != param.device_mesh):
+        lies, wanted = (f"placed as {t.placements} on {t.device_mesh}" if is_cut(t) else "whole" for t in (value, param))
+        raise errors.CheckpointError(f"load_state_dict: {what} is {lies}, the parameter is {wanted}: torch.distributed.checkpoint "
+                                     "places it, with get_state_dict(model, optimizer) before and set_state_dict(...) after its load()")
+    return local(value)
+
+
+def blobs_with(instance, found, names):
+    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs."""
     store = state.Blobs()
     state.save(instance, store, compact=True)
     index = state.read_index(store.blobs)
     for param in index["params"]:
-        _put(store.blobs, index["files"], param, found.get(param["name"]))
+        _put(store.blobs, index["files"], param, found.get(param["name"]), names)
     clocks, n_steps = index["clocks"], max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
@@ -41,13 +55,13 @@ def blobs_with(instance, found):
     return store
 
 
-def _put(blobs, files, param, entry):
+def _put(blobs, files, param, entry, names):
     shape, name = tuple(param["shape"]), param["name"]
     if entry is None:  # it never had a gradient
-        entry = {"step": 0, "exp_avg": torch.zeros(shape), "exp_avg_sq": torch.zeros(shape)}
+        entry = {"step": 0, **{member: torch.zeros(shape) for member in names}}
     values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32)}
-    for member, array in (("exp_avg", "m"), ("exp_avg_sq", "v")):
-        values[array] = local(entry[member]).detach().to("cpu", torch.float32).contiguous()
+    for member, array in [*zip(names, "mv"), *([(MASTER, "w")] if MASTER in entry else [])]:
+        values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
         if values[array].shape != shape:
             raise errors.CheckpointError(f'load_state_dict: {member} of "{name}" has the shape {list(values[array].shape)}, the '
                                          f"parameter {list(shape)}")

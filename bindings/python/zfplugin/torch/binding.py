@@ -16,7 +16,7 @@ import torch
 
 from .. import _abi, errors
 from . import groups as hyper_groups
-from .cut import JointNorm, local
+from .cut import JointNorm, local, settle
 from .gradients import GradientFeed
 from .parameters import ParameterTable, listed, rows_of
 
@@ -48,7 +48,7 @@ class Binding:
             for name, param in model.named_parameters():
                 names.setdefault(id(param), name)
         return ParameterTable(groups, names, rows=rows_of(model), trained=trained,
-                              place=self.instance.place, **self._table_options)
+                              place=self.instance.place, config=self.instance.config, **self._table_options)
 
     def _adopt(self, groups, table):
         """The instance is bound to this table."""
@@ -62,7 +62,9 @@ class Binding:
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
-        self._joint_norm = JointNorm(table.mesh, table.aliases[0].device) if table.mesh is not None else None
+        counts = [table.decls[i].counts_in_norm for i, _ in table.trainable]
+        self._joint_norm = JointNorm(table.spread, table.trained, counts, table.aliases[0].device) \
+            if table.spread is not None and self.feed.is_alone else None
         if self.fetcher is not None:
             self.fetcher.bind(self.instance, table)
 
@@ -97,6 +99,10 @@ class Binding:
 
     def step(self, groups, unscale, clip_norm, is_epoch_end):
         """One step over the .grad of all parameters; the plugin's report as it is."""
+        if self.table.spread is not None:
+            settle(self.table.trained)
+        if self._joint_norm is not None:
+            self._joint_norm.check()
         written = self.feed.complete()
         self._settle_frozen()
         hyper_groups.write(groups, self._hyper_words, GROUP_WORDS)
@@ -107,7 +113,7 @@ class Binding:
         except TypeError:
             raise errors.ArgumentError(f"clip_norm = {clip_norm!r}; allowed: 0 (off) or a positive number") from None
         if self._joint_norm is not None:
-            self._joint_norm.find([p for _, p in self.table.trainable], unscale)
+            self._joint_norm.find(unscale)
             self._args.host_norm = self._joint_norm.address
         if self.fetcher is not None:
             self.fetcher.begin_step()
@@ -196,8 +202,12 @@ class Binding:
     def _find_changes(self, groups, is_step=False):
         """(replaced, whether another set is to be bound, ids that were written, ids in other memory)."""
         table = self.table
-        replaced = self._find_replaced(groups, is_step)
         is_regrouped = not hyper_groups.hold(groups, self._members)
+        if (self.fetcher is not None or is_regrouped) and table.has_moved(table.ids):
+            if not self.feed.is_alone:
+                self.discard()  # what is on its way to other ranks; step() delivers all gradients again
+            table.relocate()  # what is on its way to a parameter comes to the new memory
+        replaced = self._find_replaced(groups, is_step)
         changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
         return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
@@ -240,11 +250,10 @@ class Binding:
                 for group, params in members:
                     group["params"][:] = [successor.get(id(p), p) for p in params]
                 self.names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
-                if self.fetcher is not None:
-                    self.fetch()  # the old memory is compared with the new
                 table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable})
                 edited = table.find_rewritten(before, written)
                 values = [table.aliases[i].clone() for i in edited]
+                self._settle_leaving(before, [i for i, p in before.trainable if id(p) not in table.numbers and i not in replaced])
                 self.discard()  # step() delivers all gradients again
                 self.instance.bind(table.decls)
             except BaseException:
@@ -256,6 +265,16 @@ class Binding:
             self._adopt(groups, table)
         self._say_bound_again(before)
         return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and local(p).numel()]
+
+    def _settle_leaving(self, before, ids):
+        """What is on its way to parameters that are taken out of the groups arrives before they are let go: from now on they
+        stand still. What somebody else wrote there stays."""
+        ids = [i for i in ids if i in before.ids and not before.is_gone(i)]
+        if ids:
+            kept = {i: before.aliases[i].clone() for i in before.find_edited(ids)}
+            self.instance.flush()
+            for i, values in kept.items():
+                before.aliases[i].copy_(values)
 
     def _say_bound_again(self, before):
         table = self.table

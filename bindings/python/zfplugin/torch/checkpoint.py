@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """state_dict() of a ZenFlow: plain tensors and text, so that torch.load(weights_only=True) reads it.
 
-    {"state": {}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
+    {"state": {number: ...}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
                                                          "n_flushed_steps": <steps that still end with a flush>,
                                                          "part": {"rank", "n_ranks"} of parameters cut over processes,
                                                          "edited": {name: tensor}}}
 
 "edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
 first step: there is nothing to save but the groups.
+
+"state" says that torch's optimizers cannot read it. Where parameters are cut over processes it has moments and counts as torch's
+optimizers do, those that flush() would leave, as DTensors: what torch.distributed.checkpoint takes, which drops "zenflow", and gives
+to another number of processes.
 """
 import ctypes as C
 
 import torch
 
 from .. import errors, state
-from . import adamw, cut
+from . import adamw, moments
 from . import groups as hyper_groups
 
 KEY = "zenflow"
@@ -75,22 +79,32 @@ def edited_in(packed, renamed, table):
     return out
 
 
-def check_part(packed, mesh):
-    """Raises for the part of another process, whose shapes may be the same. mesh: over which parameters are cut, or None."""
-    saved, own = packed.get("part"), cut.part_of(mesh)
+def _process(part):
+    sizes = " x ".join(map(str, part.get("sizes", ())))
+    return f"process {part['rank']} of {part['n_ranks']}{sizes and f' ({sizes})'}"
+
+
+def check_part(packed, spread):
+    """Raises for the part of another process, whose shapes may be the same. spread: how parameters are cut, or None."""
+    saved, own = packed.get("part"), spread.part() if spread is not None else None
     if saved != own:
-        name = "all of the model" if saved is None else "the part of process {rank} of {n_ranks}".format(**saved)
-        mine = "all of it" if own is None else "process {rank} of {n_ranks}".format(**own)
+        name = "all of the model" if saved is None else f"the part of {_process(saved)}"
+        mine = "all of it" if own is None else _process(own)
         raise errors.CheckpointError(f"load_state_dict: it holds {name}, this is {mine}: each process saves its own "
-                                     "state_dict() in a file of its own, and loads that, with as many processes")
+                                     "state_dict() in a file of its own, and loads that, with as many processes. With others go on by "
+                                     "torch.distributed.checkpoint, with get_state_dict(model, optimizer) and set_state_dict()")
 
 
-def check(groups, saved, has_two_moments):
-    """Raises where saved, a whole state dict, is neither this optimizer's nor AdamW's; before anything changes.
-    has_two_moments: the rule is AdamW or Adam."""
+def check(groups, saved, names):
+    """Raises where saved, a whole state dict, is neither this optimizer's nor one of torch's with the same moments; before anything
+    changes. names: of the moments; None: a callback's."""
     if not isinstance(saved, dict) or "param_groups" not in saved:
         raise errors.CheckpointError("load_state_dict: need what state_dict() gave: a dict with \"param_groups\"")
-    if saved.get("state") and KEY not in saved and not (has_two_moments and adamw.is_one(saved["state"])):
+    if KEY not in saved and any(entry == {KEY: moments.NOT_TORCHS} for entry in saved.get("state", {}).values()):
+        raise errors.CheckpointError(f'load_state_dict: the state itself, "{KEY}", is missing: get_state_dict() of torch.distributed.'
+                                     "checkpoint keeps \"state\" and \"param_groups\" alone, which is enough where parameters are cut "
+                                     "over processes. Else save state_dict() itself, save(directory), or adamw_state_dict()")
+    if saved.get("state") and KEY not in saved and not adamw.is_one(saved["state"], names):
         raise errors.CheckpointError("load_state_dict: it holds the state of another optimizer, which cannot be taken over "
                                      "(torch's AdamW and Adam can, with rule adamw or adam); to go on with fresh moments load "
                                      '{**state_dict, "state": {}}')

@@ -11,6 +11,9 @@ fetch does not overlap, and is as new.
 What somebody else wrote since the step is not fetched: an average that is swapped in for an evaluation stays whole. Swapped
 out again, it is fetched at the next forward; else the next step follows it. To look for that means to wait for the device;
 on a stream (CUDA) one look tells of all modules that are fetched after it, until one of them is called again.
+
+A graph that has read a parameter before its fetch would go backward through other values than it went forward, so version
+counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
 """
 import weakref
 
@@ -28,6 +31,7 @@ class Fetcher:
         self.ids = [() for _ in self.modules]      # bound parameters of each module
         self.is_heard = [False] * len(self.modules)  # its hook ran since the last step
         self.is_fetched = [False] * len(self.modules)
+        self.is_new = set()  # ids that may change with their next fetch
         self.edited = None  # ids that a look found, where one look serves several fetches; None: look again
         self.handles = [ref().register_forward_pre_hook(Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
         if hasattr(model, "register_state_dict_pre_hook"):
@@ -35,7 +39,7 @@ class Fetcher:
 
     def bind(self, instance, table):
         numbers = {id(p): i for i, p in enumerate(table.params)}
-        self.instance, self.table, self.may_wait = instance, table, False
+        self.instance, self.table, self.may_wait, self.is_new = instance, table, False, set()
         instance.before_rest = self.settle
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
@@ -55,19 +59,31 @@ class Fetcher:
         self.is_fetched[at] = self.fetch(self.ids[at])
 
     def fetch(self, ids):
-        """False: some were written by somebody else, and stay as they are."""
+        """False: some were written by somebody else, and stay as they are; or are in other memory, where a step follows."""
+        if self.table.has_moved(ids):
+            self.table.relocate()
         edited = self._look(ids)
+        edited.update(i for i in ids if self.table.has_moved((i,)))
         ids = [i for i in ids if i not in edited]
         if ids:
             self.instance.fetch(ids)
+            self._say_shown(ids)
         return not edited
+
+    def _say_shown(self, ids):
+        """These show the newest values now."""
+        if self.is_new:
+            owners = {self.table.owner(i) for i in ids}
+            shown = [i for i in self.is_new if self.table.owner(i) in owners]
+            self.is_new.difference_update(shown)
+            self.table.say_written(shown)
 
     def _look(self, ids):
         """Those of ids that somebody else wrote."""
         if not self.instance.place.is_stream:
-            return set(self.table.find_edited(ids))
+            return set(self.table.find_edited([i for i in ids if not self.table.is_gone(i)]))
         if self.edited is None or self.edited:  # what was found may have been written back
-            self.edited = set(self.table.find_edited(self.table.ids))
+            self.edited = set(self.table.find_edited([i for i in self.table.ids if not self.table.is_gone(i)]))
         return self.edited.intersection(ids)
 
     def fetch_all(self, *_):
@@ -83,7 +99,11 @@ class Fetcher:
         """The instance is about to come to rest, which brings all that waits: what somebody else wrote is left as it is.
         Written back as it was, it is what the plugin last showed; its masters have all updates."""
         table = self.table
-        if not self.may_wait or self.instance.is_closed or any(table.is_gone(i) for i in table.ids):
+        if not self.may_wait or self.instance.is_closed:
+            return
+        if table.has_moved(table.ids):
+            table.relocate()
+        if any(table.is_gone(i) for i in table.ids):
             return
         self.may_wait = False
         held = table.find_edited(table.ids, hold=True)
@@ -91,6 +111,7 @@ class Fetcher:
         self.instance.fetch()
         for i, values in kept.items():
             table.aliases[i].copy_(values)
+        self._say_shown([i for i in table.ids if i not in held])
         if held:
             table.find_edited(held)  # lets go of them
 
@@ -103,5 +124,7 @@ class Fetcher:
         if silent:
             self.instance.fetch(silent)
         self.may_wait, self.edited = True, None
+        is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
+        self.is_new = set(self.table.ids).difference(silent) if is_late else set()
         n = len(self.modules)
         self.is_heard, self.is_fetched = [False] * n, [False] * n

@@ -34,7 +34,7 @@ import weakref
 import torch
 
 from .. import _abi, errors, places
-from .cut import grad_of, is_on_its_way, local
+from .cut import grad_of, is_on_its_way, is_settled, local
 from .digests import Digests, flat_address
 
 BUCKET_PARAMS = 64          # the plugin's own batch
@@ -136,7 +136,7 @@ class GradientFeed:
         self.digests = Digests(self.instance, self._tensor_address, [(p.numel(), p.element_size()) for p in table.aliases],
                                is_able=not self.place.is_stream)
         self.at_rest = []               # frozen, and without a gradient in the last step
-        self.is_shipping = self.is_shipping and (self.digests.is_able or self.place.is_stream) and not is_on_its_way(table.mesh)
+        self.is_shipping = self.is_shipping and (self.digests.is_able or self.place.is_stream) and not is_on_its_way(table.spread)
         self.digest_at = [0] * n        # flat_address() of each
         self.instance.keepalive = (self.held, self.held_storage, self.released, table)
         self.is_timing = self.is_shipping and not self.place.is_stream and sum(self.nbytes) >= BURST_NBYTES and len(table.trainable) >= 8
@@ -232,6 +232,8 @@ class GradientFeed:
                     return  # too early, or an unexpected one: step() delivers what is there then
                 if local(param).data_ptr() != self.table.addresses[i]:
                     return  # moved: step() follows it, or refuses it
+                if self.table.is_cut and not is_settled(param):
+                    return  # a share of it
                 if self.released_nbytes > self.most_released:
                     self._release_all()
                 self._collect(i, grad_of(param), self._early)
@@ -368,6 +370,7 @@ class GradientFeed:
         the last backward, whether one that was shipped has no gradient any more)."""
         is_cut = self.table.is_cut
         present, todo, same, n_early, n_changed, is_withdrawn = [], [], [], 0, 0, False
+        most = 1 if self.digests.is_able else 0  # operations in place that may have left the contents as they were
         held, version, address, pending, self.at_rest = self.held, self.version, self.address, set(self._pending_ids), []
         for i, p in self.table.trainable:
             grad = grad_of(p) if is_cut else p.grad
@@ -385,7 +388,7 @@ class GradientFeed:
             if is_in_place and i in pending:
                 continue  # it has not been read yet
             n_early += i not in pending
-            if is_in_place and not grad.is_inference() and 0 <= grad._version - version[i] <= 1:
+            if is_in_place and not grad.is_inference() and 0 <= grad._version - version[i] <= most:
                 same.append(i)
                 continue
             n_changed += self.fired_at[i] == self.fired[i]

@@ -11,6 +11,8 @@ import weakref
 import torch
 
 from .. import errors, state
+from .adamw import MASTER
+from .cut import local
 
 _NAMES = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lion": ("exp_avg",),
           "sgd": ("momentum_buffer",), "sgd_nesterov": ("momentum_buffer",), None: ("m", "v")}
@@ -19,9 +21,15 @@ NOT_TORCHS = ("this is the state of zfplugin.torch.ZenFlow, in \"zenflow\" of th
               "opt.adamw_state_dict() makes one that AdamW can")
 
 
-def read(instance, rule):
+def names_of(rule):
+    """What torch's optimizer of this rule calls m and v; None: a callback's."""
+    return _NAMES[rule]
+
+
+def read(instance, rule, masters=()):
     """{parameter's name: {"step": scalar, "exp_avg": float32 tensor, ...}} of all that were ever updated; names as torch's
-    optimizer of this rule has them. step: the largest count, where channels count apart (deferred = mean)."""
+    optimizer of this rule has them. step: the largest count, where channels count apart (deferred = mean). masters: names of
+    those whose fp32 weights are wanted, too, as "master"."""
     store = state.Blobs()
     state.save(instance, store, compact=True)
     index, out = state.read_index(store.blobs), {}
@@ -34,10 +42,21 @@ def read(instance, rule):
         n_updates = int(array("n", torch.int32).max())
         if n_updates:
             moments = [name for name in ("m", "v") if name in param["tensors"]]
+            pairs = [*zip(_NAMES[rule], moments), *([(MASTER, "w")] if param["name"] in masters else [])]
             out[param["name"]] = {"step": torch.tensor(float(n_updates)), **{
                 name: array(moment, torch.float32).reshape(param["shape"]).clone()
-                for name, moment in zip(_NAMES[rule], moments)}}
+                for name, moment in pairs}}
     return out
+
+
+def add_empty(found, empty):
+    """Entries of parts without elements, {name: parameter}, of which the plugin has no count: the largest of the others."""
+    if not found:
+        return
+    step, names = max(entry["step"] for entry in found.values()), {name for entry in found.values() for name in entry}
+    for name, p in empty.items():
+        wanted = names - {"step"} - ({MASTER} if p.element_size() == 4 else set())
+        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape) for member in wanted}}
 
 
 def adamw_state_dict(groups, entries, rule):

@@ -27,8 +27,8 @@ from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs
-from .parameters import split_names
-from .ranks import ALL, open_ranks
+from .parameters import listed, split_names
+from .ranks import ALL, check_group, number_own, open_ranks
 from .saving import FinalWeights, Tally
 
 
@@ -53,7 +53,8 @@ class ZenFlow(torch.optim.Optimizer):
     overlap: ship gradients during backward. False: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
-        optimizer, over the same weights. None = this process alone.
+        optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
+        they are tensor parallel alone, group= may be the other axis, over which nobody has summed their gradients.
     average: with group, gradients are averaged over it, as DDP does; False: summed.
     norm_group: where the model is spread over processes (tensor, pipeline parallel): the group of all that train it together,
         over which the gradient norm adds up; group= is then of those that have the same part of it, or None. All of them make
@@ -61,6 +62,9 @@ class ZenFlow(torch.optim.Optimizer):
     shared_over: callable (name, parameter) -> process group or None: a parameter that instances with other parameters hold
         too, each with a share of its gradient (a LayerNorm under sequence parallelism, an embedding tied over pipeline
         stages): what group= has made of it is summed over that.
+    reduced_over: callable (name, parameter) -> process group or None: a parameter whose gradient is averaged (or summed) over
+        that one in place of group=, the processes that have this expert. [shard] stage = 0 only; norm_group= is group= then
+        unless it is given.
     counts_in_norm: callable (name, parameter) -> bool: False of a duplicate that another process counts.
     final_gradients: a promise that nobody changes gradients after the last backward of a step (accumulation_steps says
         which one that is, default 1): with group they are exchanged during backward; on CUDA they travel during backward,
@@ -74,7 +78,7 @@ class ZenFlow(torch.optim.Optimizer):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
                  accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None, shared_over=None,
-                 counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None,
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
@@ -97,19 +101,24 @@ class ZenFlow(torch.optim.Optimizer):
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
-        if any(cut.is_cut(p) for held in self.param_groups for p in held["params"]):
-            fetch = self._settle_cut(fetch if is_told_to_fetch else False, group or norm_group)
+        if self._is_cut():
+            fetch = self._settle_cut(fetch if is_told_to_fetch else False)
+            norm_group = self._settle_groups(group, norm_group)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
                                           lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
         self._place = self._find_place()
         instance = make_instance(place=self._place)
         hyper_groups.refuse(options_of_torchs, instance.lib)
+        own_groups = self._groups_of(reduced_over)
+        if own_groups:
+            norm_group = norm_group or group
+            self._check_own_groups(reduced_over, instance, norm_group)
         if (group or norm_group) is not None and int(instance.config()["shard.stage"]) == 3:
             instance.close()
             raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
-        self._ranks = open_ranks(group, norm_group, self._second_groups(shared_over),
+        self._ranks = open_ranks(group, norm_group, {"reduced_over": own_groups, "shared_over": self._groups_of(shared_over)},
                                  int(instance.config()["host.deadline_ms"]))
         self._make_instance = functools.partial(make_instance, collectives=self._ranks,
                                                 norm_group=ALL if norm_group is not None else 0)
@@ -123,7 +132,8 @@ class ZenFlow(torch.optim.Optimizer):
         self._make_binding = functools.partial(
             Binding, model=self._model,
             table_options={"channels": channels, "n_batch_axes": n_batch_axes, "average": average and self._ranks is not None,
-                           "shared_over": shared_over, "counts_in_norm": counts_in_norm},
+                           "shared_over": shared_over, "reduced_over": reduced_over, "own_numbers": number_own(own_groups),
+                           "counts_in_norm": counts_in_norm},
             feed_options={"overlap": overlap, "accumulation_steps": accumulation_steps, "is_alone": self._ranks is None,
                           "is_final": final_gradients and self._ranks is not None, "is_promised": final_gradients},
             fetcher=self._fetcher, handles=self._handles, log=self.log)
@@ -198,8 +208,11 @@ class ZenFlow(torch.optim.Optimizer):
         if binding is not None:
             self._refuse_shared("state_dict")
             out["state"] = {number: {"zenflow": moments.NOT_TORCHS} for number, _ in binding.table.trainable}
+            if binding.table.spread is not None and self._rule is not None:
+                entries = self._read_moments()
+                out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
             edited = binding.edited_values(self.param_groups)
-            part = cut.part_of(binding.table.mesh)
+            part = binding.table.spread.part() if binding.table.spread is not None else None
             out[checkpoint.KEY] = {**checkpoint.pack(self._instance), "n_flushed_steps": binding.n_flushed_steps,
                                    **({"edited": edited} if edited else {}), **({"part": part} if part else {})}
         return out
@@ -209,7 +222,6 @@ class ZenFlow(torch.optim.Optimizer):
         """A state dict for torch.optim.AdamW (with rule="adam" for Adam): its groups, and the moments and update counts that
         flush() would leave; nothing changes. The weights to go with it are those after flush(), or of export()."""
         moments.check_rule(self._rule)
-        self._refuse_cut("adamw_state_dict")
         numbers = {id(p): n for n, p in enumerate(p for group in self.param_groups for p in group["params"])}
         entries = {numbers[id(p)]: entry for p, entry in self._read_moments().items()}
         return moments.adamw_state_dict(self._packed_groups()["param_groups"], entries, self._rule)
@@ -229,14 +241,15 @@ class ZenFlow(torch.optim.Optimizer):
         What was saved before the first step begins anew: fresh moments and windows, weights as they are. A state of
         torch.optim.AdamW or Adam is taken over: its moments and update counts, weights as they are."""
         self._forget_copies()
-        checkpoint.check(self.param_groups, state_dict, self._rule in ("adamw", "adam"))
+        names = moments.names_of(self._rule) if self._rule in ("adamw", "adam") or self._is_cut() else None
+        checkpoint.check(self.param_groups, state_dict, names)
         packed = state_dict.get(checkpoint.KEY)
         if packed is not None or state_dict.get("state"):
             self._refuse_shared("load_state_dict")
         if packed is not None:
             blobs = checkpoint.unpack(packed)
             self.bind()
-            checkpoint.check_part(packed, self._binding.table.mesh)
+            checkpoint.check_part(packed, self._binding.table.spread)
             renamed = checkpoint.fit_names(blobs.blobs, self._binding.table)
             if renamed:
                 self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
@@ -247,7 +260,7 @@ class ZenFlow(torch.optim.Optimizer):
         elif state_dict.get("state"):
             self.bind()
             self._binding.follow(self.param_groups)
-            self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table.names)))
+            self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table), names))
         elif self._binding is not None:
             self._restart()
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
@@ -388,6 +401,11 @@ class ZenFlow(torch.optim.Optimizer):
         to two windows ago."""
         return self._instance.lateness(step)
 
+    def step_record(self, step=0):
+        """Where the time of a step went: a dict of zf_step_record_t (zf/ext/stats.h) with times in step_ns,
+        host_wait_ns, stall_..._ns, replay_ns, exchange_ns, and bytes; None where it is not kept. step 0: the newest finished."""
+        return self._instance.step_record(step)
+
     def metrics(self):
         """Flat {name: number} of the newest finished step and the plugin's counters, for a logger such as TensorBoard.
         "lateness" is of all parameter groups, "lateness/0" ... of each where there are several."""
@@ -426,22 +444,56 @@ class ZenFlow(torch.optim.Optimizer):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _second_groups(self, shared_over):
-        """Every group that a parameter is shared over, once, in the order of the parameters."""
+    def _groups_of(self, function):
+        """Every group that a function of (name, parameter) gives, once, in the order of the parameters."""
         held = [(self._names.get(id(p)), p) for group in self.param_groups for p in group["params"]]
-        found = [shared_over(name, p) for name, p in held] if shared_over is not None else []
+        found = [function(name, p) for name, p in held] if function is not None else []
         return list({id(group): group for group in found if group is not None}.values())
 
+    def _check_own_groups(self, reduced_over, instance, norm_group):
+        """Raises where parameters with a group of their own cannot be trained."""
+        stage = int(instance.config()["shard.stage"])
+        held = [p for group in self.param_groups for p in group["params"]]
+        names = [self._names.get(id(p), f"param{i}") for i, p in enumerate(held)]
+        if stage != 0:
+            instance.close()
+            own = listed(name for name, p in zip(names, held) if reduced_over(self._names.get(id(p)), p) is not None)
+            raise errors.ConfigError(f"reduced_over=... with [shard] stage = {stage}: parameters whose gradients have a group of "
+                                     f"their own ({own}) are trained at stage = 0 only: set that")
+        if norm_group is None:
+            instance.close()
+            raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
+
     @staticmethod
-    def _settle_cut(fetch, group):
+    def _settle_cut(fetch):
         """What parameters that are cut over processes cannot be combined with. Whether to fetch."""
-        if group is not None:
-            raise errors.ArgumentError("group=... is for parameters that every process has whole; these are cut (fully_shard), "
-                                       "and their gradients summed, already: leave it out")
         if fetch:
-            raise errors.ArgumentError("fetch=True cannot be: fully_shard gathers parameters before the modules' hooks would "
-                                       "fetch them; leave it out")
+            raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
+                                       "the modules' hooks would fetch them; leave it out")
         return False
+
+    def _settle_groups(self, group, norm_group):
+        """With group=, parameters that are cut are parts of the model as those of Megatron's are: the group of all processes
+        that train it, which the parameters' meshes tell."""
+        if group is None:
+            return norm_group
+        check_group(group, "group")
+        held = [p for g in self.param_groups for p in g["params"] if p.requires_grad]
+        names = [self._names.get(id(p), f"param{i}") for i, p in enumerate(held)]
+        for p, name in zip(held, names):
+            if cut.is_cut(p):
+                cut.check(p, name, "")
+        spread = cut.spread_of(held, names)
+        if spread is None:
+            return norm_group
+        if spread.overlap(group):
+            raise errors.ArgumentError("group=... is for gradients that nobody has summed; its processes have parts of the same "
+                                       "parameters (fully_shard), whose gradients are: leave it out")
+        n_all = spread.n_processes * torch.distributed.get_world_size(group)
+        if norm_group is None and n_all != torch.distributed.get_world_size():
+            raise errors.ArgumentError(f"group=... with parameters that are cut over {spread.n_processes} processes (tensor parallel) "
+                                       f"needs norm_group=...: the group of the {n_all} processes that train the model together")
+        return norm_group or torch.distributed.group.WORLD
 
     def _refuse_shared(self, doing):
         if self._ranks is not None:
@@ -449,9 +501,13 @@ class ZenFlow(torch.optim.Optimizer):
                                     "save(directory) and load(directory), on every rank")
 
     def _refuse_cut(self, doing):
-        if self._binding is not None and self._binding.table.mesh is not None:
+        if self._ranks is None and self._binding is not None and self._binding.table.spread is not None:
             raise errors.StateError(f"{doing}: parameters are cut over processes, and this has a part of them only: use "
-                                    "state_dict() of each process, in a file of its own")
+                                    "state_dict() of each process, in a file of its own, or torch.distributed.checkpoint with "
+                                    "get_state_dict(model, optimizer)")
+
+    def _is_cut(self):
+        return any(cut.is_cut(p) for group in self.param_groups for p in group["params"])
 
     def _bound(self, doing):
         if self._binding is None:
@@ -487,8 +543,14 @@ class ZenFlow(torch.optim.Optimizer):
         if self._binding is None:
             return {}
         self._refuse_shared("state")
-        table, found = self._binding.table, moments.read(self._instance, self._rule)
-        return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
+        table = self._binding.table
+        if table.spread is None:
+            found = moments.read(self._instance, self._rule)
+            return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
+        found = moments.read(self._instance, self._rule, {table.names[i] for i, p in table.trainable if p.element_size() < 4})
+        moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
+        return {p: {name: value if name == "step" else cut.like(value, p) for name, value in found[table.names[i]].items()}
+                for i, p in table.trainable if table.names[i] in found}
 
     def _name_of(self, param):
         return self._binding.names.get(id(param), "?") if self._binding is not None else "?"

@@ -13,6 +13,7 @@ the new memory holds what the old one does, converted to its dtype, only the add
 What cannot be followed (another shape, device or layout) is refused by name.
 """
 import contextlib
+import dataclasses
 
 import torch
 
@@ -78,10 +79,10 @@ def listed(names):
 class ParameterTable:
     """The bound parameters in order of their ids, as the groups hold them when it is made. trained: names of those that
     were bound as trainable before: frozen since, they keep their state and are holes, as in torch. average: gradients are
-    averaged over the ranks. place: where they all must be."""
+    averaged over the ranks. place: where they all must be. config: a function that gives the instance's."""
 
     def __init__(self, groups, names, *, channels, n_batch_axes, rows, average=False, shared_over=None,
-                 counts_in_norm=None, trained=(), place=HOST_THREAD):
+                 reduced_over=None, own_numbers=None, counts_in_norm=None, trained=(), place=HOST_THREAD, config=None):
         self.params = [p for group in groups for p in group["params"]]
         self.group_of = [number for number, group in enumerate(groups) for _ in group["params"]]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -92,16 +93,20 @@ class ParameterTable:
             _check(param, name, is_frozen, place)
         self.place = place
         self.trainable = [(i, p) for i, p in enumerate(self.params) if not self.frozen[i]]
-        self.mesh = cut.mesh_of([p for _, p in self.trainable], [self.names[i] for i, _ in self.trainable])
+        self.trained = [p for _, p in self.trainable]
+        self._at = {i: n for n, (i, _) in enumerate(self.trainable)}
+        self.spread = cut.spread_of(self.trained, [self.names[i] for i, _ in self.trainable])
+        self._is_decided_alone = self.spread is not None and cut.is_decided_alone(config())
         self.is_cut = any(map(cut.is_cut, self.params))
         self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
-        self.tied_to = self._find_ties()
+        self.tied_to = self._find_ties([p.data_ptr() for p in self.now()])
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
-        self._groups = (shared_over, counts_in_norm)
+        self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
+        self._given_back = set()  # of these the memory is gone and there is no other
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.remember()
 
@@ -120,13 +125,13 @@ class ParameterTable:
             out.append(name)
         return out
 
-    def _find_ties(self):
+    def _find_ties(self, addresses):
         """For each parameter the earlier trainable one with the same memory, or None."""
         first, ties = {}, []
-        for i, param in enumerate(self.now()):
+        for i, shape in enumerate(self.shapes):
             owner = None
-            if not self.frozen[i] and param.numel():
-                owner = first.setdefault(param.data_ptr(), i)
+            if not self.frozen[i] and shape.numel():
+                owner = first.setdefault(addresses[i], i)
             ties.append(None if owner == i else owner)
         return ties
 
@@ -141,11 +146,21 @@ class ParameterTable:
             axis = channels(name, param) or axis
         if axis not in ("rows", "columns"):
             raise errors.ArgumentError(f'channels("{name}") gave {axis!r}; allowed: "rows", "columns", None')
-        shared_over, counts_in_norm = self._groups
+        shared_over, reduced_over, counts_in_norm, own_numbers = self._groups
+        own = reduced_over(name, param) if reduced_over is not None else None
+        if own is not None and id(own) not in own_numbers:
+            raise errors.ArgumentError(f'reduced_over("{name}") gives a group that no parameter had when the optimizer was made')
         second = shared_over(name, param) if shared_over is not None else None
+        counts, always = True, False
+        if self.spread is not None and not self.frozen[i]:
+            at = self._at[i]
+            counts, always = self.spread.counts(at), self.spread.diverges(at, self._is_decided_alone)
+        if counts_in_norm is not None:
+            counts = bool(counts_in_norm(name, param))
         return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
+                     reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
-                     counts_in_norm=bool(counts_in_norm(name, param)) if counts_in_norm is not None else True,
+                     always_selected=always, counts_in_norm=counts,
                      average=average, channels=axis, n_batch_axes=n_batch_axes(name, param) or 0 if n_batch_axes is not None else 0)
 
     # ---- changes of weights ------------------------------------------------------------------------------------------
@@ -167,7 +182,10 @@ class ParameterTable:
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
-        _increment_versions([cut.local(self.params[i]) for i in ids])
+        params = self.now()
+        _increment_versions([params[i] for i in ids])
+        for i in ids:
+            self.versions[i] = params[i]._version
 
     def put_edits(self, edits):
         """{id: values} into the weights, as if somebody else had written them, whatever stood there before."""
@@ -204,6 +222,45 @@ class ParameterTable:
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
         return self.find_edited(ids), moved
+
+    def has_moved(self, ids):
+        """Whether one of these is in other memory than is bound."""
+        params, addresses = self.now(), self.addresses
+        return any(params[i].data_ptr() != addresses[i] for i in ids)
+
+    def relocate(self):
+        """Binds again what is in other memory with the same values, whatever waits to be fetched: it comes there. What cannot
+        go on so (other values, another dtype) is left to follow()."""
+        params, moved = self.now(), {}
+        for i in self.ids:
+            if params[i].data_ptr() == self.addresses[i]:
+                continue
+            if self._is_same_elsewhere(i, params[i]):
+                moved[i] = params[i].detach()
+            elif self.is_gone(i) and i not in self._given_back:  # what is on its way needs a place to go to
+                owner = self.owner(i)
+                moved[i] = moved[owner] if owner in moved else torch.zeros_like(params[i], memory_format=torch.contiguous_format)
+        addresses = [moved[i].data_ptr() if i in moved else address for i, address in enumerate(self.addresses)]
+        if not moved or self._find_ties(addresses) != self.tied_to:
+            return
+        decls = [dataclasses.replace(decl, tensor=moved[i]) if i in moved else decl for i, decl in enumerate(self.decls)]
+        hook, self.instance.before_rest = self.instance.before_rest, None  # nothing is written
+        try:
+            self.instance.bind(decls)
+        finally:
+            self.instance.before_rest = hook
+        self.decls = decls
+        for i, alias in moved.items():
+            if alias.data_ptr() == params[i].data_ptr():
+                self.aliases[i], self.addresses[i] = alias, alias.data_ptr()
+                self._given_back.discard(i)
+            else:
+                self._given_back.add(i)
+
+    def _is_same_elsewhere(self, i, p):
+        return p.dtype is self.dtypes[i] and p.shape == self.shapes[i] and p.device == self.aliases[i].device \
+            and p.layout is torch.strided and not p.is_neg() and not p.is_inference() and p.untyped_storage().nbytes() > 0 \
+            and self.holds(i, p.detach())
 
     def is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""

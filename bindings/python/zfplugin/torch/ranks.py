@@ -90,11 +90,18 @@ def _bytes(address, nbytes):
 
 _n_made = {}  # of each group's name: how often Ranks were made of it; the store keeps the addresses of them all
 ALL = 1  # the norm group's number
+_FIRST_OWN = 0x40000002  # above those of number_of()
 
 
 def number_of(group):
     """What the plugin calls a second group: the same on all of its members, whatever other groups each of them has."""
     return ALL + 1 + (zlib.crc32(group.group_name.encode()) & 0x3FFFFFFF)
+
+
+def number_own(groups):
+    """{id of a group: number} of those that parameters are reduced over in place of group 0. In a place of the order of
+    parameters each process has another one (its expert's), under the same number: group 0 compares them."""
+    return {id(group): _FIRST_OWN + i for i, group in enumerate(groups)}
 
 
 class _Circle:
@@ -164,16 +171,20 @@ def check_group(group, argument):
                                    "memory")
 
 
-def open_ranks(group, norm_group, second_groups, deadline_ms):
-    """Ranks of these groups, or None where this process trains alone."""
+def open_ranks(group, norm_group, others, deadline_ms):
+    """Ranks of these groups, or None where this process trains alone. others: {"reduced_over", "shared_over": groups of some
+    parameters}."""
     for given, argument in [(group, "group"), (norm_group, "norm_group")]:
         if given is not None:
             check_group(given, argument)
-    for given in second_groups:
-        check_group(given, "shared_over")
-    if second_groups and norm_group is None:
+    for argument, some in others.items():
+        for given in some:
+            check_group(given, argument)
+    if others["shared_over"] and norm_group is None:
         raise errors.ArgumentError("shared_over=... needs norm_group=...: the group of all processes that train the model together")
     if norm_group is None and (group is None or dist.get_world_size(group) == 1):
         return None
-    groups = {0: group, ALL: norm_group, **{number_of(second): second for second in second_groups}}
+    own = others["reduced_over"]
+    groups = {0: group, ALL: norm_group, **{number_of(second): second for second in others["shared_over"]},
+              **{number_own(own)[id(given)]: given for given in own}}
     return Ranks({number: given for number, given in groups.items() if given is not None}, deadline_ms)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hooks_plan.c - steps of a host whose times are known, for `zf plan` to be put beside (plan.py).
+ *
+ * The host is a fetcher (fetcher.h): forward as given, backward twice that, so what is beyond their sum is waiting and
+ * the plugin's own work. Workers are paced, or the plugin's kernels. Each row is run N_ROUNDS times, all rows in turn;
+ * the figure is the median of means over PERIOD steps, whole windows each. speed is what the workers did in these runs,
+ * elements x steps per second of all of them. */
+#include <string.h>
+
+#include "fetcher.h"
+#include "hooks.h"
+#include "samples.h"
+
+enum { WARM_UP = 1, SETTLE = 8, N_STEPS = 16, PERIOD = 4, N_ROUNDS = 3, PACED_ROWS = 64, KERNEL_ROWS = 256 };
+
+/* pace 0: kernels. */
+typedef struct plan_case {
+    double pace_ns;
+    double forward_ms;
+    uint32_t interval;
+    int lag, does_not_fetch;
+} plan_case_t;
+
+static const plan_case_t cases[] = {
+    {20, 20, 1, 0, 0}, {20, 20, 2, 0, 0}, {20, 20, 4, 0, 1}, {40, 20, 2, 1, 0}, {40, 30, 4, 0, 0}, {80, 30, 4, 1, 0},
+    {0, 40, 1, 0, 0},  {0, 40, 2, 0, 0},  {0, 40, 2, 1, 0},  {0, 40, 4, 0, 1},  {0, 40, 4, 0, 0},  {0, 40, 4, 1, 0},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+typedef struct plan_row {
+    samples_t step_ns, stall_ns, alone_ns;
+    uint64_t device_ns; /* CPU time of the thread that is the device */
+    uint64_t replay_ns, replay_elems;
+    uint32_t n_workers;
+} plan_row_t;
+
+static void measure(const hooks_t *hooks, const plan_case_t *kind, plan_row_t *out) {
+    char config[160];
+    const uint64_t forward_ns = (uint64_t)(1e6 * kind->forward_ms);
+    const fetcher_spec_t spec = {.rows = kind->pace_ns > 0 ? PACED_ROWS : KERNEL_ROWS,
+                                 .ns_per_elem = kind->pace_ns,
+                                 .forward_ns = forward_ns,
+                                 .backward_ns = 2 * forward_ns,
+                                 .config = config,
+                                 .does_not_fetch = kind->does_not_fetch};
+    static fetcher_t host;
+    zf_stats_t before, after;
+    uint64_t device;
+
+    snprintf(config, sizeof config, "[zenflow]\nupdate_interval = %u\npublish_lag = %d\nfull_warm_up_rounds = %d\n%s",
+             kind->interval, kind->lag, WARM_UP, kind->pace_ns > 0 ? "topk_ratio = 0\n" : "");
+    fetcher_open(&host, hooks->loader, &spec);
+    for (int t = 0; t < SETTLE; t++)
+        fetcher_step(&host);
+    before = rig_stats(&host.rig);
+    device = samples_named_cpu_ns("zf-device");
+    for (int w = 0; w < N_STEPS / PERIOD; w++) {
+        const uint64_t stall = fetcher_stall_ns(&host), start = samples_now_ns();
+
+        for (int t = 0; t < PERIOD; t++)
+            fetcher_step(&host);
+        samples_add(&out->step_ns, (double)(samples_now_ns() - start) / PERIOD);
+        samples_add(&out->stall_ns, (double)(fetcher_stall_ns(&host) - stall) / PERIOD);
+    }
+    after = rig_stats(&host.rig);
+    out->device_ns += samples_named_cpu_ns("zf-device") - device;
+    rig_drain(&host.rig);
+    for (int t = 0; t < PERIOD; t++) {
+        const uint64_t start = samples_now_ns();
+
+        fetcher_compute(&host);
+        samples_add(&out->alone_ns, (double)(samples_now_ns() - start));
+    }
+    out->replay_ns += after.replay_ns - before.replay_ns;
+    out->replay_elems += after.replay_elems - before.replay_elems;
+    out->n_workers = after.n_workers;
+    fetcher_close(&host);
+}
+
+static void print_row(const hooks_t *hooks, const plan_case_t *kind, const plan_row_t *row) {
+    const double speed = (double)row->replay_elems / ((double)row->replay_ns + 1) * 1e9 * row->n_workers;
+    const quartiles_t step = samples_quartiles(&row->step_ns);
+    const int64_t rows = kind->pace_ns > 0 ? PACED_ROWS : KERNEL_ROWS;
+
+    printf("%-7s %5.0f | %3u %3d %-11s | %8.1f %8.1f %7.1f | %7.1f %7.1f..%-7.1f | %7.1f | %8.1f\n",
+           kind->pace_ns > 0 ? "paced" : "kernels", kind->pace_ns, kind->interval, kind->lag,
+           kind->does_not_fetch ? "not fetched" : "fetched", 3 * kind->forward_ms,
+           1e-6 * samples_median(&row->alone_ns), 1e-6 * (double)row->device_ns / (N_STEPS * N_ROUNDS),
+           1e-6 * step.median, 1e-6 * step.q1, 1e-6 * step.q3, 1e-6 * samples_median(&row->stall_ns), 1e-6 * speed);
+    fflush(stdout);
+    if (hooks->json)
+        fprintf(hooks->json,
+                "%s\n  {\"workers\": \"%s\", \"pace_ns\": %.0f, \"update_interval\": %u, \"publish_lag\": %d, "
+                "\"fetches\": %s, \"tensors\": %d, \"rows\": %d, \"columns\": %d, \"forward_ms\": %.3f, \"alone_ms\": "
+                "%.3f, \"device_ms\": %.3f, "
+                "\"step_ms\": %.3f, \"q1_ms\": %.3f, \"q3_ms\": %.3f, \"stall_ms\": %.3f, \"elems_per_s\": %.0f}",
+                kind == cases ? "" : ",", kind->pace_ns > 0 ? "paced" : "kernels", kind->pace_ns, kind->interval,
+                kind->lag, kind->does_not_fetch ? "false" : "true", FETCHER_LAYERS * FETCHER_PER_LAYER, (int)rows,
+                FETCHER_COLUMNS, kind->forward_ms, 1e-6 * samples_median(&row->alone_ns),
+                1e-6 * (double)row->device_ns / (N_STEPS * N_ROUNDS), 1e-6 * step.median, 1e-6 * step.q1,
+                1e-6 * step.q3, 1e-6 * samples_median(&row->stall_ns), speed);
+}
+
+void hooks_plan(hooks_t *hooks) {
+    static plan_row_t rows[N_CASES];
+
+    printf("plan: steps of a host that computes for the times given, ms, medians of %d steps; speed of the workers in "
+           "these runs, M elements x steps per second\n",
+           N_STEPS * N_ROUNDS);
+    printf("workers    ns |   S lag             |  compute    alone  device |    step        quartiles |   stall |    "
+           "speed\n");
+    if (hooks->json)
+        fprintf(hooks->json, "\"plan\": {\"steps\": %d, \"rows\": [", N_STEPS * N_ROUNDS);
+    for (int i = 0; i < N_ROUNDS * N_CASES; i++)
+        measure(hooks, &cases[i % N_CASES], &rows[i % N_CASES]);
+    for (int i = 0; i < N_CASES; i++)
+        print_row(hooks, &cases[i], &rows[i]);
+    if (hooks->json)
+        fprintf(hooks->json, "\n]}");
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_step_record.c - where the time of each step went: records against reports and against the counters. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "memory_store.h"
+#include "rig.h"
+#include "suite.h"
+
+enum { KEPT = 128 };
+
+static const zt_shape_t shapes[] = {{48, 40, 0, 0, 0, 0}, {40, 0, 0, 0, 0, 0}, {64, 33, 1, 0, 1, 0}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+static const char config[] = "[zenflow]\nfull_warm_up_rounds = 2\nupdate_interval = 4\n[log]\nlateness = 1\n";
+
+static zt_rig_t rig;
+
+static zf_step_record_t record_of(uint64_t step, zf_status_t expected) {
+    zf_step_record_t got = {.struct_size = sizeof got};
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, step, &got, &rig.err), expected);
+    return got;
+}
+
+static void deliver_all(int is_bad) {
+    for (uint32_t i = 0; i < rig.n_params; i++) {
+        zt_rig_fill_grad(&rig, i, rig.step + 1);
+        if (is_bad && i == 0) {
+            float bad = INFINITY;
+            memcpy(rig.params[i].grad, &bad, sizeof bad);
+        }
+        ZT_OK(&rig, zt_rig_deliver(&rig, i, ZF_GRAD_TOTAL | ZF_GRAD_LAST, NULL));
+    }
+}
+
+static zf_step_report_t step(int is_bad) {
+    zf_step_report_t report = {.struct_size = sizeof report};
+    deliver_all(is_bad);
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, &report));
+    return report;
+}
+
+START_TEST(says_what_the_report_said) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    ck_assert_uint_eq(record_of(0, ZF_IN_PROGRESS).step, 0);
+    for (uint64_t t = 1; t <= 20; t++) {
+        zf_step_report_t report = step(t == 7);
+        zf_step_record_t got = record_of(0, ZF_OK);
+        ck_assert_uint_eq(got.step, t);
+        ck_assert_int_eq(got.is_finished, 1);
+        ck_assert_int_eq(got.applied, t != 7);
+        ck_assert_int_eq(got.skip_reason, report.skip_reason);
+        ck_assert_uint_eq(got.n_present, N_SHAPES);
+        ck_assert(memcmp(&got.grad_norm, &report.grad_norm, sizeof got.grad_norm) == 0);
+        ck_assert(memcmp(&got.clip_factor, &report.clip_factor, sizeof got.clip_factor) == 0);
+        ck_assert_uint_eq(got.update_interval, 4);
+        ck_assert(got.down_grad_nbytes > 0 && got.step_ns > 0 && got.host_wait_ns <= got.step_ns);
+    }
+    ck_assert_uint_eq(record_of(21, ZF_IN_PROGRESS).step, 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+#define ADD(member) sum.member += got.member
+#define BETWEEN(member) ck_assert(sum.member >= before.member && sum.member <= stats.member)
+#define BELOW(member) ck_assert_uint_le(sum.member, before.member)
+#define COUNTERS(X)                                                                                                    \
+    X(host_wait_ns);                                                                                                   \
+    X(stall_replay_ns);                                                                                                \
+    X(stall_select_ns);                                                                                                \
+    X(stall_pool_ns);                                                                                                  \
+    X(stall_ranks_ns);                                                                                                 \
+    X(replay_ns);                                                                                                      \
+    X(exchange_ns);                                                                                                    \
+    X(replay_elems);                                                                                                   \
+    X(window_closes);                                                                                                  \
+    X(reselects);                                                                                                      \
+    X(down_grad_nbytes);                                                                                               \
+    X(down_record_nbytes);                                                                                             \
+    X(up_publish_nbytes);                                                                                              \
+    X(up_enter_nbytes);                                                                                                \
+    X(lost_overlap_nbytes);                                                                                            \
+    X(exchanges);                                                                                                      \
+    X(sent_nbytes)
+
+/* What is counted behind a step's return is in the record of the next one. */
+START_TEST(records_add_up_to_the_counters) {
+    zf_step_record_t sum = {0};
+    zf_stats_t before, stats;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 50; i++)
+        zt_rig_step(&rig);
+    for (uint64_t t = 1; t <= 50; t++) {
+        zf_step_record_t got = record_of(t, ZF_OK);
+        COUNTERS(ADD);
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    before = zt_rig_stats(&rig);
+    COUNTERS(BELOW);
+    ck_assert(sum.replay_elems > 0 && sum.replay_ns > 0 && sum.up_publish_nbytes > 0 && sum.reselects > 0);
+    zt_rig_step(&rig);
+    stats = zt_rig_stats(&rig);
+    {
+        zf_step_record_t got = record_of(51, ZF_OK);
+        COUNTERS(ADD);
+    }
+    COUNTERS(BETWEEN);
+    ck_assert_uint_eq(sum.down_grad_nbytes, stats.down_grad_nbytes); /* hooks count these themselves */
+    ck_assert_uint_eq(sum.up_publish_nbytes, stats.up_publish_nbytes);
+    ck_assert_uint_eq(sum.window_closes, stats.window_closes);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+START_TEST(times_are_of_the_step_alone) {
+    struct timespec nap = {.tv_nsec = 60000000};
+    uint64_t began = now_ns();
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    zt_rig_step(&rig);
+    nanosleep(&nap, NULL);
+    zt_rig_step(&rig);
+    zt_rig_step(&rig);
+    began = now_ns() - began;
+    ck_assert_uint_ge(record_of(2, ZF_OK).step_ns, 60000000);
+    ck_assert_uint_le(record_of(1, ZF_OK).step_ns + record_of(2, ZF_OK).step_ns + record_of(3, ZF_OK).step_ns, began);
+    ck_assert_uint_eq(record_of(2, ZF_OK).down_grad_nbytes, record_of(3, ZF_OK).down_grad_nbytes);
+    ck_assert_uint_lt(record_of(2, ZF_OK).host_wait_ns, record_of(2, ZF_OK).step_ns);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(lateness_follows_later) {
+    zf_lateness_t group;
+    double sum = 0;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 20; i++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert_int_eq(record_of(20, ZF_OK).has_lateness, 0);
+    ck_assert_int_eq(record_of(12, ZF_OK).has_lateness, 1);
+    for (uint32_t g = 0; g < ZT_MAX_GROUPS; g++) {
+        group.struct_size = sizeof group;
+        if (rig.stats->lateness(rig.inst, 12, g, &group, &rig.err) == ZF_OK)
+            sum += group.loss;
+    }
+    ck_assert(sum != 0 && fabs(record_of(12, ZF_OK).lateness - sum) <= 1e-12 * fabs(sum));
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(the_newest_are_kept) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < KEPT + 9; i++)
+        zt_rig_step(&rig);
+    ck_assert_uint_eq(record_of(9, ZF_IN_PROGRESS).step, 0);
+    ck_assert_uint_eq(record_of(10, ZF_OK).step, 10);
+    ck_assert_uint_eq(record_of(0, ZF_OK).step, KEPT + 9);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+static void hold(void *raw) {
+    const _Atomic int *go = raw;
+    struct timespec nap = {.tv_nsec = 1000000};
+    while (!*go)
+        nanosleep(&nap, NULL);
+}
+
+/* A step that the device has not come to is in progress; a later hook finds it finished, and a drain does. */
+START_TEST(a_queue_finishes_later) {
+    static _Atomic int go;
+    zf_step_report_t report = {.struct_size = sizeof report};
+    zf_step_record_t got;
+    go = 0;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, config, 0);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, hold, &go, &rig.err));
+    for (int i = 0; i < 2; i++) {
+        deliver_all(0);
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, &report));
+    }
+    got = record_of(1, ZF_IN_PROGRESS);
+    ck_assert_uint_eq(got.step, 1);
+    ck_assert_int_eq(got.is_finished, 0);
+    ck_assert(got.step_ns > 0 && got.grad_norm == 0 && got.n_present == 0);
+    ck_assert_uint_eq(record_of(0, ZF_IN_PROGRESS).step, 0);
+    go = 1;
+    zt_rig_sync(&rig);
+    ck_assert_int_eq(rig.zf->poll(rig.inst, &report, &rig.err), ZF_OK);
+    ck_assert(record_of(1, ZF_OK).grad_norm > 0 && record_of(2, ZF_OK).grad_norm > 0);
+    ck_assert_uint_eq(record_of(0, ZF_OK).step, 2);
+    deliver_all(0);
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, &report));
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert_uint_eq(record_of(0, ZF_OK).step, 3);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* A load goes back: what was after it is no step any more once another is made. */
+START_TEST(after_a_load) {
+    static zt_memory_store_t store;
+    const zf_state_ext_t *ext = zt_table()->get_extension(ZF_EXT_STATE);
+    zf_state_args_t args = {.struct_size = sizeof args, .store = &store.table};
+    zt_memory_store_start(&store);
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    for (int i = 0; i < 5; i++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, ext->save(rig.inst, &args, NULL, &rig.err));
+    for (int i = 0; i < 4; i++)
+        zt_rig_step(&rig);
+    ZT_OK(&rig, ext->load(rig.inst, &args, NULL, &rig.err));
+    ck_assert_uint_eq(step(0).step, 6);
+    ck_assert_uint_eq(record_of(0, ZF_OK).step, 6);
+    ck_assert_uint_eq(record_of(5, ZF_OK).step, 5);
+    ck_assert_uint_eq(record_of(8, ZF_IN_PROGRESS).step, 0);
+    zt_rig_end(&rig);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
+START_TEST(wrong_arguments) {
+    zf_step_record_t got = {.struct_size = sizeof got};
+    struct {
+        uint32_t struct_size;
+        int32_t is_finished;
+        uint64_t step, behind;
+    } shorter = {.struct_size = 16, .behind = 7};
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    zt_rig_step(&rig);
+    ck_assert_int_eq(rig.stats->step_record(NULL, 1, &got, &rig.err), ZF_ERR_ARGUMENT);
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, NULL, &rig.err), ZF_ERR_ARGUMENT);
+    got.struct_size = 4;
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, &got, &rig.err), ZF_ERR_ABI);
+    ck_assert_int_eq(rig.stats->step_record(rig.inst, 1, (void *)&shorter, &rig.err), ZF_OK);
+    ck_assert(shorter.step == 1 && shorter.behind == 7);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("step_record", says_what_the_report_said, records_add_up_to_the_counters, times_are_of_the_step_alone,
+        lateness_follows_later, the_newest_are_kept, a_queue_finishes_later, after_a_load, wrong_arguments)
