@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh - builds the fuzzers of tests/fuzz in build/fuzz and runs them, one after another, from their corpora.
 #
-#   sh tests/fuzz.sh [--seconds N | --runs N] [--jobs N] [NAME...]
+#   sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [NAME...]
+#   sh tests/fuzz.sh --can            # builds nothing: prints the compiler that can
 #
+#   --build DIR   they are built there already (ZF_FUZZ=ON): no build of their own
 #   --seconds N   each so long (default 60)
 #   --runs N      over N inputs in all instead, which the fuzzers share by what an input costs: sh tests/fuzz.sh --runs 1000000
 #   --jobs N      so many processes of each side by side (default 1); with --runs they share the inputs
 #   NAME...       these only: config checkpoint hooks tsv safetensors
 #
-# New inputs that reach new code go to build/fuzz/corpus, never into the source. What a fuzzer finds lies in build/fuzz/found, with
+# New inputs that reach new code go to corpus/ of that build, never into the source. What a fuzzer finds lies in its found/, with
 # the command that repeats it. With --runs a line every minute says how far it is, and the last one how many
 # inputs there were in all. Exit status: 0 nothing found, 1 found, 77 clang or libFuzzer is missing (the last line names it).
 set -u
@@ -20,15 +22,20 @@ cd "$root" || exit 2
 limit=max_total_time=60
 runs=0
 jobs=1
+build=build/fuzz
+is_built=0
+is_asked=0
 names=
 while [ $# -gt 0 ]; do
     case $1 in
+    --can) is_asked=1 ;;
+    --build) build=${2:?}; is_built=1; shift ;;
     --seconds) limit=max_total_time=${2:?}; shift ;;
     --runs) runs=${2:?}; shift ;;
     --jobs) jobs=${2:?}; shift ;;
     config | checkpoint | hooks | tsv | safetensors) names="$names $1" ;;
     *)
-        echo "usage: sh tests/fuzz.sh [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|tsv|safetensors...]" >&2
+        echo "usage: sh tests/fuzz.sh [--build DIR] [--seconds N | --runs N] [--jobs N] [config|checkpoint|hooks|tsv|safetensors...]" >&2
         exit 2
         ;;
     esac
@@ -51,24 +58,36 @@ for name in $names; do
     weights=$((weights + $(weight "$name")))
 done
 
-clang=$(command -v clang || command -v clang-14) || {
-    echo "fuzz: clang is missing: Debian packages clang and libclang-rt-14-dev"
-    exit 77
+# find_clang - with libFuzzer; 77: what is missing
+find_clang() {
+    clang=$(command -v clang || command -v clang-14) || {
+        echo "fuzz: clang is missing: Debian packages clang and libclang-rt-14-dev"
+        return 77
+    }
+    mkdir -p "$build"
+    echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$build/probe.c"
+    "$clang" -fsanitize=fuzzer,address,undefined "$build/probe.c" -o "$build/probe" 2>/dev/null || {
+        echo "fuzz: libFuzzer is missing: Debian package libclang-rt-14-dev"
+        return 77
+    }
 }
-build=build/fuzz
-mkdir -p "$build/found"
-echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$build/probe.c"
-"$clang" -fsanitize=fuzzer,address,undefined "$build/probe.c" -o "$build/probe" 2>/dev/null || {
-    echo "fuzz: libFuzzer is missing: Debian package libclang-rt-14-dev"
-    exit 77
+
+build_fuzzers() {
+    find_clang || return
+    if ! cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DCMAKE_BUILD_TYPE=Debug \
+        ${ZF_WERROR:+-DZF_WERROR=$ZF_WERROR} ${ZF_LAUNCHER:+-DCMAKE_C_COMPILER_LAUNCHER=$ZF_LAUNCHER} >"$build/build.log" 2>&1 ||
+        ! cmake --build "$build" --target fuzzers --parallel "${ZF_JOBS:-2}" >>"$build/build.log" 2>&1; then
+        tail -n 40 "$build/build.log"
+        echo "fuzz: the build failed; all of it is in $build/build.log"
+        return 1
+    fi
 }
-if ! cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$clang" -DZF_FUZZ=ON -DCMAKE_BUILD_TYPE=Debug \
-    ${ZF_WERROR:+-DZF_WERROR=$ZF_WERROR} ${ZF_LAUNCHER:+-DCMAKE_C_COMPILER_LAUNCHER=$ZF_LAUNCHER} >"$build/build.log" 2>&1 ||
-    ! cmake --build "$build" --target fuzzers --parallel "${ZF_JOBS:-2}" >>"$build/build.log" 2>&1; then
-    tail -n 40 "$build/build.log"
-    echo "fuzz: the build failed; all of it is in $build/build.log"
-    exit 1
+if [ "$is_asked" -eq 1 ]; then
+    find_clang && echo "$clang"
+    exit
 fi
+[ "$is_built" -eq 1 ] || build_fuzzers || exit
+mkdir -p "$build/found"
 
 # tell NAME SHARE: every minute, how many inputs there were; libFuzzer says so now and then only.
 tell() {
@@ -78,7 +97,7 @@ tell() {
     done
 }
 
-# fuzz NAME: prints one line; the whole log is build/fuzz/NAME.log
+# fuzz NAME: prints one line; the whole log is NAME.log in $build
 fuzz() {
     corpus=$build/corpus/$1
     mkdir -p "$corpus"

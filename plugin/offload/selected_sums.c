@@ -119,8 +119,9 @@ static void move(unsigned char *grad, uint64_t nbytes, void *arg) {
 static void send(zfi_run_t *run, moving_t *moving, zfi_dtype_t dtype) {
     zfi_move_args_t args = {moving->moves, moving->n, dtype};
     zfi_op_t op = zfi_op_launch(ZFI_KERNEL_MOVE, &args, sizeof args);
-    if (moving->n)
-        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
+    if (!moving->n)
+        return;
+    (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1); /* a failure has ended the instance */
     moving->moves += moving->n;
     moving->n = 0;
 }

@@ -1,25 +1,31 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# faults.sh ZF_CONFORM PLUGIN FAULT_DIR - every planted fault is caught, with the law, the parameter and the step named,
-# and the plugin without a fault passes the same cases.
+# faults.sh ZF_CONFORM PLUGIN FAULT_DIR FIRST_CASES - every planted fault is caught, with the law, the parameter and the step
+# named, and the plugin without a fault passes the same cases. FIRST_CASES names the case in which each is caught, for time.
 set -u
 conform=$1
 plugin=$2
 dir=$3
+first_cases=$4
 failed=0
-same="--cases 240 --seed 7 --isa plugin --max-failures 1 --deadline 60"
+same="--seed 7 --isa plugin --max-failures 1 --deadline 60"
+all="--cases 240"
 
 # shellcheck disable=SC2086 # a list of words
-out=$("$conform" exact --plugin "$plugin" $same 2>&1) || {
+out=$("$conform" exact --plugin "$plugin" $same $all 2>&1) || {
     echo "FAIL: the plugin without a fault: $out"
     failed=1
 }
 for fault in "$dir"/*.so; do
     name=$(basename "$fault" .so)
-    # shellcheck disable=SC2086
-    out=$("$conform" exact --plugin "$fault" $same 2>&1)
-    status=$?
-    line=$(echo "$out" | grep '^law [1-6]: step [0-9]*, parameter layer' | head -n 1)
+    line=
+    for cases in "$(sed -n "s/^$name \([0-9]*\) \([0-9]*\)$/--law \1 --only \2/p" "$first_cases")" "$all"; do
+        [ -z "$line" ] && [ -n "$cases" ] || continue
+        # shellcheck disable=SC2086
+        out=$("$conform" exact --plugin "$fault" $same $cases 2>&1)
+        status=$?
+        line=$(echo "$out" | grep '^law [1-6]: step [0-9]*, parameter layer' | head -n 1)
+    done
     if [ "$status" -ne 1 ] || [ -z "$line" ]; then
         echo "FAIL: $name: exit status $status, no law, parameter and step named: $(echo "$out" | head -n 3)"
         failed=1
