@@ -2,7 +2,8 @@
 """mutant_bench.py - one scratch copy of the sources with its build, and the judges of a mutant in it.
 
 Judges, in this order up to the first that fails: `zf-conform exact`, `zf-conform abi`, the Check programs of tests/ with
-exact_shuffle, and for plugin/device/cuda exact on the double of tests/cuda. Which Check program comes first decides what a kill costs and never whether there is one: the program named
+exact_shuffle, and for plugin/device/cuda exact on the double of tests/cuda; `zf-conform shard` on three ranks, where mpirun is; and exact
+with the quick Check programs once more under the address and undefined-behaviour sanitizers. Which Check program comes first decides what a kill costs and never whether there is one: the program named
 after the mutant's file, then those that killed mutants of its folder before, then the quick ones. Each is linked only when
 its turn comes. On a busy machine a test may miss a deadline of its own, so a Check program must fail twice, and a case of exact
 that gives no answer in time is judged again with three times the deadline.
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JUDGES = ("exact", "abi", "check")
+JUDGES = ("exact", "abi", "check", "shard", "sanitizer")
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
 CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
 # Mutants of the CUDA backend alone: exact once more, on the double of the driver (tests/cuda), where it was built.
@@ -32,6 +33,10 @@ TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda
            "cuda_exact_no_memops": "zf_double"}
 MOST_DATA = 8 << 30  # written memory; a test reserves address space beyond it
 CASE_DEADLINE_S = 20
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
+          "--mca", "btl_vader_single_copy_mechanism", "none", "-n", "3"]  # as tests/ranks.sh
+SANITIZED_CASES = 40
+SANITIZED_MOST_S = 2.0  # Check programs that take longer on the unchanged sources are not run under the sanitizers
 
 
 def child_limits():
@@ -100,12 +105,59 @@ def first_reason(name, status, text):
     return (marks[0] if marks else f"exit {status}")[:100]
 
 
+class Build:
+    """One build of the scratch copy: the library, and the Check programs, each linked when its turn comes."""
+    def __init__(self, source, folder, tmp, options, is_limited=True, env=None):
+        self.source, self.folder, self.tmp, self.options, self.is_limited, self.env = source, folder, tmp, options, is_limited, env or {}
+        self.tests = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def configure(self, targets):
+        launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+        status, text = run(["cmake", "-S", str(self.source), "-B", str(self.folder), "-G", "Ninja", *self.options, *launcher],
+                           self.source, 600, is_limited=False)
+        if status == 0:
+            status, text = self.ninja(targets, 7200)
+        if status != 0:
+            sys.exit(f"mutate: the unchanged sources do not build:\n{text[-3000:]}")
+
+    def list_tests(self, folders):
+        for folder, which in folders:
+            listed = json.loads(subprocess.check_output(["ctest", "--test-dir", str(self.folder / folder), "-R", which, "--show-only=json-v1"]))
+            for test in listed["tests"]:
+                of = {p["name"]: p["value"] for p in test["properties"]}
+                env = dict(pair.split("=", 1) for pair in of.get("ENVIRONMENT", []) if "=" in pair)
+                command = test.get("command") or [str(self.folder / folder / test["name"])]  # CTest leaves out what is not built yet
+                self.tests.append(CheckTest(test["name"], TARGETS.get(test["name"], test["name"]), command, env,
+                                            of.get("WORKING_DIRECTORY", str(self.folder / folder))))
+
+    def ninja(self, targets, limit_s=1800):
+        return run(["ninja", "-C", str(self.folder), "-j1", *targets], self.source, limit_s, is_limited=False)
+
+    def library(self):
+        return self.folder / "plugin" / "libzfplugin.so"
+
+    def conform(self, area, arguments, limit_s, before=()):
+        command = [*before, str(self.folder / "conformance" / "zf-conform"), area, "--plugin", str(self.library()), *arguments]
+        return run(command, self.tmp, limit_s, {"TMPDIR": str(self.tmp), **self.env}, self.is_limited)
+
+    def run_test(self, test, limit_s):
+        """(exit status, text)"""
+        status, text = self.ninja([test.target])
+        if status != 0:
+            return status, "does not link"
+        return run(test.command, test.cwd, limit_s, {"TMPDIR": str(self.tmp), "CK_DEFAULT_TIMEOUT": "60", **test.env, **self.env}, self.is_limited)
+
+
 class Bench:
     def __init__(self, work, cases, costs):
-        self.source, self.build, self.tmp = work / "source", work / "build", work / "tmp"
+        self.source, self.tmp = work / "source", work / "tmp"
         self.cases, self.costs = cases, costs
-        self.tests = []
-        for folder in (self.source, self.build, self.tmp):
+        self.plain = Build(self.source, work / "build", self.tmp, ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-w"])
+        self.sanitized = Build(self.source, work / "sanitized", self.tmp,
+                               ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-w", "-DCMAKE_C_FLAGS_DEBUG=-g -O1", "-DZF_SANITIZE=address",
+                                "-DZF_CUDA=OFF"], False, {"ASAN_OPTIONS": "exitcode=99", "CK_DEFAULT_TIMEOUT": "180"})
+        for folder in (self.source, self.tmp):
             folder.mkdir(parents=True, exist_ok=True)
         for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split("\n"):
             if name and (ROOT / name).is_file():
@@ -119,35 +171,22 @@ class Bench:
             shutil.copy(ROOT / name, to)
 
     def configure(self):
-        launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-        status, text = run(["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                            "-DCMAKE_C_FLAGS=-w", *launcher], self.source, 600, is_limited=False)
-        if status == 0:
-            status, text = self.ninja(["zfplugin", "zf-conform"], 7200)
-        if status != 0:
-            sys.exit(f"mutate: the unchanged sources do not build:\n{text[-3000:]}")
-        for folder, which in (*CHECK_TESTS, CUDA_TESTS):
-            listed = json.loads(subprocess.check_output(["ctest", "--test-dir", str(self.build / folder), "-R", which, "--show-only=json-v1"]))
-            for test in listed["tests"]:
-                of = {p["name"]: p["value"] for p in test["properties"]}
-                env = dict(pair.split("=", 1) for pair in of.get("ENVIRONMENT", []) if "=" in pair)
-                command = test.get("command") or [str(self.build / folder / test["name"])]  # CTest leaves out what is not built yet
-                self.tests.append(CheckTest(test["name"], TARGETS.get(test["name"], test["name"]), command, env,
-                                            of.get("WORKING_DIRECTORY", str(self.build / folder))))
-
-    def ninja(self, targets, limit_s=1800):
-        return run(["ninja", "-C", str(self.build), "-j1", *targets], self.source, limit_s, is_limited=False)
-
-    def library(self):
-        return self.build / "plugin" / "libzfplugin.so"
+        self.plain.configure(["zfplugin", "zf-conform", *(["zf_mpi"] if shutil.which("mpirun") else [])])
+        self.plain.list_tests((*CHECK_TESTS, CUDA_TESTS))
+        self.sanitized.configure(["zfplugin", "zf-conform"])
+        self.sanitized.list_tests((("tests/plugin", "."), ("tests/kernels", ".")))
 
     def digest(self):
-        return hashlib.sha256(self.library().read_bytes()).hexdigest()
+        return hashlib.sha256(self.plain.library().read_bytes()).hexdigest()
 
     def judge(self, name, file=""):
         """(is killed, why); file: where the mutant is."""
         if name == "check":
-            return self.judge_by_tests(file)
+            return self.judge_by_tests(self.plain, check_order(self.plain.tests, file, self.costs), file)
+        if name == "sanitizer":
+            return self.judge_sanitized(file)
+        if name == "shard" and not shutil.which("mpirun"):
+            return False, ""
         deadline = CASE_DEADLINE_S
         status, text = self.conform(name, deadline)
         if status is None or "no answer within" in text:
@@ -155,52 +194,67 @@ class Bench:
         return status != 0, first_reason(name, status, text)
 
     def conform(self, name, deadline):
-        command = [str(self.build / "conformance" / "zf-conform"), name, "--plugin", str(self.library())]
+        seeded = ["--seed", "20260", "--max-failures", "1"]
         if name == "exact":
-            command += ["--cases", str(self.cases), "--seed", "20260", "--max-failures", "1", "--deadline", str(deadline), "--jobs", "1"]
+            arguments = ["--cases", str(self.cases), *seeded, "--deadline", str(deadline), "--jobs", "1"]
+        elif name == "shard":
+            arguments = ["--mpi", str(self.plain.folder / "bindings" / "mpi" / "libzf_mpi.so"), "--cases", "30", "--seed", "20260"]
         else:
-            command += ["--headers", str(self.source / "abi" / "include")]
-        return run(command, self.tmp, self.costs.limit_s(name), {"TMPDIR": str(self.tmp)})
+            arguments = ["--headers", str(self.source / "abi" / "include")]
+        return self.plain.conform(name, arguments, self.costs.limit_s(name), MPIRUN if name == "shard" else ())
 
-    def run_test(self, test):
-        """(exit status, text)"""
-        status, text = self.ninja([test.target])
-        if status != 0:
-            return status, "does not link"
-        return run(test.command, test.cwd, self.costs.limit_s(test.name), {"TMPDIR": str(self.tmp), "CK_DEFAULT_TIMEOUT": "60", **test.env})
-
-    def judge_by_tests(self, file):
-        for test in check_order(self.tests, file, self.costs):
-            status, text = self.run_test(test)
+    def judge_by_tests(self, build, tests, file):
+        for test in tests:
+            limit_s = self.costs.limit_s(test.name)
+            status, text = build.run_test(test, limit_s)
             if status not in (0, 77, None):
-                status, text = self.run_test(test)
+                status, text = build.run_test(test, limit_s)
             if status not in (0, 77):
                 self.costs.kills[room(file), test.name] += 1
                 return True, test.name if status is not None and text != "does not link" else f"{test.name}: {text}"
         return False, ""
 
+    def judge_sanitized(self, file):
+        build = self.sanitized
+        status, text = build.ninja(["zfplugin"])
+        if status != 0:
+            return True, "does not build"
+        status, text = build.conform("exact", ["--cases", str(SANITIZED_CASES), "--seed", "20260", "--max-failures", "1", "--deadline", "120", "--jobs", "1"],
+                                     self.costs.limit_s("sanitizer"))
+        if status != 0:
+            return True, first_reason("exact", status, text)
+        own = (f"test_{Path(file).stem}", f"test_kernels_{Path(file).stem}")
+        tests = [t for t in check_order(build.tests, file, self.costs)
+                 if t.name in own or self.costs.seconds.get(t.name, 0) <= SANITIZED_MOST_S]
+        return self.judge_by_tests(build, tests, file)
+
     def baseline(self):
         """All judges pass the unchanged sources; their times set limits and order."""
-        for name in ("exact", "abi"):
+        for name in ("exact", "abi", "shard"):
             start = time.monotonic()
             is_killed, why = self.judge(name)
             if is_killed:
                 sys.exit(f"mutate: {name} fails on the unchanged sources: {why}")
             self.costs.seconds[name] = time.monotonic() - start
-        for test in check_order(self.tests, "", self.costs):
+        for test in check_order(self.plain.tests, "", self.costs):
             for _ in range(3):
                 start = time.monotonic()
-                status, text = self.run_test(test)
+                status, text = self.plain.run_test(test, self.costs.limit_s(test.name))
                 if status in (0, 77):
                     break
             if status not in (0, 77):
                 sys.exit(f"mutate: {test.name} fails on the unchanged sources:\n{text[-2000:]}")
             self.costs.seconds[test.name] = time.monotonic() - start
+        start = time.monotonic()
+        is_killed, why = self.judge("sanitizer")
+        if is_killed:
+            sys.exit(f"mutate: sanitizer fails on the unchanged sources: {why}")
+        self.costs.seconds["sanitizer"] = time.monotonic() - start
         print("unchanged: " + ", ".join(f"{k} {v:.0f} s" for k, v in self.costs.seconds.items() if v >= 1), flush=True)
 
     def ready(self):
         """The unchanged library's digest; to be called when it is built and the baseline is known."""
-        for test in self.tests:
+        for test in self.plain.tests + self.sanitized.tests:
             test.seconds = self.costs.seconds.get(test.name, 0.0)
         return self.digest()
 
@@ -213,7 +267,7 @@ class Bench:
         start = time.monotonic()
         try:
             path.write_text("\n".join(lines))
-            status, _ = self.ninja(["zfplugin"])
+            status, _ = self.plain.ninja(["zfplugin"])
             if status != 0:
                 return None
             record = {"name": mutant.name, "kind": mutant.kind, "line": mutant.line, "killed_by": "", "why": ""}

@@ -8,7 +8,8 @@
 
 A mutant is one small change of a source of plugin/ or kernels/ (mutants.py): an operator swapped, a number one larger, a
 condition negated, a statement dropped. It is applied in a scratch copy (--work, default build/mutate), built, and judged (mutant_bench.py)
-by `zf-conform exact`, `zf-conform abi` and the Check programs of tests/, up to the first that fails. What fails none has
+by `zf-conform exact`, `zf-conform abi`, the Check programs of tests/, `zf-conform shard` on three ranks and a part of all that under
+sanitizers, up to the first that fails. What fails none has
 survived: either no test looks there, or it changes nothing that can be seen. The latter are equivalent and stand, with the
 reason, in mutants_equivalent.txt; a mutant that compiles to the same library is equivalent by itself, one that does not compile is
 replaced by the next of the list. The list is shuffled from the seed, so the first N are a random sample. --jobs of them are judged side
@@ -27,7 +28,7 @@ from collections import Counter
 from pathlib import Path
 
 import mutants
-from mutant_bench import ROOT, Bench, Costs, room
+from mutant_bench import JUDGES, ROOT, Bench, Costs, room
 
 RESULTS = ROOT / "conformance" / "results" / "mutants"
 EQUIVALENT = ROOT / "conformance" / "mutants_equivalent.txt"
@@ -62,6 +63,15 @@ def count(records, equivalent):
     return by, judged, 100.0 * (judged - by["survived"]) / judged if judged else 0.0
 
 
+def head(first):
+    names = [first, "mutants", "equivalent", *JUDGES, "survived"]
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+
+
+def row(name, n, counts):
+    return "| " + " | ".join(map(str, (name, n, counts["equivalent"], *(counts[j] for j in JUDGES), counts["survived"]))) + " |"
+
+
 def write_table(result, path):
     equivalent = read_equivalent()
     records = result["mutants"]
@@ -70,17 +80,17 @@ def write_table(result, path):
             "# Mutants of the engine", "",
             f"{len(records)} mutants, seed {result['seed']}, of {result['n_sites']} places; {by['equivalent']} are equivalent. Of the other "
             f"{judged}, {judged - by['survived']} are killed: **{share:.1f} %**. Judges, in this order up to the first that fails: "
-            f"`zf-conform exact` with {result['cases']} cases, `zf-conform abi`, the Check programs. A survivor is judged again, after its test "
-            "was written, by `--survivors`.", "",
-            "| where | mutants | equivalent | exact | abi | Check | survived |", "|---|---|---|---|---|---|---|"]
+            f"`zf-conform exact` with {result['cases']} cases, `zf-conform abi`, the Check programs, `zf-conform shard` on three ranks, exact and "
+            "the quick Check programs under sanitizers. A survivor is judged again, after its test was written, by `--survivors`.", "",
+            *head("where")]
     for name, part in [(n, [r for r in records if room(r["name"]) == n]) for n in sorted({room(r["name"]) for r in records})] + [("all", records)]:
         c, _, _ = count(part, equivalent)
-        text.append(f"| {name} | {len(part)} | {c['equivalent']} | {c['exact']} | {c['abi']} | {c['check']} | {c['survived']} |")
-    text += ["", "| kind | mutants | equivalent | exact | abi | Check | survived |", "|---|---|---|---|---|---|---|"]
+        text.append(row(name, len(part), c))
+    text += ["", *head("kind")]
     for kind in sorted({r["kind"] for r in records}):
         part = [r for r in records if r["kind"] == kind]
         c, _, _ = count(part, equivalent)
-        text.append(f"| {kind} | {len(part)} | {c['equivalent']} | {c['exact']} | {c['abi']} | {c['check']} | {c['survived']} |")
+        text.append(row(kind, len(part), c))
     text += ["", "## Survivors", ""]
     for r in sorted(records, key=lambda r: r["name"]):
         if not r["killed_by"] and r["why"] == "survived" and r["name"] not in equivalent:

@@ -238,7 +238,7 @@ static void dump_timelines(const zfi_timelines_t *lines, char *out, size_t nbyte
 /* `what`: a timeline, or a stream, whose values are marks. */
 static void poison_timeout(zfi_engine_t *engine, const char *what, uint64_t value) {
     zf_error_t error = {.struct_size = sizeof error};
-    char dump[352];
+    char dump[sizeof error.message];
     dump_timelines(&engine->lines, dump, sizeof dump);
     zfi_error_scoped(&error, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, what,
                      "waited %u ms ([host] deadline_ms) for %s to reach %" PRIu64 ";%s", engine->config.deadline_ms,

@@ -75,11 +75,12 @@ class Judges(unittest.TestCase):
 
     def test_a_failure_must_come_twice(self):
         bench = mutant_bench.Bench.__new__(mutant_bench.Bench)
-        bench.tests, bench.costs = self.some()[:1], mutant_bench.Costs()
+        bench.costs = mutant_bench.Costs()
+        build = mutant_bench.Build.__new__(mutant_bench.Build)
         for statuses, is_killed in (([0], False), ([77], False), ([1, 0], False), ([1, 1], True), ([None], True)):
             left = list(statuses)
-            bench.run_test = lambda test: (left.pop(0), "")
-            self.assertEqual(bench.judge_by_tests("f.c")[0], is_killed, statuses)
+            build.run_test = lambda test, limit_s: (left.pop(0), "")
+            self.assertEqual(bench.judge_by_tests(build, self.some()[:1], "f.c")[0], is_killed, statuses)
             self.assertEqual(left, [])
 
     def test_equivalent_mutants_are_not_counted(self):

@@ -117,7 +117,7 @@ END_TEST
 
 /* A mask that is a part of the machine: the launcher has divided already, or in part, or nobody knows how. */
 START_TEST(what_the_launcher_divided_is_not_divided_again) {
-    zfi_cpus_t own = machine(16, 64, 0), socket = machine(32, 64, 0);
+    zfi_cpus_t own = machine(16, 64, 0), socket = machine(32, 64, 0), unknown = machine(16, 0, 0);
     zfi_node_t node = {.rank = 1, .n_ranks = 4}, given = {.rank = 1, .n_ranks = 4, .is_given = 1};
     ck_assert_uint_eq(zfi_affinity_n_cores(&own, &node), 16);
     expect(&own, &node, 2, (const int[]){15, 14});
@@ -125,6 +125,7 @@ START_TEST(what_the_launcher_divided_is_not_divided_again) {
     expect(&own, &given, 2, (const int[]){7, 6});
     ck_assert_uint_eq(zfi_affinity_n_cores(&socket, &node), 16); /* two ranks on each socket */
     expect(&socket, &node, 2, NULL);
+    ck_assert_uint_eq(zfi_affinity_n_cores(&unknown, &node), 4); /* nothing says how large the machine is */
 }
 END_TEST
 

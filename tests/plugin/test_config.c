@@ -425,6 +425,18 @@ START_TEST(a_long_name_of_the_text) {
     err.struct_size = sizeof err;
     ck_assert_int_eq(zfi_config_parse("[log]\nlevel=x\n", 14, where, NULL, 0, &config, &err), ZF_ERR_CONFIG);
     ck_assert(strstr(err.message, "level = \"x\"") != NULL);
+    for (uint32_t i = 0; i < zfi_config_n_keys(); i++) { /* whatever is said of a key, it begins with the place */
+        zf_config_key_t key = {.struct_size = sizeof key};
+        char text[512];
+        ck_assert_int_eq(zfi_config_key(i, &key, NULL), ZF_OK);
+        for (int twice = 0; twice < 2; twice++) {
+            size_t n = (size_t)snprintf(text, sizeof text, "[%s]\n%s = %0120d\n%s", key.section, key.key, 0,
+                                        twice ? "[wrong]\n" : "");
+            memset(text + n - 121 - (twice ? 8 : 0), 'x', 120);
+            if (zfi_config_parse(text, n, where, NULL, 0, &config, &err) == ZF_ERR_CONFIG)
+                ck_assert_msg(strncmp(err.message, where, 20) == 0, "%s: %s", key.key, err.message);
+        }
+    }
 }
 END_TEST
 

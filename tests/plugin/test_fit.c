@@ -5,6 +5,7 @@
 #include "schedule/fit.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,6 +366,7 @@ END_TEST
 /* ---- what is measured -------------------------------------------------------------------------------------------- */
 
 static char logged[512];
+static uint64_t began_ns;
 
 static void keep_fit(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *text,
                      uint64_t nbytes) {
@@ -382,6 +384,7 @@ static void open_measured(const zt_shape_t *shapes, uint32_t n, uint32_t warm_up
     snprintf(text, sizeof text, "[zenflow]\nupdate_interval = fit\nfull_warm_up_rounds = %u\n[host]\nthreads = 1\n",
              warm_up);
     logged[0] = '\0';
+    began_ns = zfi_now_ns();
     zt_rig_start(&rig, shapes, n);
     rig.host.log = keep_fit;
     zt_rig_open(&rig, text, flags);
@@ -395,9 +398,23 @@ static void fetch_all_one_by_one(void) {
     }
 }
 
+/* No time that it says is longer than the run has lasted. */
+static void check_times(void) {
+    double most_ms = 1e-6 * (double)(zfi_now_ns() - began_ns);
+    int n = 0;
+    for (const char *at = logged; (at = strstr(at, " ms")) != NULL; at += 3, n++) {
+        const char *figure = at;
+        while (figure > logged && figure[-1] != ' ')
+            figure--;
+        ck_assert_msg(strtod(figure, NULL) <= most_ms, "%s, after %g ms", logged, most_ms);
+    }
+    ck_assert_int_eq(n, 6);
+}
+
 static void check_decided(void) {
     const zf_stats_t stats = zt_rig_stats(&rig);
     char line[64];
+    check_times();
     ck_assert_uint_ge(stats.update_interval, 1);
     ck_assert_uint_le(stats.update_interval, 4);
     snprintf(line, sizeof line, "update_interval = %u, publish_lag = %u (fit: expects", stats.update_interval,
@@ -442,7 +459,28 @@ START_TEST(steps_and_fetches_are_timed) {
 }
 END_TEST
 
+/* What a step that skips or lacks gradients takes is no measure. */
+START_TEST(steps_that_are_not_whole_are_not_timed) {
+    zfi_fit_times_t taken;
+    open_measured(model, N_MODEL, 8, 0);
+    for (uint64_t t = 1; t <= 6; t++) {
+        for (uint32_t i = 0; i < N_MODEL - (t == 3); i++) {
+            zt_rig_fill_grad(&rig, i, t);
+            if (t == 5)
+                memcpy(rig.params[i].grad, &(float){INFINITY}, sizeof(float));
+            ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, NULL));
+        }
+        ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_WAIT, NULL));
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert_uint_eq(zt_rig_stats(&rig).steps_skipped, 1);
+    ck_assert_uint_eq(zfi_pace_times(rig.inst->run, &taken), 3); /* 2, 4 and 6, from the end of the one before */
+    zt_rig_end(&rig);
+}
+END_TEST
+
 static void check_host(const zt_shape_t *shapes, uint32_t n, uint32_t flags, int is_queue) {
+    began_ns = zfi_now_ns();
     zt_rig_start(&rig, shapes, n);
     rig.host.log = keep_fit;
     if (is_queue)
@@ -524,5 +562,5 @@ ZT_MAIN("fit", the_least_lateness_that_hides, what_bounds_it, a_host_that_never_
         nothing_measured, what_the_configuration_says, a_run_is_the_one_that_its_choice_pins,
         a_resumed_run_goes_on_with_the_choice, before_the_choice_it_is_still_to_come,
         a_pinned_run_and_a_fitted_one_exchange_checkpoints, a_load_that_fails, a_load_that_fails_before_the_choice,
-        a_load_that_fails_leaves_no_job_behind, steps_and_fetches_are_timed, other_hosts, short_warm_up, short_memory,
-        a_bad_choice_for_a_test)
+        a_load_that_fails_leaves_no_job_behind, steps_and_fetches_are_timed, steps_that_are_not_whole_are_not_timed,
+        other_hosts, short_warm_up, short_memory, a_bad_choice_for_a_test)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "hooks/step_record.h"
 #include "memory_store.h"
 #include "rig.h"
 #include "suite.h"
@@ -56,6 +57,8 @@ START_TEST(says_what_the_report_said) {
         ck_assert(memcmp(&got.clip_factor, &report.clip_factor, sizeof got.clip_factor) == 0);
         ck_assert_uint_eq(got.update_interval, 4);
         ck_assert(got.down_grad_nbytes > 0 && got.step_ns > 0 && got.host_wait_ns <= got.step_ns);
+        for (uint64_t other = 0; other <= t + 1; other++) /* a report is asked for once */
+            ck_assert_int_eq(zfi_step_record_lacks_report(rig.inst, other), 0);
     }
     ck_assert_uint_eq(record_of(21, ZF_IN_PROGRESS).step, 0);
     zt_rig_end(&rig);
