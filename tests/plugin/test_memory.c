@@ -169,6 +169,31 @@ START_TEST(refused_with_need_and_have) {
 }
 END_TEST
 
+START_TEST(what_is_refused_says_what_would_take_it) {
+    static const zt_shape_t large = {.rows = 2048, .cols = 2048};
+    uint64_t need, state, slots, publish, device;
+    zf_layout_t layout;
+    zt_rig_start(&rig, &large, 1);
+    zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
+    layout = rig.layout;
+    rig.zf->destroy(rig.inst);
+    zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
+    ck_assert_int_eq(sscanf(strstr(rig.err.message, "need "),
+                            "need %" SCNu64 " MiB, have 5 MiB ([host] memory_limit_mib): state %" SCNu64
+                            ", slots %" SCNu64 ", publish %" SCNu64 ", device side %" SCNu64 " MiB;",
+                            &need, &state, &slots, &publish, &device),
+                     5);
+    ck_assert_uint_eq(need, (layout.host_nbytes + layout.device_nbytes) >> 20);
+    ck_assert_uint_eq(state, layout.host_state_nbytes >> 20);
+    ck_assert_uint_eq(slots, layout.host_slots_nbytes >> 20);
+    ck_assert_uint_eq(publish, layout.host_publish_nbytes >> 20);
+    ck_assert_uint_eq(device, layout.device_nbytes >> 20);
+    ck_assert(state > 1 && slots > 1 && publish > 1 && device > 1);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* Another instance has been given everything and has not touched it yet. */
 START_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_t other = {0};
@@ -245,5 +270,5 @@ END_TEST
 
 ZT_MAIN("memory", wide_rows_cost_little_beside_their_state, planned_is_measured, moments_take_sums_for_slots,
         rules_of_one_moment_keep_one, bf16_moments_take_two_bytes, sums_and_staging_are_counted,
-        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_others_were_promised_is_not_there,
-        ranks_share_the_memory, the_limit_is_exact)
+        the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_is_refused_says_what_would_take_it,
+        what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact)
