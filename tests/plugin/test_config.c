@@ -314,6 +314,8 @@ START_TEST(words_for_numbers) {
     refused("[zenflow]\ntopk_ratio = -1\n", "topk_ratio = -1 is out of range");
     ck_assert_int_eq(parse("[zenflow]\nselect_interval = 7\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_select_interval(&config), 7);
+    ck_assert_int_eq(zfi_config_value(&config, (uint32_t)key, buf, sizeof buf, NULL), ZF_OK);
+    ck_assert_str_eq(buf, "7");
     refused("[zenflow]\nselect_interval = 0\n", "select_interval = 0 is out of range; allowed: 1..1000000 | auto");
     refused("[zenflow]\nselect_interval = aut\n", "select_interval = \"aut\" is no int");
 }
