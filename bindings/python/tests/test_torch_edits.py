@@ -282,6 +282,23 @@ class Frozen(EditTest):
                 opt.flush()
                 self.assert_same(ours, theirs)
 
+    def test_a_state_with_open_windows_loaded_into_it_arrives_once(self):
+        """As torch, whose frozen parameter would stay at the loaded values."""
+        ours, _, opt, _ = self.pair()
+        for i in range(9):
+            drawn_step(ours, opt, i)
+        saved = opt.state_dict()
+        self.freeze(ours)
+        drawn_step(ours, opt, 9)
+        opt.load_state_dict(saved)
+        drawn_step(ours, opt, 9)
+        kept = self.values(ours[2])
+        for i in range(10, 20):
+            drawn_step(ours, opt, i)
+        opt.flush()
+        for p, values in zip(ours[2].parameters(), kept):
+            self.assertTrue(torch.equal(p, values))
+
     def test_flushed_before_it_never_moves(self):
         ours, _, opt, _ = self.pair()
         for i in range(9):

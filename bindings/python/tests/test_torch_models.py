@@ -9,6 +9,7 @@ import zfplugin
 
 if torch:
     from torch import nn
+    from torch.nn.utils import prune
     from torch.utils.checkpoint import checkpoint
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -53,6 +54,28 @@ class ModelTest(TorchTest):
             self.train_both(ours, theirs, opt, reference, n_steps, one_step)
             self.assert_same(ours, theirs, bound)
         return opt
+
+
+class HooksOfModules(TorchTest):
+    """Forward pre-hooks that read parameters, there before the optimizer: they see what they see without fetch, to the bit."""
+
+    def check(self, wrap):
+        ours, theirs = mlp(), mlp()
+        for model in (ours, theirs):
+            torch.manual_seed(1)
+            wrap(model[2])
+        opt, late = (self.zenflow(model, **HYPER, model=model, fetch=is_fetching,
+                                  config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1, "zenflow.publish_lag": 0}))
+                     for model, is_fetching in ((ours, True), (theirs, False)))
+        self.train_both(ours, theirs, opt, late, 12, plain_step)
+        opt.synchronize()
+        self.assert_same(ours, theirs, bound=0)
+
+    def test_spectral_norm(self):
+        self.check(nn.utils.spectral_norm)
+
+    def test_pruning(self):
+        self.check(lambda layer: prune.l1_unstructured(layer, "weight", amount=0.2))
 
 
 class Models(ModelTest):

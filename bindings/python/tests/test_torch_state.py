@@ -393,6 +393,50 @@ class FromAdamW(TorchTest):
     def test_adam(self):
         self.check(SYNCHRONOUS, rule="adam", theirs=lambda params: torch.optim.Adam(params, lr=1e-2, weight_decay=0.01))
 
+    def test_decay_of_the_other_rule_is_said(self):
+        model = mlp()
+        for theirs, rule, decay, is_said in ((torch.optim.Adam, "adamw", 0.1, True), (torch.optim.Adam, "adamw", 0, False),
+                                             (torch.optim.Adam, "adam", 0.1, False), (torch.optim.AdamW, "adam", 0.1, True)):
+            reference = theirs(model.parameters(), weight_decay=decay)
+            plain_step(model, reference, 0)
+            if "decoupled_weight_decay" not in reference.param_groups[0]:
+                self.skipTest("this torch's groups do not tell")
+            opt = self.zenflow(model, rule=rule)
+            opt.bind()
+            with self.assertLogs("zfplugin", "WARNING") if is_said else self.assertNoLogs("zfplugin", "WARNING") as said:
+                opt.load_state_dict(reference.state_dict())
+            if is_said:
+                self.assertIn(f"torch's {theirs.__name__}, and its weight_decay = 0.1", said.output[0])
+            opt.close()
+
+    def test_on_a_default_device(self):
+        """torch.set_default_device() is the trainer's: what the plugin reads is in host memory."""
+        model, other = mlp(), mlp()
+        reference = torch.optim.AdamW(model.parameters())
+        plain_step(model, reference, 0)
+        saved = reference.state_dict()
+        del saved["state"][3]  # never had a gradient
+        torch.set_default_device("meta")
+        try:
+            opt = self.zenflow(model, model=model, config=config({"zenflow.topk_ratio": 0.1, "zenflow.full_warm_up_rounds": 1}))
+            opt.load_state_dict(saved)
+            self.assertTrue(torch.equal(opt.state[model[0].weight]["exp_avg"], reference.state[model[0].weight]["exp_avg"]))
+            self.assertEqual({entry["step"].device.type for entry in opt.state.values()}, {"cpu"})
+        finally:
+            torch.set_default_device("cpu")
+        for i in range(5):
+            plain_step(model, opt, i)
+        torch.set_default_device("meta")
+        try:
+            final, exported = model.state_dict(), opt.export()
+            other.load_state_dict(final)
+            opt.flush()
+        finally:
+            torch.set_default_device(None)
+        for name, p in model.named_parameters():
+            self.assertTrue(torch.equal(p, final[name]), name)
+            self.assertTrue(torch.equal(p, exported[name]), name)
+
     def test_parameters_without_a_gradient(self):
         def step(model, opt, i):
             opt.zero_grad()

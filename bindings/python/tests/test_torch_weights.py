@@ -10,6 +10,56 @@ import zfplugin
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
 
+class BeforeTheFirstStep(TorchTest):
+    """Modules exchanged after the optimizer was made: with model= what the model has now is trained."""
+
+    def check(self, surgery):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **HYPER, model=ours)
+        for model in (ours, theirs):
+            torch.manual_seed(5)
+            surgery(model)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(5):
+            plain_step(theirs, reference, i)
+            plain_step(ours, opt, i)
+        self.assert_same(ours, theirs)
+        return opt
+
+    def test_a_module_made_anew(self):
+        def surgery(model):
+            model[2] = torch.nn.Linear(24, 24)
+
+        opt = self.check(surgery)
+        self.assertIn("2.weight", opt.export())
+
+    def test_resized(self):
+        def surgery(model):
+            model[0] = torch.nn.Linear(8, 30)
+            model[2] = torch.nn.Linear(30, 24)
+
+        self.check(surgery)
+
+    def test_materialised(self):
+        with torch.device("meta"):
+            model = mlp()
+        opt = self.zenflow(model, **HYPER, model=model)
+        model.to_empty(device="cpu")
+        model.load_state_dict(mlp().state_dict())
+        plain_step(model, opt, 0)
+        self.assertEqual({id(p) for p in model.parameters()}, {id(p) for p in opt.param_groups[0]["params"]})
+
+    def test_tied_or_dropped_are_left_alone(self):
+        def tie(model):
+            model[2].weight = model[5].weight
+
+        def drop(model):
+            model[2] = torch.nn.Identity()
+
+        self.check(tie)
+        self.check(drop)
+
+
 class Followed(TorchTest):
     def check(self, edit, n_steps=30, every=7, make=mlp, bound=2e-5):
         """Both models take the same edits, between steps and between backward and step."""
@@ -30,6 +80,20 @@ class Followed(TorchTest):
 
     def test_load_state_dict(self):
         self.check(lambda model, i: model.load_state_dict(mlp(seed=i).state_dict()))
+
+    def test_turned_in_its_own_memory(self):
+        """A square matrix: address, shape and contents are the same, strides are not."""
+        for kwargs in ({}, {"model": True}):
+            ours, theirs = twins()
+            opt = self.zenflow(ours, **HYPER, config=config(ALL_SELECTED), **({"model": ours} if kwargs else {}))
+            reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+            for i in range(8):
+                if i == 3:
+                    for model in (ours, theirs):
+                        model[2].weight.data = model[2].weight.data.t()
+                plain_step(theirs, reference, i)
+                plain_step(ours, opt, i)
+            self.assert_same(ours, theirs)
 
     def test_loaded_before_the_first_step(self):
         ours, theirs = twins()

@@ -31,6 +31,17 @@ def entries(saved, table):
             for number, name, param in zip(order, table.names, table.params) if number in saved["state"]}
 
 
+def warn_of_decay(groups, rule, log):
+    """Says where the groups of the saved state decayed weights as the other rule does: torch's Adam and AdamW look alike."""
+    for number, group in enumerate(groups):
+        is_decoupled = group.get("decoupled_weight_decay", rule == "adamw")
+        if group["weight_decay"] and is_decoupled != (rule == "adamw"):
+            theirs, ours = ("AdamW", 'rule="adamw"') if is_decoupled else ("Adam", 'rule="adam"')
+            log.warning("parameter group %d of the state is of torch's %s, and its weight_decay = %g does another thing here: the "
+                        "optimizer was made with rule=\"%s\". To go on as before make it with %s", number, theirs,
+                        group["weight_decay"], rule, ours)
+
+
 def _part(value, param, what):
     """Of a tensor that lies as the parameter does."""
     if is_cut(value) != is_cut(param) or is_cut(param) and (value.placements != param.placements
@@ -58,8 +69,8 @@ def blobs_with(instance, found, names):
 def _put(blobs, files, param, entry, names):
     shape, name = tuple(param["shape"]), param["name"]
     if entry is None:  # it never had a gradient
-        entry = {"step": 0, **{member: torch.zeros(shape) for member in names}}
-    values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32)}
+        entry = {"step": 0, **{member: torch.zeros(shape, device="cpu") for member in names}}
+    values = {"n": torch.full((param["tensors"]["n"]["nbytes"] // 4,), int(entry["step"]), dtype=torch.int32, device="cpu")}
     for member, array in [*zip(names, "mv"), *([(MASTER, "w")] if MASTER in entry else [])]:
         values[array] = entry[member].detach().to("cpu", torch.float32).contiguous()
         if values[array].shape != shape:

@@ -18,7 +18,7 @@ from .. import _abi, errors
 from . import groups as hyper_groups
 from .cut import JointNorm, local, settle
 from .gradients import GradientFeed
-from .parameters import ParameterTable, listed, rows_of
+from .parameters import ParameterTable, listed, names_in, rows_of
 
 GROUP_WORDS = C.sizeof(_abi.GroupHyper) // 8
 FLUSHED_STEPS = 16  # steps after an edit of the weights that end with all updates in place, in case of another
@@ -53,8 +53,7 @@ class Binding:
     def _adopt(self, groups, table):
         """The instance is bound to this table."""
         model = self._model()
-        self._model_names = {} if model is None else \
-            {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
+        self._model_names = names_in(model)
         self._quiet_ids = None
         self._at_rest = set()
         self.table = table
@@ -151,12 +150,17 @@ class Binding:
         self.instance.flush()
         self.table.remember()
 
+    def loaded(self):
+        """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive."""
+        self._at_rest = set()
+        self.table.remember()
+
     def final_values(self, ids):
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
         edited = set(table.find_edited(ids))
-        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32) for i in ids if i not in edited}
+        masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in ids if i not in edited}
         if masters:
             self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items()}

@@ -29,7 +29,7 @@ def pack(instance):
     state.save(instance, store)
     index = store.blobs.pop(state.INDEX).decode()
     return {"index": index,
-            "blobs": {name: torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8)
+            "blobs": {name: torch.frombuffer(blob, dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8, device="cpu")
                       for name, blob in store.blobs.items()}}
 
 

@@ -17,7 +17,7 @@ counters move with the first fetch after a step, as they do with the step: autog
 """
 import weakref
 
-from .hooks import Hook
+from .hooks import Hook, on_forward
 
 
 class Fetcher:
@@ -33,7 +33,7 @@ class Fetcher:
         self.is_fetched = [False] * len(self.modules)
         self.is_new = set()  # ids that may change with their next fetch
         self.edited = None  # ids that a look found, where one look serves several fetches; None: look again
-        self.handles = [ref().register_forward_pre_hook(Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
+        self.handles = [on_forward(ref(), Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
         if hasattr(model, "register_state_dict_pre_hook"):
             self.handles.append(model.register_state_dict_pre_hook(Hook(self.fetch_all)))
 

@@ -69,10 +69,10 @@ def _burst_gap():
 
         @staticmethod
         def backward(ctx, grad):
-            return tuple(torch.zeros(1) for _ in params)
+            return tuple(torch.zeros(1, device="cpu") for _ in params)
 
     with torch.enable_grad():
-        params = [torch.zeros(1, requires_grad=True) for _ in range(32)]
+        params = [torch.zeros(1, device="cpu", requires_grad=True) for _ in range(32)]
         times = []
         for param in params:
             param.register_post_accumulate_grad_hook(lambda _: times.append(time.perf_counter()))

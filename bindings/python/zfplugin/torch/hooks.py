@@ -16,6 +16,14 @@ def outside_of_graphs(function):
     return disable(function) if disable is not None else function
 
 
+def on_forward(module, hook):
+    """Registers it before the hooks that are there already: those of weight_norm, spectral_norm and pruning read parameters."""
+    try:
+        return module.register_forward_pre_hook(hook, prepend=True)
+    except TypeError:  # torch < 2.0
+        return module.register_forward_pre_hook(hook)
+
+
 class Hook:
     """Calls a bound method as long as its object lives, with args and what torch passes. A copy of the model, pickled or not,
     is another model: its hooks do nothing, and need nothing of this package."""

@@ -43,7 +43,7 @@ def read(instance, rule, masters=()):
         if n_updates:
             moments = [name for name in ("m", "v") if name in param["tensors"]]
             pairs = [*zip(_NAMES[rule], moments), *([(MASTER, "w")] if param["name"] in masters else [])]
-            out[param["name"]] = {"step": torch.tensor(float(n_updates)), **{
+            out[param["name"]] = {"step": torch.tensor(float(n_updates), device="cpu"), **{
                 name: array(moment, torch.float32).reshape(param["shape"]).clone()
                 for name, moment in pairs}}
     return out
@@ -56,7 +56,7 @@ def add_empty(found, empty):
     step, names = max(entry["step"] for entry in found.values()), {name for entry in found.values() for name in entry}
     for name, p in empty.items():
         wanted = names - {"step"} - ({MASTER} if p.element_size() == 4 else set())
-        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape) for member in wanted}}
+        found[name] = {"step": step.clone(), **{member: torch.empty(local(p).shape, device="cpu") for member in wanted}}
 
 
 def adamw_state_dict(groups, entries, rule):

@@ -27,7 +27,7 @@ from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs
-from .parameters import listed, split_names
+from .parameters import listed, names_in, split_names, successors
 from .ranks import ALL, check_group, number_own, open_ranks
 from .saving import FinalWeights, Tally
 
@@ -144,6 +144,8 @@ class ZenFlow(torch.optim.Optimizer):
     def _begin(self, instance):
         """Nothing is bound yet."""
         self._tally = Tally(instance, self.log)
+        held = hyper_groups.ids(self.param_groups)  # no id outlives its parameter
+        self._names_in_model = {number: name for number, name in names_in(self._model()).items() if number in held}
         self._instance, self._binding, self.last_report = instance, None, None
         self._finalizer = weakref.finalize(self, _close, instance, self._handles, self._tally, self._ranks)
         instance.on_superseded = self._finalizer
@@ -260,6 +262,7 @@ class ZenFlow(torch.optim.Optimizer):
         elif state_dict.get("state"):
             self.bind()
             self._binding.follow(self.param_groups)
+            adamw.warn_of_decay(state_dict["param_groups"], self._rule, self.log)
             self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table), names))
         elif self._binding is not None:
             self._restart()
@@ -278,11 +281,24 @@ class ZenFlow(torch.optim.Optimizer):
     def bind(self):
         """Binds the parameters now instead of at the first step: plans and takes all memory. Idempotent."""
         if self._binding is None:
+            self._take_successors()
             place, before = self._find_place(), self._place
             if (place.kind, place.number) != (before.kind, before.number):
                 self._place = place  # the model was moved after the optimizer was made
                 self._exchange(self._make_instance(place=place))
             self._binding = self._make_binding(self._instance, self.param_groups, self._names)
+
+    def _take_successors(self):
+        """Before anything is bound: parameters that the model has by now in place of those it had (a resized embedding, a new
+        head, load_state_dict(assign=True), to_empty()) take their places in the groups, of any shape."""
+        found = successors(self._model(), self.param_groups, self._names_in_model)
+        if not found:
+            return
+        names = [self._names_in_model[number] for number in found]
+        for group in self.param_groups:
+            group["params"][:] = [found.get(id(p), p) for p in group["params"]]
+        self._names.update({id(p): self._names.get(number, name) for (number, p), name in zip(found.items(), names)})
+        self.log.info("the model has other parameters than when the optimizer was made; these are trained instead: %s", listed(names))
 
     def attach(self, model):
         """From now on the model's state_dict() holds what flush() would give (saving.py). model= does it."""
@@ -332,7 +348,7 @@ class ZenFlow(torch.optim.Optimizer):
         if any(grad is not None for grad in binding.feed.held):
             binding.discard()
         report = state.load(self._instance, where, partial)
-        binding.table.remember()
+        binding.loaded()
         self._tally.loaded()
         if self._final_weights is not None:
             self._final_weights.remember_loaded()
@@ -378,7 +394,7 @@ class ZenFlow(torch.optim.Optimizer):
     def export(self):
         """{name: float32 tensor}: the weights that flush() would give; nothing changes."""
         table = self._bound("export").table
-        out = {table.names[i]: torch.empty(table.shapes[i], dtype=torch.float32) for i, _ in table.trainable}
+        out = {table.names[i]: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i, _ in table.trainable}
         owners = {i: out[table.names[i]] for i, _ in table.trainable if table.tied_to[i] is None}
         self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
         for i, _ in table.trainable:

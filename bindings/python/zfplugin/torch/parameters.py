@@ -62,6 +62,28 @@ def split_names(params):
     return groups, names
 
 
+def names_in(model):
+    """{id(parameter): name} of all parameters of the model, or {} where there is none."""
+    return {id(p): name for name, p in model.named_parameters(remove_duplicate=False)} if model is not None else {}
+
+
+def successors(model, groups, known):
+    """{id(parameter): parameter} of those in the groups in whose place the model has another one, of no group. known: what
+    names_in() gave before. Raises for what cannot be trained by an optimizer that was made before."""
+    now = dict(model.named_parameters(remove_duplicate=False)) if model is not None else {}
+    held, params = {id(p) for p in now.values()}, [p for group in groups for p in group["params"]]
+    grouped, out = {id(p) for p in params}, {}
+    for p in params:
+        name = known.get(id(p))
+        if id(p) in held or name not in now or id(now[name]) in grouped:
+            continue
+        if cut.is_cut(now[name]) != cut.is_cut(p):
+            raise errors.ParamError(f'"{name}" was cut over processes after the optimizer was made: make it after '
+                                    "fully_shard(model) and parallelize_module(model, ...)", scope="param")
+        out[id(p)] = now[name]
+    return out
+
+
 def rows_of(model):
     """ids of weights kept as [in, out]: those of modules called Conv1D, GPT-2's transposed linear layer."""
     return {id(module.weight) for module in model.modules()
@@ -178,6 +200,7 @@ class ParameterTable:
         """What the weights look like now is the plugin's own doing."""
         self.versions = [p._version for p in self.now()]
         self.addresses = [p.data_ptr() for p in self.now()]
+        self.strides = [p.stride() for p in self.now()]
         self._put = set()
 
     def say_written(self, ids):
@@ -211,12 +234,12 @@ class ParameterTable:
     def find_changed(self, held=None):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
-        addresses, shapes, params, ids, moved = self.addresses, self.shapes, self.now(), [], []
+        shapes, params, ids, moved = self.shapes, self.now(), [], []
         for i, p in self.trainable:
             if held is not None and id(p) not in held:
                 continue  # taken out of the groups
             ids.append(i)
-            if params[i].data_ptr() != addresses[i] or params[i].shape != shapes[i]:
+            if self._lies_elsewhere(i, params[i]) or params[i].shape != shapes[i]:
                 self.check_successor(i, p)
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
@@ -224,9 +247,13 @@ class ParameterTable:
         return self.find_edited(ids), moved
 
     def has_moved(self, ids):
-        """Whether one of these is in other memory than is bound."""
-        params, addresses = self.now(), self.addresses
-        return any(params[i].data_ptr() != addresses[i] for i in ids)
+        """Whether one of these is in other memory than is bound, or lies in it in another way."""
+        params = self.now()
+        return any(self._lies_elsewhere(i, params[i]) for i in ids)
+
+    def _lies_elsewhere(self, i, p):
+        """p: the parameter i of now()."""
+        return p.data_ptr() != self.addresses[i] or p.stride() != self.strides[i]
 
     def relocate(self):
         """Binds again what is in other memory with the same values, whatever waits to be fetched: it comes there. What cannot
@@ -252,7 +279,7 @@ class ParameterTable:
         self.decls = decls
         for i, alias in moved.items():
             if alias.data_ptr() == params[i].data_ptr():
-                self.aliases[i], self.addresses[i] = alias, alias.data_ptr()
+                self.aliases[i], self.addresses[i], self.strides[i] = alias, alias.data_ptr(), alias.stride()
                 self._given_back.discard(i)
             else:
                 self._given_back.add(i)
@@ -284,7 +311,7 @@ class ParameterTable:
             old = numbers.get(self.names[i])
             if old is None or before.frozen[old]:
                 continue  # begins from the values it has
-            is_moved = self.addresses[i] != before.addresses[old]
+            is_moved = (self.addresses[i], self.strides[i]) != (before.addresses[old], before.strides[old])
             if old in written or (is_moved and not before.holds(old, self.aliases[i])):
                 edited.append(i)
         return edited

@@ -64,7 +64,7 @@ class _Lane:
             return
         try:
             peer = (self.rank + 1) % self.size
-            self.backend.recv([torch.empty(1, dtype=torch.uint8)], peer, 0).wait(datetime.timedelta(milliseconds=1))
+            self.backend.recv([torch.empty(1, dtype=torch.uint8, device="cpu")], peer, 0).wait(datetime.timedelta(milliseconds=1))
         except RuntimeError:
             pass
         self.thread.join(10.0)
