@@ -9,8 +9,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bare.h"
 #include "base/arena.h"
 #include "base/node.h"
+#include "instance/memory.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -268,7 +270,46 @@ START_TEST(wide_rows_cost_little_beside_their_state) {
 }
 END_TEST
 
+/* Every selected channel of a bucket's own parameters and the end of each of their matrices, and at an edge between
+ * ranks once more the longest list: whatever lies in the buckets beside it. */
+static void check_moves(const zfi_run_t *run) {
+    uint32_t n_matrices = 0;
+    for (uint32_t b = 0; b < run->buckets.n; b++) {
+        uint64_t n = 0, most = 0;
+        for (uint32_t m = 0; m < run->plan.n_matrices; m++) {
+            const zfi_matrix_t *matrix = &run->plan.matrices[m];
+            if (run->buckets.of_param[matrix->param] != b)
+                continue;
+            n_matrices++;
+            n += 1 + (matrix->is_choosable ? matrix->k_most : 0);
+            most = matrix->is_choosable && matrix->k_most > most ? matrix->k_most : most;
+        }
+        ck_assert_uint_eq(zfi_memory_n_moves(run, b), n + most + 1); /* one rank */
+    }
+    ck_assert_uint_eq(n_matrices, run->plan.n_matrices);
+}
+
+START_TEST(moves_are_counted_of_a_buckets_own_parameters) {
+    static const zt_shape_t mixed[] = {
+        {.rows = 20, .cols = 30}, {.rows = 7}, {.rows = 90, .cols = 40}, {.rows = 12, .cols = 60}};
+    static const uint64_t sizes[] = {1, 4000, 1 << 20}; /* a bucket for each, for some, for all */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        zfi_run_t *run;
+        zt_rig_start(&rig, mixed, sizeof mixed / sizeof *mixed);
+        run = zt_bare_create(&rig, "[zenflow]\ntopk_ratio = 0.2\n[host]\nthreads = 1\n");
+        ck_assert_uint_eq(run->buckets.n, 0);
+        ck_assert_int_eq(zfi_buckets_build(run->params, run->n_params, sizes[i], &(zfi_member_t){0, 1}, &run->buckets),
+                         ZF_OK);
+        ck_assert_uint_eq(run->buckets.n > 1, sizes[i] < 1 << 20);
+        check_moves(run);
+        zt_bare_destroy(run);
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 ZT_MAIN("memory", wide_rows_cost_little_beside_their_state, planned_is_measured, moments_take_sums_for_slots,
         rules_of_one_moment_keep_one, bf16_moments_take_two_bytes, sums_and_staging_are_counted,
         the_pool_is_as_large_as_its_peak, refused_with_need_and_have, what_is_refused_says_what_would_take_it,
-        what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact)
+        what_others_were_promised_is_not_there, ranks_share_the_memory, the_limit_is_exact,
+        moves_are_counted_of_a_buckets_own_parameters)
