@@ -370,6 +370,26 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     return st < 0 ? st : submitted;
 }
 
+/* Nothing is announced any more. */
+static void forget_announced(zf_trainer_t *t) {
+    for (uint32_t i = 0; i < t->n_arrays; ++i)
+        t->arrays[i].is_ready = 0;
+}
+
+zf_status_t zf_trainer_discard(zf_trainer_t *trainer) {
+    zf_step_args_t args;
+    zf_status_t st = check(trainer, 1, "discard");
+    if (st < 0)
+        return st;
+    memset(&args, 0, sizeof args);
+    args.struct_size = sizeof args;
+    args.flags = ZF_STEP_DISCARD;
+    args.stream = &trainer->stream;
+    st = take(trainer, trainer->zf->step(trainer->instance, &args, NULL, &trainer->error));
+    forget_announced(trainer);
+    return st < 0 ? st : wait_for_gradients(trainer);
+}
+
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer) {
     zf_fence_t there;
     zf_status_t st = check(trainer, 1, "wait");
@@ -400,7 +420,13 @@ static zf_status_t save_or_load(zf_trainer_t *t, const char *directory, int is_l
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
     args.path = directory;
-    return take(t, (is_load ? state->load : state->save)(t->instance, &args, NULL, &t->error));
+    t->error.message[0] = '\0'; /* of a save or load before */
+    if (is_load && (st = wait_for_gradients(t)) < 0)
+        return st;
+    st = (is_load ? state->load : state->save)(t->instance, &args, NULL, &t->error);
+    if (is_load && st >= 0)
+        forget_announced(t); /* the plugin has dropped it */
+    return st;
 }
 
 zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory) {

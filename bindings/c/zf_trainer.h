@@ -26,10 +26,10 @@
  * window. One axis or none makes a vector, which is up to date at every step: a bias [out], a table of L biases [L,
  * out] with n_batch_axes = 1. Without n_batch_axes [L, out] would be taken for one matrix.
  *
- * Errors. Functions return 0 or a negative status of zf/types.h or zf_loader.h. The first error stays: every later call
- * does nothing and returns it, so a trainer may ignore what add() and ready() return and look at bind() and step(). The
- * weights are then those of the last step that went well. A step whose gradients are not all finite is no error:
- * nothing is updated, and zf_trainer_report() says so.
+ * Errors. Functions return 0 or a negative status of zf/types.h or zf_loader.h. The first error stays, but for those of
+ * save() and load(): every later call does nothing and returns it, so a trainer may ignore what add() and ready()
+ * return and look at bind() and step(). The weights are then those of the last step that went well. A step whose
+ * gradients are not all finite is no error: nothing is updated, and zf_trainer_report() says so.
  *
  * Ownership. What add() names must live until zf_trainer_free(). Names, shapes and paths are copied.
  * Threads. One thread at a time calls the functions of one zf_trainer_t; it need not be the same one. The plugin's own
@@ -86,6 +86,11 @@ zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t
  * without OVERLAP, weights read. Returns ZF_SUBMITTED. */
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
 
+/* In place of step(): drops what ready() announced since the last one, as if this backward had not been. For a trainer
+ * that skips a step (a loss that is not finite, a batch that it throws away). Gradients may be overwritten afterwards.
+ */
+zf_status_t zf_trainer_discard(zf_trainer_t *trainer);
+
 /* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. */
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer);
 
@@ -94,11 +99,13 @@ zf_status_t zf_trainer_wait(zf_trainer_t *trainer);
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer);
 
 /* The whole training state, to and from a directory (zf/ext/state.h): a run that loads it goes on to the same bits.
- * load() comes after bind() with the same arrays, and writes the weights too. */
+ * load() comes after bind() with the same arrays, and writes the weights too; it drops what ready() announced. Errors
+ * of these two do not stay: what fails has changed nothing, and training may go on, save elsewhere, or begin afresh. */
 zf_status_t zf_trainer_save(zf_trainer_t *trainer, const char *directory);
 zf_status_t zf_trainer_load(zf_trainer_t *trainer, const char *directory);
 
-/* The first error as one line of text for the user, "" if there was none. Valid until free(). */
+/* The first error, or that of a save() or load() that has just failed, as one line of text for the user; "" if there
+ * was none. Valid until free(). */
 const char *zf_trainer_error(const zf_trainer_t *trainer);
 
 /* The newest finished step as of the last step(): applied or not, gradient norm, counters. Never NULL. */

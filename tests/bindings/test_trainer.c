@@ -146,6 +146,49 @@ START_TEST(test_state) {
 }
 END_TEST
 
+/* What was announced before a load or a discard is gone, and is announced again. */
+START_TEST(test_announced_and_dropped) {
+    char path[] = "trainer_dropped";
+    for (unsigned flags = 0; flags <= ZF_TRAINER_OVERLAP; flags += ZF_TRAINER_OVERLAP) {
+        float want[N];
+        expect(7, 0.0, want);
+        fill();
+        zf_trainer_t *t = start(flags);
+        train(t, 0, 5);
+        ck_assert_int_ge(zf_trainer_save(t, path), 0);
+        for (int is_load = 0; is_load < 2; ++is_load) {
+            memset(g, 0x3f, sizeof g);
+            ck_assert_int_ge(zf_trainer_ready(t, 0), 0);
+            ck_assert_int_ge(zf_trainer_ready_range(t, 1, 0, 1), 0);
+            ck_assert_msg((is_load ? zf_trainer_load(t, path) : zf_trainer_discard(t)) >= 0, "%s", zf_trainer_error(t));
+        }
+        train(t, 5, 7);
+        ck_assert_uint_eq(zf_trainer_report(t)->n_missing, 0);
+        ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+        is_near(w[0], want);
+        zf_trainer_free(t);
+    }
+}
+END_TEST
+
+/* A full disk ends no run, nor does a checkpoint that is not there yet. */
+START_TEST(test_a_failed_save_does_not_stay) {
+    float want[N];
+    expect(7, 0.0, want);
+    fill();
+    zf_trainer_t *t = start(0);
+    ck_assert_int_lt(zf_trainer_load(t, "no/such/directory"), 0);
+    contains(zf_trainer_error(t), "no/such");
+    train(t, 0, 5);
+    ck_assert_int_lt(zf_trainer_save(t, "no/such/directory/below"), 0);
+    contains(zf_trainer_error(t), "no/such");
+    train(t, 5, 7);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    is_near(w[0], want);
+    zf_trainer_free(t);
+}
+END_TEST
+
 START_TEST(test_clip) {
     fill();
     zf_trainer_t *t = start(0);
@@ -233,5 +276,5 @@ START_TEST(test_refuses_in_training) {
 }
 END_TEST
 
-ZT_MAIN("trainer", test_trains, test_ranges, test_state, test_clip, test_refuses_before_bind, test_refuses_arrays,
-        test_refuses_in_training)
+ZT_MAIN("trainer", test_trains, test_ranges, test_state, test_announced_and_dropped, test_a_failed_save_does_not_stay,
+        test_clip, test_refuses_before_bind, test_refuses_arrays, test_refuses_in_training)
