@@ -11,6 +11,7 @@
 #include "base/struct.h"
 #include "device/device.h"
 #include "hooks/claims.h"
+#include "hooks/drain.h"
 #include "hooks/hooks.h"
 #include "hooks/metrics.h"
 #include "hooks/reduce.h"
@@ -454,6 +455,16 @@ static int wait_for_host_streams(zf_instance_t *inst) {
     return 1;
 }
 
+/* What waits to be fetched stays away: the parameters keep what they show, or what the host wrote there since. */
+static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, ~0u, "destroy", err);
+    if (st)
+        return st;
+    st = zfi_drain_but_unfetched(inst, err);
+    zfi_hook_end(inst);
+    return st;
+}
+
 static void destroy(zf_instance_t *inst) {
     if (!inst || inst->magic != ZFI_INSTANCE_MAGIC)
         return;
@@ -461,7 +472,7 @@ static void destroy(zf_instance_t *inst) {
         return; /* a forked child: the threads that use this memory are the parent's */
     if (inst->state != ZFI_STATE_CREATED && !zfi_is_poisoned(&inst->engine)) {
         zf_error_t err = {.struct_size = sizeof err};
-        if (zfi_quiesce(inst, ZF_QUIESCE_DRAIN, &err) < 0)
+        if (end_what_is_in_flight(inst, &err) < 0)
             zfi_log(&inst->engine, ZF_LOG_ERROR, "destroy", "%s", err.message);
     }
     if (!zfi_is_poisoned(

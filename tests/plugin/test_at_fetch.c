@@ -187,6 +187,24 @@ START_TEST(unfetched_comes_with_the_next_step) {
 }
 END_TEST
 
+/* The parameters keep what they show, or what the host wrote there since (a checkpoint loaded at the end of a run). */
+START_TEST(destroy_brings_nothing) {
+    start();
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+                ZF_CREATE_CAP_FETCH);
+    for (int t = 0; t < 6; t++)
+        zt_rig_step(&rig);
+    finish_step();
+    memset(rig.params[3].visible, 0, rig.params[3].n_elems * sizeof(float));
+    remember();
+    rig.zf->destroy(rig.inst);
+    rig.inst = NULL;
+    for (uint32_t p = 0; p < N_PARAMS; p++)
+        ck_assert_msg(is_as_remembered(p), "parameter %u was written", p);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* The host's own values stay over what was on its way. */
 START_TEST(what_the_host_wrote_stays) {
     start();
@@ -317,4 +335,4 @@ START_TEST(waits_are_said) {
 END_TEST
 
 ZT_MAIN("at_fetch", waits_are_said, any_order_and_any_missing, parameters_move_before_a_fetch, neighbours_in_a_chunk,
-        unfetched_comes_with_the_next_step, what_the_host_wrote_stays, only_what_is_late_waits)
+        unfetched_comes_with_the_next_step, destroy_brings_nothing, what_the_host_wrote_stays, only_what_is_late_waits)

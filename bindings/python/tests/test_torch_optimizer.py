@@ -222,7 +222,7 @@ class AsAnOptimizer(TorchTest):
 
     def test_names(self):
         model = mlp()
-        import zfplugin.torch.optimizer as module
+        import zfplugin.torch.binding as module
         module._has_warned_of_names = False
         opt = zfplugin.torch.ZenFlow(model.parameters(), config=config())
         self.made.append(opt)

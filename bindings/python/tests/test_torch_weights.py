@@ -257,6 +257,21 @@ class Followed(TorchTest):
                 p.data = data
         self.assert_same(ours, theirs)
 
+    def test_loaded_at_the_end_they_stay_when_the_optimizer_goes(self):
+        """Closed, or followed by another optimizer, which trains them on: values that waited to be fetched stay away."""
+        few = {"zenflow.topk_ratio": 0.1, "zenflow.update_interval": 4, "zenflow.full_warm_up_rounds": 1}
+        best = mlp(seed=9)
+        for is_followed in (False, True):
+            model = mlp()
+            opt = self.zenflow(model, model=model, config=config(few))
+            for i in range(10):
+                plain_step(model, opt, i)
+            model.load_state_dict(best.state_dict())
+            if is_followed:
+                plain_step(model, self.zenflow(model, model=model, lr=0.0), 10)
+            opt.close()
+            self.assert_same(model, best, bound=0)
+
     def test_said_once_with_the_names(self):
         model = mlp()
         opt = self.zenflow(model)
