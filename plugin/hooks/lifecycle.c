@@ -457,7 +457,7 @@ static int wait_for_host_streams(zf_instance_t *inst) {
 
 /* What waits to be fetched stays away: the parameters keep what they show, or what the host wrote there since. */
 static zf_status_t end_what_is_in_flight(zf_instance_t *inst, zf_error_t *err) {
-    zf_status_t st = zfi_hook_begin(inst, ~0u, "destroy", err);
+    zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "destroy", err);
     if (st)
         return st;
     st = zfi_drain_but_unfetched(inst, err);

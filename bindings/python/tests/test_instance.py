@@ -59,7 +59,7 @@ class Training(unittest.TestCase):
             self.assertEqual((record["step"], record["applied"], record["skip_reason"]),
                              (report.step, not bad, "nonfinite" if bad else ""))
             self.assertEqual(record["clip_factor"], report.clip_factor)
-            self.assertTrue(record["is_finished"] and record["step_ns"] > record["host_wait_ns"] > 0)
+            self.assertTrue(record["is_finished"] and record["step_ns"] > record["host_wait_ns"] >= 0)  # 0: the device was faster
         self.assertEqual([opt.step_record(step) and opt.step_record(step)["step"] for step in (1, 2, 3, 4)], [1, 2, 3, None])
         self.assertEqual(sum(opt.step_record(step)["down_grad_nbytes"] for step in (1, 2, 3)), opt.stats()["down_grad_nbytes"])
 
