@@ -299,6 +299,26 @@ class Frozen(EditTest):
         for p, values in zip(ours[2].parameters(), kept):
             self.assertTrue(torch.equal(p, values))
 
+    def test_a_run_resumes_with_it_frozen_from_the_start(self):
+        """To the bit, unfrozen again later too, whether the state was saved before or after the freeze's first step."""
+        for n_frozen in (0, 3):
+            ours, _, opt, _ = self.pair()
+            for i in range(9 + n_frozen):
+                if i == 9:
+                    self.freeze(ours)
+                drawn_step(ours, opt, i)
+            self.freeze(ours)
+            other = mlp(seed=3)
+            self.freeze(other)
+            resumed = self.zenflow(other, **HYPER, config=config(WINDOWS))
+            resumed.load_state_dict(opt.state_dict())
+            for i in range(9 + n_frozen, 25):
+                for model, o in ((ours, opt), (other, resumed)):
+                    if i == 17:
+                        self.freeze(model, is_frozen=False)
+                    drawn_step(model, o, i)
+                    self.assert_same(other, ours, bound=0) if o is resumed else None
+
     def test_flushed_before_it_never_moves(self):
         ours, _, opt, _ = self.pair()
         for i in range(9):

@@ -150,9 +150,12 @@ class Binding:
         self.instance.flush()
         self.table.remember()
 
-    def loaded(self):
-        """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive."""
-        self._at_rest = set()
+    def names_at_rest(self):
+        return [self.table.names[i] for i in sorted(self._at_rest)]
+
+    def loaded(self, at_rest=()):
+        """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive, but for the names at_rest."""
+        self._at_rest = {i for i, name in enumerate(self.table.names) if name in at_rest}
         self.table.remember()
 
     def final_values(self, ids):
@@ -241,8 +244,16 @@ class Binding:
         edited.update({i: values for i, values in now.items() if not table.holds(i, values)})
         return {table.names[i]: values.clone() for i, values in edited.items()}
 
-    def _bind_again(self, groups, replaced, written):
-        """Whole or not at all. written: ids that were written in place. Returns the new ids of what was written, the
+    def keep_states(self, groups, names):
+        """A state is about to be loaded that has these names: frozen ones of them are bound as if they had been frozen in mid-run,
+        so that what it holds of them is there when they are unfrozen."""
+        self.follow(groups)
+        frozen = {name for name, is_frozen in zip(self.table.names, self.table.frozen) if is_frozen}
+        if not frozen.isdisjoint(names):
+            self._bind_again(groups, {}, [], frozen.intersection(names))
+
+    def _bind_again(self, groups, replaced, written, kept=frozenset()):
+        """Whole or not at all. written: ids that were written in place. kept: names of frozen ones that get a state. Returns the new ids of what was written, the
         values, which binding may have written over, and the ids of other parameters under a name that was known."""
         before, names = self.table, self.names
         members = [(group, list(group["params"])) for group in groups]
@@ -254,7 +265,7 @@ class Binding:
                 for group, params in members:
                     group["params"][:] = [successor.get(id(p), p) for p in params]
                 self.names = {**names, **{id(p): before.names[i] for i, p in replaced.items()}}
-                table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable})
+                table = self._make_table(groups, trained={before.names[i] for i, _ in before.trainable} | kept)
                 edited = table.find_rewritten(before, written)
                 values = [table.aliases[i].clone() for i in edited]
                 self._settle_leaving(before, [i for i, p in before.trainable if id(p) not in table.numbers and i not in replaced])

@@ -4,9 +4,10 @@
     {"state": {number: ...}, "param_groups": [...], "zenflow": {"index": <JSON text>, "blobs": {name: uint8 tensor},
                                                          "n_flushed_steps": <steps that still end with a flush>,
                                                          "part": {"rank", "n_ranks"} of parameters cut over processes,
-                                                         "edited": {name: tensor}}}
+                                                         "edited": {name: tensor},
+                                                         "at_rest": [names]}}
 
-"edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
+"at_rest" names frozen parameters whose updates have all arrived. "edited" is there where somebody else wrote weights that no step has followed yet: their values. The blobs are the plugin's own safetensors files (zf.state/1): exact, in mid-window too. "zenflow" is missing before the
 first step: there is nothing to save but the groups.
 
 "state" says that torch's optimizers cannot read it. Where parameters are cut over processes it has moments and counts as torch's
@@ -65,6 +66,14 @@ def fit_names(blobs, table):
     renamed = {param["name"]: name for param, (name, _) in zip(index["params"], own)}
     state.rename(blobs, renamed)
     return renamed
+
+
+def names(blobs):
+    """Of the saved parameters."""
+    try:
+        return {param["name"] for param in state.read_index(blobs)["params"]}
+    except (ValueError, KeyError, TypeError, IndexError):
+        return set()  # damaged: loading says how
 
 
 def edited_in(packed, renamed, table):

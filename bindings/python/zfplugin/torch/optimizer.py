@@ -215,8 +215,10 @@ class ZenFlow(torch.optim.Optimizer):
                 out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
             edited = binding.edited_values(self.param_groups)
             part = binding.table.spread.part() if binding.table.spread is not None else None
+            at_rest = binding.names_at_rest()
             out[checkpoint.KEY] = {**checkpoint.pack(self._instance), "n_flushed_steps": binding.n_flushed_steps,
-                                   **({"edited": edited} if edited else {}), **({"part": part} if part else {})}
+                                   **({"edited": edited} if edited else {}),
+                                   **({"at_rest": at_rest} if at_rest else {}), **({"part": part} if part else {})}
         return out
 
     @torch.no_grad()
@@ -251,17 +253,19 @@ class ZenFlow(torch.optim.Optimizer):
         if packed is not None:
             blobs = checkpoint.unpack(packed)
             self.bind()
+            self._binding.keep_states(self.param_groups, checkpoint.names(blobs.blobs))
             checkpoint.check_part(packed, self._binding.table.spread)
             renamed = checkpoint.fit_names(blobs.blobs, self._binding.table)
             if renamed:
                 self.log.warning("the state was saved under other names; it is read by position, since all shapes fit")
             edited = checkpoint.edited_in(packed, renamed, self._binding.table)
-            self._load(blobs)
+            self._load(blobs, at_rest=[renamed.get(name, name) for name in packed.get("at_rest", ())])
             self._binding.n_flushed_steps = int(packed.get("n_flushed_steps", 0))
             self._binding.table.put_edits(edited)
         elif state_dict.get("state"):
             self.bind()
             self._binding.follow(self.param_groups)
+            self._binding.keep_states(self.param_groups, adamw.entries(state_dict, self._binding.table))
             adamw.warn_of_decay(state_dict["param_groups"], self._rule, self.log)
             self._load(adamw.blobs_with(self._instance, adamw.entries(state_dict, self._binding.table), names))
         elif self._binding is not None:
@@ -343,12 +347,12 @@ class ZenFlow(torch.optim.Optimizer):
             self._final_weights.tally = self._tally
             self._handles.append(self._final_weights.handles)
 
-    def _load(self, where, partial=False):
+    def _load(self, where, partial=False, at_rest=()):
         binding = self._followed("load")
         if any(grad is not None for grad in binding.feed.held):
             binding.discard()
         report = state.load(self._instance, where, partial)
-        binding.loaded()
+        binding.loaded(at_rest)
         self._tally.loaded()
         if self._final_weights is not None:
             self._final_weights.remember_loaded()
