@@ -99,6 +99,27 @@ class WrongParameters(TorchTest):
         model.float()
         plain_step(model, opt, 0)  # converted after all
 
+    def test_what_is_frozen_may_be_anything(self):
+        """Packed base weights of adapters, weights that lie elsewhere: as with torch they are only not trained."""
+        frozen = {"packed": torch.zeros(4, 3, dtype=torch.uint8), "wide": torch.zeros(2, dtype=torch.float64),
+                  "elsewhere": torch.zeros(5, device="meta"), "sparse": torch.zeros(3, 3).to_sparse()}
+        with torch.inference_mode():
+            frozen["inference"] = torch.zeros(3)
+        model, alone = mlp(), mlp()
+        for name, values in frozen.items():
+            model.register_parameter(name, torch.nn.Parameter(values, requires_grad=False))
+        opt, reference = self.zenflow(model, model=model), self.zenflow(alone)
+        for i in range(3):
+            plain_step(model, opt, i)
+            plain_step(alone, reference, i)
+        for name, p in alone.named_parameters():
+            self.assertTrue(torch.equal(p, model.get_parameter(name)), name)
+        opt.load_state_dict(opt.state_dict())
+        self.assertNotIn("packed", opt.export())
+        model.wide.requires_grad_(True)
+        with self.assertRaisesRegex(zfplugin.DtypeError, '"wide"'):
+            opt.step()
+
     def test_device(self):
         with torch.device("meta"):
             model = torch.nn.Linear(2, 2)

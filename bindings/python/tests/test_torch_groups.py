@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """param_groups as the source of truth: edited by hand between steps, as torch.optim.AdamW takes it; what is refused."""
+import contextlib
 import unittest
 
 from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
@@ -141,6 +142,15 @@ class Refused(TorchTest):
             plain_step(model, opt, 1)
         opt.clip_norm = None
         plain_step(model, opt, 1)
+
+    def test_momentum_in_a_group(self):
+        """It is betas[0] here."""
+        model = mlp()
+        for betas, momentum, is_refused in (((0.9, 0.999), 0.99, True), ((0.99, 0.999), 0.99, False)):
+            groups = [{"params": list(model.named_parameters()), "betas": betas, "momentum": momentum}]
+            with self.assertRaisesRegex(zfplugin.ArgumentError, r"momentum = 0.99.*betas\[0\]") if is_refused else \
+                    contextlib.nullcontext():
+                self.made.append(zfplugin.torch.ZenFlow(groups, rule="sgd", config=config()))
 
     def test_a_group_that_is_added(self):
         model = mlp()

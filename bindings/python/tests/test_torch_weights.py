@@ -10,7 +10,7 @@ import zfplugin
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
 
 
-class BeforeTheFirstStep(TorchTest):
+class Exchanged(TorchTest):
     """Modules exchanged after the optimizer was made: with model= what the model has now is trained."""
 
     def check(self, surgery):
@@ -32,6 +32,23 @@ class BeforeTheFirstStep(TorchTest):
 
         opt = self.check(surgery)
         self.assertIn("2.weight", opt.export())
+
+    def test_a_frozen_module_made_anew_after_it(self):
+        """In mid-run: it had no backward before, so none is missing."""
+        ours, theirs = twins()
+        for model in (ours, theirs):
+            model[-1].requires_grad_(False)
+        opt = self.zenflow(ours, **HYPER, model=ours)
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for i in range(10):
+            if i == 4:
+                for model in (ours, theirs):
+                    torch.manual_seed(5)
+                    model[-1] = torch.nn.Linear(24, 4)
+                reference.add_param_group({"params": list(theirs[-1].parameters())})
+            plain_step(theirs, reference, i)
+            plain_step(ours, opt, i)
+        self.assert_same(ours, theirs)
 
     def test_resized(self):
         def surgery(model):

@@ -180,13 +180,13 @@ class Binding:
 
     def _find_replaced(self, groups, is_step):
         """{id: parameter} of bound parameters in whose place the model holds another one; raises where there is none that
-        could go on. In a step only looked for when other parameters than last time had no backward, which is how it
-        shows."""
+        could go on. In a step only looked for when other parameters than last time had no backward, or other modules
+        no forward, which is how it shows."""
         model = self._model()
         if model is None or not self._model_names:
             return {}
         if is_step:
-            quiet = self.feed.quiet_ids()
+            quiet = (self.feed.quiet_ids(), self.fetcher is not None and tuple(self.fetcher.is_heard))
             if quiet == self._quiet_ids:
                 return {}
             self._quiet_ids = quiet

@@ -38,13 +38,13 @@ class Fetcher:
             self.handles.append(model.register_state_dict_pre_hook(Hook(self.fetch_all)))
 
     def bind(self, instance, table):
-        numbers = {id(p): i for i, p in enumerate(table.params)}
+        numbers = {id(table.params[i]): i for i in table.ids}
         self.instance, self.table, self.may_wait, self.is_new = instance, table, False, set()
         instance.before_rest = self.settle
         self.ids = [tuple(numbers[id(p)] for p in ref().parameters(recurse=False) if id(p) in numbers)
                     if ref() is not None else () for ref in self.modules]
         hooked = {i for ids in self.ids for i in ids}
-        self.unhooked = [i for i in range(len(table.params)) if i not in hooked]
+        self.unhooked = [i for i in table.ids if i not in hooked]
 
     def unbind(self):
         self.instance = self.table = None

@@ -52,6 +52,8 @@ def check(group, number):
     betas = group["betas"]
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise errors.ArgumentError(f"{where}betas = {betas!r}; need two numbers")
+    if group.get("momentum", betas[0]) != betas[0]:
+        raise errors.ArgumentError(f"{where}momentum = {group['momentum']!r} has no effect here: it is betas[0], {betas[0]!r}")
     _number(group["lr"], where + "lr", "0 or more, finite", lambda x: x >= 0)
     for i, beta in enumerate(betas):
         _number(beta, f"{where}betas[{i}]", "0 <= beta < 1", lambda x: 0 <= x < 1)

@@ -122,7 +122,7 @@ class ParameterTable:
         self.is_cut = any(map(cut.is_cut, self.params))
         self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
-        self.tied_to = self._find_ties([p.data_ptr() for p in self.now()])
+        self.tied_to = self._find_ties([0 if is_frozen else p.data_ptr() for p, is_frozen in zip(self.now(), self.frozen)])
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
@@ -179,7 +179,10 @@ class ParameterTable:
             counts, always = self.spread.counts(at), self.spread.diverges(at, self._is_decided_alone)
         if counts_in_norm is not None:
             counts = bool(counts_in_norm(name, param))
-        return Param(name, self.aliases[i], group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
+        tensor = self.aliases[i]
+        if self.frozen[i] and not _is_known(tensor, self.place):
+            tensor = torch.empty(0, dtype=torch.float32, device=cut.local(self.trained[0]).device if self.trained else "cpu")
+        return Param(name, tensor, group=self.group_of[i], frozen=self.frozen[i], tied_to=self.tied_to[i],
                      reduce_group=own_numbers[id(own)] if own is not None else 0,
                      reduce_group2=number_of(second) if second is not None else 0,
                      always_selected=always, counts_in_norm=counts,
@@ -198,10 +201,11 @@ class ParameterTable:
 
     def remember(self):
         """What the weights look like now is the plugin's own doing."""
-        self.versions = [p._version for p in self.now()]
-        self.addresses = [p.data_ptr() for p in self.now()]
-        self.strides = [p.stride() for p in self.now()]
-        self._put = set()
+        params = self.now()
+        n, trained = len(params), [(i, params[i]) for i, _ in self.trainable]
+        self.versions, self.addresses, self.strides, self._put = [0] * n, [0] * n, [()] * n, set()
+        for i, p in trained:
+            self.versions[i], self.addresses[i], self.strides[i] = p._version, p.data_ptr(), p.stride()
 
     def say_written(self, ids):
         """Moves the version counters of what the plugin wrote, as torch's optimizers do."""
@@ -324,12 +328,21 @@ class ParameterTable:
         return torch.equal(self.aliases[i].to(other.dtype).view(word), other.view(word))
 
 
+def _is_known(tensor, place):
+    """Whether the plugin can be told of this tensor, which it will neither read nor write."""
+    return tensors.torch_device(tensor) == (place.device_type, place.number) and tensor.layout is torch.strided \
+        and tensor.dtype in _FLOATS
+
+
 def _form(tensor):
     return f"{tensor.dtype} on {tensor.device}"
 
 
 def _check(param, name, is_frozen, place, when=""):
-    """What the plugin could not take, said with the parameter's name before anything is bound."""
+    """What the plugin could not take, said with the parameter's name before anything is bound. What is frozen may be anything
+    (packed 4-bit weights, other devices), as with torch."""
+    if is_frozen:
+        return
     if cut.is_cut(param):
         cut.check(param, name, when)
         param = cut.local(param)
@@ -347,7 +360,7 @@ def _check(param, name, is_frozen, place, when=""):
     if param.layout is not torch.strided:
         raise errors.ShapeError(f'"{name}" {when}is sparse ({param.layout}); only dense parameters are supported',
                                 scope="param")
-    if not is_frozen and param.dtype not in _FLOATS:
+    if param.dtype not in _FLOATS:
         raise errors.DtypeError(f'"{name}" {when}is {param.dtype}; supported: float32, bfloat16, float16', scope="param")
     if param.numel() and param.untyped_storage().nbytes() == 0:
         raise errors.ParamError(f'"{name}" {when}has no memory (its storage was given back): put its values in place before '
