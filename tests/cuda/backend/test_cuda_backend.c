@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/cuda/backend.h"
 #include "device/device.h"
 #include "suite.h"
 
@@ -137,6 +138,35 @@ START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
 }
 END_TEST
 
+static void *ask_for_line(void *is_done) {
+    zfi_cuda_line(device, &line, 0);
+    atomic_store((_Atomic int *)is_done, 1);
+    return NULL;
+}
+
+/* A load sets timelines back. What the monitor is just reading of one stays until it has done with it: else it would
+ * tell the old value of the new run. */
+START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
+    static _Atomic int is_done;
+    zfi_cuda_line_t *known;
+    pthread_t other;
+    open_all();
+    enqueue(own, zfi_op_signal(&line, 3));
+    ck_assert_int_eq(zfi_timeline_wait(&line, 3, DEADLINE_NS, NULL), ZF_OK);
+    known = zfi_cuda_line(device, &line, 0);
+    zfi_timeline_set(&line, 0);
+    pthread_mutex_lock(&device->poll_lock); /* as the monitor, in the middle of its look */
+    ck_assert_int_eq(pthread_create(&other, NULL, ask_for_line, (void *)&is_done), 0);
+    usleep(PAUSE_US);
+    ck_assert_uint_eq(atomic_load(known->device_word), 3);
+    ck_assert_int_eq(atomic_load(&is_done), 0);
+    pthread_mutex_unlock(&device->poll_lock);
+    pthread_join(other, NULL);
+    ck_assert_uint_eq(atomic_load(known->device_word), 0);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -145,6 +175,7 @@ int main(void) {
     tcase_set_timeout(orders, 60);
     tcase_add_loop_test(orders, a_signal_whose_event_is_lost_is_waited_for_by_its_value, 0, 2);
     tcase_add_test(orders, a_stream_that_is_ordered_behind_another_waits_for_it);
+    tcase_add_test(orders, a_line_that_is_set_back_waits_for_the_monitor);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);
