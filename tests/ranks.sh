@@ -6,7 +6,8 @@
 #   2. checkpoints: saved by each of those numbers of ranks, the same bytes by all, and loaded by each
 #   3. what one rank of three does wrong (killed, stopped, late, another configuration ...) every other one says, by name, in time
 #   4. on a slow link a step shows its last reduce-scatter and the first all-gather after it, no more (a minute)
-#   5. the plugin with each planted fault of conformance/faults/ranks is caught
+#   5. no rank replays more of a cohort than its share and a few lots, as counted in a run of each
+#   6. the plugin with each planted fault of conformance/faults/ranks is caught
 #
 #   --short   fewer cases, ranks and faults: about a minute
 #   BUILD     a build with tests (default build/test)
@@ -167,9 +168,31 @@ caught_overlap() {
     echo "$1: $line"
 }
 
+# balanced RANKS MILLIONS - work of each rank and cohort; needs no MPI
+balanced() {
+    timeout -k 5 "$limit" "$conform" shard --balance --ranks "$1" --millions "$2" 2>&1
+}
+
+# caught_balance NAME
+caught_balance() {
+    line=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so balanced 4 4 | grep 'missed$')
+    [ -n "$line" ] || fail "planted fault $1 was not caught"
+    echo "$1: $line"
+}
+
+# even RANKS MILLIONS
+even() {
+    out=$(balanced "$1" "$2") || fail "work is not even: $out"
+    echo "$1 ranks: $(echo "$out" | grep 'imbalance:')"
+}
+
 # caught NAME
 caught() {
     case $1 in
+    balance_*)
+        caught_balance "$1"
+        return
+        ;;
     overlap_*)
         caught_overlap "$1"
         return
@@ -206,6 +229,7 @@ if [ "$short" -eq 1 ]; then
     grouped 4 8 14
     moved 6 2 3
     grouped_moves 4 8
+    even 3 4
     noticed stop "rank 1 has not come to"
     noticed config "rank 0 and rank 1 differ: \"\[shard\] bucket_bytes"
 else
@@ -241,9 +265,12 @@ else
     out=$(overlap 10)
     echo "$out" | grep 'exposed:'
     [ "$(echo "$out" | grep -c 'held;')" -eq 2 ] || fail "exchanges are exposed: $out"
+    even 3 5
+    even 4 16
+    even 8 16
 fi
 for fault in "$build"/faults/ranks/*.so; do
-    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
+    [ "$short" -eq 0 ] || [ "$(basename "$fault" .so)" = part_off_by_one ] || [ "$(basename "$fault" .so)" = balance_in_order ] || [ "$(basename "$fault" .so)" = groups_norm_of_data ] || continue
     [ ! -e "$fault" ] || caught "$(basename "$fault" .so)"
 done
 exit $failed

@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "progress.h"
-#include "zf/ext/collectives.h"
+#include "shard_mirror.h"
 
-enum { LANES = 4, LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };
+enum { LAYERS = 8, ROWS = 128, COLUMNS = 256, WARM_UP = 2, MOST_STEPS = 64 };
 
 static const uint64_t forward_ns = 16000000, backward_ns = 32000000; /* of a layer; other passes are short */
 static const uint64_t link_ns = 12000000;                            /* a layer's reduce-scatter, or its all-gather */
@@ -22,22 +22,8 @@ typedef enum call { IN_FETCH, IN_GRADS_READY, IN_STEP, N_CALLS } call_t;
 typedef enum schedule { OVERLAPPED, SERIAL, INSTANT, N_SCHEDULES } schedule_t;
 static const char *const schedule_names[] = {"overlapped", "serial", "instant link"};
 
-typedef struct span {
-    uint64_t begin_ns, end_ns;
-} span_t;
-
-/* The link, and what was recorded on it. One exchange is under way in a lane at a time. */
-typedef struct mirror {
-    uint32_t n_ranks;
-    double ns_per_byte;
-    zf_collective_t calls[LANES];
-    span_t spans[LANES];
-    span_t reduced[LAYERS], gathered[LAYERS]; /* the newest of each bucket */
-} mirror_t;
-
 typedef struct host {
-    mirror_t mirror;
-    zf_collectives_ext_t collectives;
+    zs_mirror_t mirror;
     const zf_loader_t *loader;
     const zf_plugin_t *zf;
     zf_instance_t *instance;
@@ -55,13 +41,6 @@ typedef struct measured {
     double ms[N_MEASURED]; /* in each call; the last reduce-scatter, the first all-gather */
 } measured_t;
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void compute(uint64_t ns) { nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL); }
 
 static void check(zf_status_t st, const zf_error_t *err) {
@@ -71,59 +50,10 @@ static void check(zf_status_t st, const zf_error_t *err) {
     exit(2);
 }
 
-/* ---- the mirror -------------------------------------------------------------------------------------------------- */
-
-static zf_status_t find_group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_t *out_size, zf_error_t *err) {
-    const mirror_t *mirror = ctx;
-
-    (void)number, (void)err;
-    *out_rank = 0;
-    *out_size = mirror->n_ranks;
-    return ZF_OK;
-}
-
-/* Rank 0's part, from each rank. */
-static zf_status_t start(void *ctx, const zf_collective_t *call, uint64_t *out_request, zf_error_t *err) {
-    mirror_t *mirror = ctx;
-    const uint32_t lane = call->lane % LANES;
-    const double ns = mirror->ns_per_byte * (double)((mirror->n_ranks - 1) * call->nbytes);
-    const char *own = call->send ? call->send : call->recv;
-
-    (void)err;
-    for (uint32_t r = 1; r < mirror->n_ranks; r++)
-        memcpy((char *)call->recv + r * call->nbytes, own, call->nbytes);
-    mirror->calls[lane] = *call;
-    mirror->spans[lane].begin_ns = now_ns();
-    mirror->spans[lane].end_ns = mirror->spans[lane].begin_ns + (uint64_t)ns;
-    *out_request = lane;
-    return ZF_OK;
-}
-
-static zf_status_t test(void *ctx, uint64_t lane, uint32_t *out_late_rank, zf_error_t *err) {
-    mirror_t *mirror = ctx;
-    const zf_collective_t *call = &mirror->calls[lane];
-    const uint64_t now = now_ns();
-
-    (void)out_late_rank, (void)err;
-    if (now < mirror->spans[lane].end_ns)
-        return ZF_IN_PROGRESS;
-    mirror->spans[lane].end_ns = now;
-    if (call->purpose == ZF_COLLECTIVE_FOR_GRADIENTS)
-        mirror->reduced[call->bucket] = mirror->spans[lane];
-    if (call->purpose == ZF_COLLECTIVE_FOR_VALUES)
-        mirror->gathered[call->bucket] = mirror->spans[lane];
-    return ZF_OK;
-}
-
-static zf_status_t give_up(void *ctx, uint64_t lane, zf_error_t *err) {
-    (void)ctx, (void)lane, (void)err;
-    return ZF_OK;
-}
-
 static const void *get_extension(void *ctx, const char *id) {
     host_t *host = ctx;
 
-    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &host->collectives : NULL;
+    return strcmp(id, ZF_EXT_COLLECTIVES) == 0 ? &host->mirror.table : NULL;
 }
 
 /* ---- the host ---------------------------------------------------------------------------------------------------- */
@@ -157,15 +87,8 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t n_ranks,
                              .device_type = ZF_DEVICE_CPU};
 
     memset(host, 0, sizeof *host);
-    host->mirror = (mirror_t){.n_ranks = n_ranks};
-    if (!is_instant)
-        host->mirror.ns_per_byte = (double)link_ns * n_ranks / ((n_ranks - 1.0) * ROWS * COLUMNS * sizeof(float));
-    host->collectives = (zf_collectives_ext_t){.struct_size = sizeof host->collectives,
-                                               .ctx = &host->mirror,
-                                               .group = find_group,
-                                               .start = start,
-                                               .test = test,
-                                               .abort = give_up};
+    zs_mirror_init(&host->mirror, 0, n_ranks,
+                   is_instant ? 0 : (double)link_ns * n_ranks / ((n_ranks - 1.0) * ROWS * COLUMNS * sizeof(float)));
     host->loader = loader;
     host->zf = zf_loader_plugin(loader);
     make_tensors(host);
@@ -198,17 +121,17 @@ static void wait_for(host_t *host, const zf_fence_t *fence) {
 
 /* n = 0: all. */
 static void fetch(host_t *host, uint32_t layer, uint32_t n) {
-    const uint64_t began = now_ns();
+    const uint64_t began = zs_now_ns();
     zf_error_t err = {.struct_size = sizeof err};
     zf_fence_t ready = {.struct_size = sizeof ready};
 
     check(host->zf->param_fetch(host->instance, n ? &layer : NULL, n, &host->stream, &ready, &err), &err);
     wait_for(host, &ready);
-    host->in_ns[IN_FETCH] += now_ns() - began;
+    host->in_ns[IN_FETCH] += zs_now_ns() - began;
 }
 
 static void deliver(host_t *host, uint32_t layer, int is_last) {
-    const uint64_t began = now_ns();
+    const uint64_t began = zs_now_ns();
     zf_error_t err = {.struct_size = sizeof err};
     const zf_grad_item_t item = {.struct_size = sizeof item,
                                  .id = layer,
@@ -216,7 +139,7 @@ static void deliver(host_t *host, uint32_t layer, int is_last) {
                                  .tensor = &host->grads[layer]};
 
     check(host->zf->grads_ready(host->instance, &item, 1, sizeof item, &host->stream, &host->given[layer], &err), &err);
-    host->in_ns[IN_GRADS_READY] += now_ns() - began;
+    host->in_ns[IN_GRADS_READY] += zs_now_ns() - began;
 }
 
 static void step(host_t *host) {
@@ -228,11 +151,11 @@ static void step(host_t *host) {
                                  .elem_size = sizeof hyper,
                                  .clip_norm = 1.0,
                                  .stream = &host->stream};
-    const uint64_t began = now_ns();
+    const uint64_t began = zs_now_ns();
     zf_error_t err = {.struct_size = sizeof err};
 
     check(host->zf->step(host->instance, &args, NULL, &err), &err);
-    host->in_ns[IN_STEP] += now_ns() - began;
+    host->in_ns[IN_STEP] += zs_now_ns() - began;
 }
 
 static void forward(host_t *host, int is_first, int fetches) {
@@ -261,7 +184,7 @@ static double ms(uint64_t ns) { return 1e-6 * (double)ns; }
 /* A step, from its forward pass to the call of step. What is recorded: the gradients of this step, the values of the
  * one before. */
 static measured_t train(host_t *host, schedule_t schedule, uint32_t n_accumulated) {
-    const span_t *reduce = &host->mirror.reduced[LAYERS - 1], *gather = &host->mirror.gathered[LAYERS - 1];
+    const zs_span_t *reduce = &host->mirror.reduced[LAYERS - 1], *gather = &host->mirror.gathered[LAYERS - 1];
     measured_t out;
 
     memset(host->in_ns, 0, sizeof host->in_ns);
@@ -294,7 +217,7 @@ static measured_t least_of(const measured_t *all, uint32_t n) {
 }
 
 /* When the newest exchanges of each layer were under way. */
-static void print_timeline(const mirror_t *mirror) {
+static void print_timeline(const zs_mirror_t *mirror) {
     const uint64_t first = mirror->reduced[0].begin_ns;
 
     printf("  | bucket | its reduce-scatter, ms from the first on | its all-gather, of the step before, ms before that "

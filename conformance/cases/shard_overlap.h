@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_overlap.h - zf-conform shard --overlap: how much communication a step shows, beside what it may show.
  *
- * Model. One rank of several, the others of which do what it does, at the same time: a mirror. What they would send is
- * what it sends itself, so nothing but the link and the plugin decides what a step shows. Every exchange takes bytes
- * sent / rate. The host sleeps while it computes, layer by layer: forward, backward, as often as gradients are
- * accumulated, then a step. A layer has a bucket of its own, and all windows close at every step, so that each step
- * moves all gradients and all values:
+ * Model. One rank among its images (shard_mirror.h), on a link of a given rate. The host sleeps while it computes,
+ * layer by layer: forward, backward, as often as gradients are accumulated, then a step. A layer has a bucket of its
+ * own, and all windows close at every step, so that each step moves all gradients and all values:
  *
  *   overlapped   gradients are handed over layer by layer, parameters are fetched layer by layer
  *   serial       all gradients are handed over after the backward pass, all parameters are fetched before the next one

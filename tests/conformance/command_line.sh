@@ -37,7 +37,7 @@ lists() {
 
 shared="--plugin --task --data --model --seeds --config --set --steps --batch --lr --warmup --dropout --max-tokens --dtype --products
     --jobs --out --host"
-lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --ranks --steps
+lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
 lists abi --plugin --headers --mocks --layout --headers-only --print-layout --self-test --only --tap --json
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --json --quiet
 # shellcheck disable=SC2086 # a list of words
