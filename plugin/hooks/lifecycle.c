@@ -217,7 +217,6 @@ static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
             zfi_n_ranks(engine), ZF_EXT_SHARDS);
     if (config->stage > 2)
         config->can_fetch = 0; /* values are published in the step, then gathered */
-    config->lateness = 0;
     return ZF_OK;
 }
 

@@ -171,6 +171,11 @@ static const uint8_t *present_on(const zfi_run_t *run, uint32_t rank) {
     return (const uint8_t *)(agreement_of(run, rank) + 1);
 }
 
+/* What lateness cost in a rank's part of the state. */
+static zfi_meter_share_t *share_on(const zfi_run_t *run, uint32_t rank) {
+    return (void *)((uint8_t *)(agreement_of(run, rank) + 1) + (run->n_params + 7u) / 8u * 8u);
+}
+
 /* Group 0: every parameter that has no group of its own. The row's `present` becomes what any rank has. */
 static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     const zfi_config_t *config = &inst->engine.config;
@@ -184,7 +189,11 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
         own->update_interval = (uint16_t)config->update_interval;
         own->publish_lag = (uint16_t)config->publish_lag;
     }
+    if (zfi_is_sharded(run->engine))
+        zfi_meter_share(&inst->engine.meter, share_on(run, circle.place.rank));
     st = gather(inst, &circle, own, row->present, run->n_params);
+    for (uint32_t r = 0; r < circle.place.n_ranks && zfi_is_sharded(run->engine) && !st; r++)
+        zfi_meter_join(&inst->engine.meter, r, share_on(run, r));
     own->update_interval = own->publish_lag = 0; /* other models have windows of their own */
     for (uint32_t r = 0; r < circle.place.n_ranks && !st; r++)
         for (uint32_t i = 0; i < run->n_params; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but those of [host], [log],
+ * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log],
  * [trace] and [stats], one for what create was given, one per parameter. First the ranks compare one digest of all
  * lines, then, only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
@@ -33,13 +33,20 @@ typedef struct comparison {
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
+/* Whether a rank may have another value. Of parts of the state, all are measured or none. */
+static int is_own(const comparison_t *it, const zf_config_key_t *key) {
+    if (strcmp(key->section, "host") == 0)
+        return strcmp(key->key, "moments_dtype") != 0;
+    if (strcmp(key->key, "lateness") == 0)
+        return !zfi_is_sharded(&it->inst->engine);
+    return strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 || strcmp(key->section, "stats") == 0;
+}
+
 static void write_key(const comparison_t *it, uint32_t i, char out[LINE]) {
     zf_config_key_t key = {.struct_size = sizeof key};
     char value[64] = "";
     (void)zfi_config_key(i, &key, NULL);
-    if (strcmp(key.section, "host") == 0 && strcmp(key.key, "moments_dtype") != 0)
-        return;
-    if (strcmp(key.section, "log") == 0 || strcmp(key.section, "trace") == 0 || strcmp(key.section, "stats") == 0)
+    if (is_own(it, &key))
         return;
     (void)zfi_config_value(&it->inst->engine.config, i, value, sizeof value, NULL);
     snprintf(out, LINE, "[%s] %s = %s", key.section, key.key, value);

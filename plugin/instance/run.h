@@ -250,7 +250,8 @@ typedef struct zfi_sampled {
     uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
 } zfi_sampled_t;
 
-/* What a rank tells the others before a step; behind it, a byte per parameter: it has a gradient here. */
+/* What a rank tells the others before a step. Behind it, a byte per parameter: it has a gradient here; and behind these,
+ * at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t). */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;

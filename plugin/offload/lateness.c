@@ -26,7 +26,7 @@ void zfi_lateness_start(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     if (run->sampled.every)
         memset(run->sampled.n_known, 0, plan->n_chunks * sizeof *run->sampled.n_known);
-    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine), run->n_groups, plan->n_cohorts,
+    zfi_meter_start(&engine->meter, zfi_counts_lateness(engine), zfi_lateness_size(run, plan->n_cohorts),
                     run->clock.t + run->clock.steps_before);
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         if (plan->cohorts[c].n_chunks == 0)

@@ -17,6 +17,11 @@
 
 #include "offload/replay_view.h"
 
+/* Of the engine's meter, for so many cohorts. */
+static inline zfi_meter_size_t zfi_lateness_size(const zfi_run_t *run, uint32_t n_cohorts) {
+    return (zfi_meter_size_t){run->n_groups, n_cohorts, zfi_is_sharded(run->engine) ? zfi_n_ranks(run->engine) : 1};
+}
+
 /* [control] A run begins, or goes on from what was loaded into it; everything is idle. */
 void zfi_lateness_start(zfi_run_t *run);
 

@@ -23,7 +23,10 @@
 
 /* ---- what lives as long as the run ------------------------------------------------------------------------------- */
 
-static uint64_t agreement_nbytes(uint32_t n_params) { return sizeof(zfi_agreement_t) + (n_params + 7u) / 8u * 8u; }
+static uint64_t agreement_nbytes(const zfi_run_t *run) {
+    uint64_t share = zfi_is_sharded(run->engine) ? zfi_meter_share_nbytes(run->n_groups) : 0;
+    return sizeof(zfi_agreement_t) + (run->n_params + 7u) / 8u * 8u + share;
+}
 
 zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
     zfi_engine_t *engine = run->engine;
@@ -55,7 +58,7 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zf_status_t st;
     if (!zfi_has_peers(run->engine))
         return ZF_OK;
-    reduction->agreement_nbytes = agreement_nbytes(run->n_params);
+    reduction->agreement_nbytes = agreement_nbytes(run);
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(run->n_params, 1);
     reduction->number = calloc(run->n_params, sizeof *reduction->number);

@@ -11,6 +11,7 @@
 #include "offload/exchange.h"
 #include "offload/guard.h"
 #include "offload/ranks.h"
+#include "offload/lateness.h"
 #include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
@@ -59,7 +60,7 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = zfi_ranks_new(run, err);
     if (!st)
         st = zfi_shards_new(run, err);
-    if (!st && !zfi_meter_reserve(&run->engine->meter, run->n_groups, run->plan.room.n_cohorts))
+    if (!st && !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run, run->plan.room.n_cohorts)))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
         zfi_window_start(run);

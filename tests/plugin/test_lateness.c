@@ -218,8 +218,8 @@ START_TEST(losses_without_bound) {
     static zfi_meter_t meter;
     zfi_meter_reading_t got;
     zfi_meter_init(&meter);
-    ck_assert_int_ne(zfi_meter_reserve(&meter, 2, 1), 0);
-    zfi_meter_start(&meter, 1, 2, 1, 0);
+    ck_assert_int_ne(zfi_meter_reserve(&meter, (zfi_meter_size_t){2, 1, 1}), 0);
+    zfi_meter_start(&meter, 1, (zfi_meter_size_t){2, 1, 1}, 0);
     for (int i = 0; i < 3; i++) {
         zfi_meter_add(&meter, 1, 0, 1e30);
         zfi_meter_add(&meter, 1, 1, -INFINITY);
