@@ -101,6 +101,25 @@ START_TEST(whole_file) {
 }
 END_TEST
 
+START_TEST(how_numbers_are_written) {
+    static const struct {
+        const char *text;
+        double value;
+    } good[] = {{"2e1", 20}, {"2E+1", 20}, {"25e-1", 2.5}, {".5", 0.5}, {"5.", 5}, {"+.5e+00", 0.5}, {"0.05e02", 5}};
+    static const char *const bad[] = {"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x"};
+    char text[64];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(text, sizeof text, "[zenflow]\ndeferred_lr_scale = %s\n", good[i].text);
+        ck_assert_msg(parse(text) == ZF_OK, "%s: %s", text, err.message);
+        ck_assert_msg(config.deferred_lr_scale == good[i].value, "%s: %g", text, config.deferred_lr_scale);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "[zenflow]\ndeferred_lr_scale = %s\n", bad[i]);
+        refused(text, "is no real");
+    }
+}
+END_TEST
+
 START_TEST(a_rank_is_one_of_the_ranks) {
     ck_assert_int_eq(parse("[host]\nlocal_rank = 3\nlocal_ranks = 4\n"), ZF_OK);
     ck_assert(config.local_rank == 3 && config.local_ranks == 4);
@@ -613,8 +632,8 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-ZT_MAIN("config", defaults, whole_file, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag, lag_follows_the_host,
-        default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
+ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag,
+        lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
         unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
         moments, of_later_versions, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
         keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts, random_overrides)

@@ -526,22 +526,29 @@ END_TEST
 /* Where memory is short, fit is planned for shorter windows. */
 START_TEST(short_memory) {
     static const zt_shape_t large[] = {{.rows = 1024, .cols = 700}};
-    uint64_t nbytes[2];
+    static const uint32_t intervals[] = {1, 2, 4};
+    uint64_t nbytes[3];
     char text[128];
-    for (int i = 0; i < 2; i++) {
-        snprintf(text, sizeof text, "[zenflow]\nupdate_interval = fit\nmax_update_interval = %d\n", i ? 4 : 2);
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "[zenflow]\nupdate_interval = fit\nmax_update_interval = %u\n", intervals[i]);
         zt_rig_start(&rig, large, 1);
         zt_rig_open(&rig, text, 0);
         nbytes[i] = rig.layout.host_nbytes + rig.layout.device_nbytes;
-        ck_assert_uint_eq(rig.inst->engine.config.update_interval, i ? 4 : 2);
+        ck_assert_uint_eq(rig.inst->engine.config.update_interval, intervals[i]);
         zt_rig_end(&rig);
     }
-    ck_assert_uint_gt(nbytes[1] >> 20, (nbytes[0] >> 20) + 1);
-    snprintf(text, sizeof text, "[zenflow]\nupdate_interval = fit\n[host]\nmemory_limit_mib = %u\n",
-             (unsigned)(nbytes[0] >> 20) + 1);
+    for (int i = 1; i < 3; i++) {
+        ck_assert_uint_gt(nbytes[i] >> 20, (nbytes[i - 1] >> 20) + 1);
+        snprintf(text, sizeof text, "[zenflow]\nupdate_interval = fit\n[host]\nmemory_limit_mib = %u\n",
+                 (unsigned)(nbytes[i - 1] >> 20) + 1);
+        zt_rig_start(&rig, large, 1);
+        zt_rig_open(&rig, text, 0);
+        ck_assert_uint_eq(rig.inst->engine.config.update_interval, intervals[i - 1]);
+        zt_rig_end(&rig);
+    }
     zt_rig_start(&rig, large, 1);
-    zt_rig_open(&rig, text, 0);
-    ck_assert_uint_eq(rig.inst->engine.config.update_interval, 2);
+    zt_rig_create(&rig, "[zenflow]\nupdate_interval = fit\n[host]\nmemory_limit_mib = 5\n", 0);
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY); /* not even windows of one step */
     zt_rig_end(&rig);
 }
 END_TEST
