@@ -167,6 +167,27 @@ START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
 }
 END_TEST
 
+/* Waits that the monitor has yet to find passed: it looks at none of a stream that is gone. */
+START_TEST(a_stream_that_is_gone_has_no_waits) {
+    zfi_stream_t *short_lived;
+    zfi_cuda_wait_t *kept[2];
+    open_all();
+    kept[0] = &device->waits[0];
+    kept[1] = &device->waits[ZFI_CUDA_WAITS - 1];
+    ck_assert_int_eq(ops->stream_create(device, "short-lived", &short_lived, NULL), ZF_OK);
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < 2; i++)
+        *kept[i] = (zfi_cuda_wait_t){.stream = short_lived, .begin = UINT64_MAX, .end = UINT64_MAX};
+    pthread_mutex_unlock(&device->lock);
+    ops->stream_destroy(short_lived);
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < 2; i++)
+        ck_assert_ptr_null(kept[i]->stream);
+    pthread_mutex_unlock(&device->lock);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -176,6 +197,7 @@ int main(void) {
     tcase_add_loop_test(orders, a_signal_whose_event_is_lost_is_waited_for_by_its_value, 0, 2);
     tcase_add_test(orders, a_stream_that_is_ordered_behind_another_waits_for_it);
     tcase_add_test(orders, a_line_that_is_set_back_waits_for_the_monitor);
+    tcase_add_test(orders, a_stream_that_is_gone_has_no_waits);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);
