@@ -263,6 +263,7 @@ END_TEST
 START_TEST(unknown_names) {
     refused("[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio");
     refused("[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio");
+    refused("[zenflow]\nupdate_interval_stagger = 1\n", "nearest: update_interval"); /* not: its end, stagger */
     refused("\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]");
     refused("[]\n", "no section []");
     refused("[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]");
