@@ -27,6 +27,12 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
     "predict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
 static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
+/* Windows end by what the ranks' channels measured together. */
+#define BY_DATA                                                                                                        \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\nselect_interval = 3\n"              \
+    "full_warm_up_rounds = 2\nauto_ratio = 0.5\npredict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"        \
+    "level = error\n[shard]\nbucket_bytes = 1000\n"
+static const char replicated_by_data[] = BY_DATA, sharded_by_data[] = BY_DATA "stage = 1\n";
 
 typedef struct job {
     zt_rig_t rig;
@@ -192,16 +198,16 @@ START_TEST(from_one_to_four) { p_to_q(1, replicated, 4, sharded); }
 END_TEST
 
 /* A shared state is saved; FLUSH is not looked into, which needs `export`. */
-static void sharded_to(uint32_t p, uint32_t q, uint32_t flags) {
+static void share_to(uint32_t p, uint32_t q, uint32_t flags, const char *shared, const char *alone) {
     const char *path = path_of("moved");
     job_t saved[MOST] = {0}, loaded[MOST] = {0}, again[MOST] = {0};
     for (uint32_t r = 0; r < p; r++)
         saved[r].flags = flags;
-    run(saved, p, sharded, path, NULL);
+    run(saved, p, shared, path, NULL);
     end(saved + 1, p - 1);
-    run(loaded, q, sharded, NULL, path);
+    run(loaded, q, shared, NULL, path);
     end(loaded + 1, q - 1);
-    run(again, 1, replicated, NULL, path);
+    run(again, 1, alone, NULL, path);
     if (!flags)
         check_like(loaded, 1, saved);
     check_like(loaded, 1, again);
@@ -210,6 +216,8 @@ static void sharded_to(uint32_t p, uint32_t q, uint32_t flags) {
     end(again, 1);
 }
 
+static void sharded_to(uint32_t p, uint32_t q, uint32_t flags) { share_to(p, q, flags, sharded, replicated); }
+
 START_TEST(a_shared_state) { sharded_to(4, 2, 0); }
 END_TEST
 
@@ -217,6 +225,9 @@ START_TEST(a_shared_state_to_more) { sharded_to(2, 4, 0); }
 END_TEST
 
 START_TEST(compact_of_a_shared_state) { sharded_to(2, 4, ZF_STATE_COMPACT); }
+END_TEST
+
+START_TEST(windows_that_data_ends) { share_to(4, 2, 0, sharded_by_data, replicated_by_data); }
 END_TEST
 
 /* Into instances that have trained. */
@@ -394,6 +405,7 @@ START_TEST(joined_checksums) {
 END_TEST
 
 ZT_MAIN("ranks_state", from_four_to_two, from_four_to_one, from_one_to_four, a_shared_state, a_shared_state_to_more,
-        compact_of_a_shared_state, back_to_where_it_was, one_cannot_write, directories_that_differ,
-        arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load, gradients_on_their_way,
-        one_rank_delivers_before_an_exact_load, one_rank_delivers_before_a_partial_load, joined_checksums)
+        compact_of_a_shared_state, windows_that_data_ends, back_to_where_it_was, one_cannot_write,
+        directories_that_differ, arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load,
+        gradients_on_their_way, one_rank_delivers_before_an_exact_load, one_rank_delivers_before_a_partial_load,
+        joined_checksums)
