@@ -4,6 +4,7 @@
 #include "config/config.h"
 
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
@@ -485,6 +486,44 @@ static zf_status_t parse_file(const char *path) {
     return zfi_config_parse_file(path, NULL, 0, &config, &err);
 }
 
+/* A file system that gives a few bytes at a time, and is interrupted in between. */
+static size_t given, asked_in_all;
+static int is_in_pieces;
+ssize_t __real_read(int fd, void *buf, size_t nbytes);
+ssize_t __wrap_read(int fd, void *buf, size_t nbytes);
+
+ssize_t __wrap_read(int fd, void *buf, size_t nbytes) {
+    ssize_t got;
+    if (!is_in_pieces)
+        return __real_read(fd, buf, nbytes);
+    is_in_pieces = -is_in_pieces;
+    if (is_in_pieces < 0) {
+        errno = EINTR;
+        return -1;
+    }
+    if (!asked_in_all)
+        asked_in_all = nbytes;
+    ck_assert_uint_eq(given + nbytes, asked_in_all); /* no more than there is room for */
+    got = __real_read(fd, buf, nbytes < 5 ? nbytes : 5);
+    given += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+START_TEST(a_file_in_pieces) {
+    char path[] = "/tmp/zf-test-config-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    write_file(path, "[log]\nlevel = warn\n", 19);
+    is_in_pieces = 1;
+    ck_assert_msg(parse_file(path) == ZF_OK, "%s", err.message);
+    is_in_pieces = 0;
+    ck_assert_int_eq(config.level, ZF_LOG_WARN);
+    ck_assert_uint_eq(given, 19);
+    unlink(path);
+}
+END_TEST
+
 START_TEST(files) {
     char dir[] = "/tmp/zf-test-config-XXXXXX", path[64], *big;
     ck_assert_ptr_nonnull(mkdtemp(dir));
@@ -637,4 +676,5 @@ ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, a_rank_is_one_o
         lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
         unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
         moments, of_later_versions, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
-        keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts, random_overrides)
+        a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
+        random_overrides)
