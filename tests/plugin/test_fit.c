@@ -459,6 +459,25 @@ START_TEST(steps_and_fetches_are_timed) {
 }
 END_TEST
 
+/* A host that fetches all at once does so for the first layer: the whole replay is due then. */
+START_TEST(a_fetch_of_all_is_timed) {
+    zfi_fit_times_t taken;
+    open_measured(model, N_MODEL, WARM_UP, ZF_CREATE_CAP_FETCH);
+    for (int t = 1; t < WARM_UP; t++) {
+        zf_fence_t fence = {.struct_size = sizeof fence};
+        zt_rig_step(&rig);
+        ZT_OK(&rig, rig.zf->param_fetch(rig.inst, NULL, 0, &rig.stream, &fence, &rig.err));
+        zt_rig_wait(&rig, &fence);
+    }
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zfi_serial_call(rig.inst->engine.control, nothing, NULL, 0)); /* the last fetch is noted */
+    ck_assert_uint_gt(zfi_pace_times(rig.inst->run, &taken), 0);
+    ck_assert_uint_eq(taken.n_points, 1);
+    ck_assert(taken.points[0].share == 1.0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* What a step that skips or lacks gradients takes is no measure. */
 START_TEST(steps_that_are_not_whole_are_not_timed) {
     zfi_fit_times_t taken;
@@ -569,5 +588,5 @@ ZT_MAIN("fit", the_least_lateness_that_hides, what_bounds_it, a_host_that_never_
         nothing_measured, what_the_configuration_says, a_run_is_the_one_that_its_choice_pins,
         a_resumed_run_goes_on_with_the_choice, before_the_choice_it_is_still_to_come,
         a_pinned_run_and_a_fitted_one_exchange_checkpoints, a_load_that_fails, a_load_that_fails_before_the_choice,
-        a_load_that_fails_leaves_no_job_behind, steps_and_fetches_are_timed, steps_that_are_not_whole_are_not_timed,
-        other_hosts, short_warm_up, short_memory, a_bad_choice_for_a_test)
+        a_load_that_fails_leaves_no_job_behind, steps_and_fetches_are_timed, a_fetch_of_all_is_timed,
+        steps_that_are_not_whole_are_not_timed, other_hosts, short_warm_up, short_memory, a_bad_choice_for_a_test)

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_state_dir.c - where a checkpoint may be saved and from where it is loaded. */
 #include <check.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "state/beside.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -93,4 +97,70 @@ START_TEST(several_files_and_a_bare_name) {
 }
 END_TEST
 
-ZT_MAIN("state_dir", directories, several_files_and_a_bare_name)
+/* ---- descriptor 0 ------------------------------------------------------------------------------------------------ */
+
+/* A daemon has no standard input: one of the files that are opened gets its number. Here the n-th does. */
+static int n_opened, which;
+int __real_openat(int dir, const char *name, int flags, mode_t mode);
+int __wrap_openat(int dir, const char *name, int flags, ...);
+
+int __wrap_openat(int dir, const char *name, int flags, ...) {
+    mode_t mode = 0;
+    int fd;
+    if (flags & O_CREAT) {
+        va_list rest;
+        va_start(rest, flags);
+        mode = (mode_t)va_arg(rest, int);
+        va_end(rest);
+    }
+    fd = __real_openat(dir, name, flags, mode);
+    if (fd < 0 || which == 0 || ++n_opened != which)
+        return fd;
+    ck_assert_int_eq(dup2(fd, 0), 0);
+    close(fd);
+    return 0;
+}
+
+/* What a killed process leaves beside the checkpoint. */
+static void leave_beside(const char *base, char name[ZFI_BESIDE_NAME]) {
+    int fd, parent = open(".", O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(zfi_beside_make(parent, base, 0700, name, &fd), 0);
+    close(fd);
+    close(parent);
+}
+
+static void save_and_load(void) {
+    zf_state_args_t args = {.struct_size = sizeof args, .path = "bare", .flags = ZF_STATE_NO_SYNC};
+    ZT_OK(&rig, zt_state(&rig)->save(rig.inst, &args, NULL, &rig.err));
+    ZT_OK(&rig, zt_load(&rig, NULL, "bare", ZF_STATE_EXACT, NULL));
+}
+
+START_TEST(descriptor_0_is_one_like_others) {
+    enum { FEWEST = 5 };
+    int n_all;
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, 2);
+    ck_assert_int_eq(chdir(zt_state_dir()), 0);
+    save_and_load();
+    for (which = 1, n_all = INT_MAX; which <= n_all; which++) {
+        char left[ZFI_BESIDE_NAME];
+        int chosen = which;
+        which = 0;
+        leave_beside("bare", left);
+        which = chosen;
+        n_opened = 0;
+        save_and_load();
+        n_all = n_opened;
+        ck_assert_msg(which > n_all || fcntl(0, F_GETFD) < 0, "file %d of %d stays open", which, n_all);
+        ck_assert_msg(access(left, F_OK) < 0, "%s is still there, file %d", left, which);
+        if (fcntl(0, F_GETFD) < 0)
+            ck_assert_int_eq(open("/dev/null", O_RDONLY), 0);
+    }
+    which = 0;
+    ck_assert_int_ge(n_all, FEWEST);
+    ck_assert_int_eq(chdir(".."), 0);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("state_dir", directories, several_files_and_a_bare_name, descriptor_0_is_one_like_others)
