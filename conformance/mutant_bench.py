@@ -151,9 +151,9 @@ class Build:
 
 
 class Bench:
-    def __init__(self, work, cases, costs):
+    def __init__(self, work, cases, costs, judges):
         self.source, self.tmp = work / "source", work / "tmp"
-        self.cases, self.costs = cases, costs
+        self.cases, self.costs, self.judges = cases, costs, judges
         self.plain = Build(self.source, work / "build", self.tmp, ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-w"])
         self.sanitized = Build(self.source, work / "sanitized", self.tmp,
                                ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-w", "-DCMAKE_C_FLAGS_DEBUG=-g -O1", "-DZF_SANITIZE=address",
@@ -233,7 +233,7 @@ class Bench:
         """A digest of all that is built and run here."""
         out = hashlib.sha256()
         for path in sorted(self.source.rglob("*")):
-            if path.is_file() and "results" not in path.parts and "mutants_equivalent" not in path.name:
+            if path.is_file() and "results" not in path.parts and "mutant" not in path.name and "mutate" not in path.name:
                 out.update(str(path).encode() + b"\0" + path.read_bytes())
         return out.hexdigest()
 
@@ -291,7 +291,7 @@ class Bench:
             record = {"name": mutant.name, "kind": mutant.kind, "line": mutant.line, "killed_by": "", "why": ""}
             if self.digest() == original:
                 return {**record, "why": "the same library"}
-            for name in JUDGES:
+            for name in self.judges:
                 is_killed, why = self.judge(name, mutant.file)
                 if is_killed:
                     return {**record, "killed_by": name, "why": why, "seconds": round(time.monotonic() - start)}

@@ -3,6 +3,7 @@
 """mutate.py - what would the suite miss? Mutants of the engine, each judged by the checks that a change must pass.
 
     python3 conformance/mutate.py --mutants 300 --seed 1          # goes on where a run with the same seed ended
+    python3 conformance/mutate.py --survivors                     # judges what survived once more, after tests were written
     python3 conformance/mutate.py --only "NAME"                   # one mutant, by its name in the table
     python3 conformance/mutate.py --table                         # writes the table again, judges nothing
 
@@ -160,7 +161,8 @@ class Campaign:
                 self.keep(mutant, bench.judge_one(mutant, original))
 
     def run(self):
-        benches = [Bench(self.args.work / str(i), self.args.cases, self.costs) for i in range(self.args.jobs)]
+        judges = JUDGES[:-1] if self.args.quick else JUDGES
+        benches = [Bench(self.args.work / str(i), self.args.cases, self.costs, judges) for i in range(self.args.jobs)]
         for i, bench in enumerate(benches):
             bench.configure()
             if i == 0:
@@ -182,6 +184,7 @@ def main():
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutate", help="scratch copy and its build")
     parser.add_argument("--json", type=Path, default=RESULTS / "mutation.json")
     parser.add_argument("--only", help="this mutant alone; nothing is written")
+    parser.add_argument("--quick", action="store_true", help="leave the sanitizers for --survivors")
     parser.add_argument("--survivors", action="store_true", help="judge the survivors again, after a test was written")
     parser.add_argument("--table", action="store_true", help="only write mutation.md from mutation.json")
     args = parser.parse_args()
