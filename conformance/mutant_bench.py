@@ -2,7 +2,7 @@
 """mutant_bench.py - one scratch copy of the sources with its build, and the judges of a mutant in it.
 
 Judges, in this order up to the first that fails: `zf-conform exact`, `zf-conform abi`, the Check programs of tests/ with
-exact_shuffle, and for plugin/device/cuda and comm/nccl.c those on the doubles of tests/cuda; `zf-conform shard` on three ranks, where mpirun is; and exact
+exact_shuffle, and those on the doubles of tests/cuda, all for plugin/device/cuda and comm/nccl.c, one for others; `zf-conform shard` on three ranks, where mpirun is; and exact
 with the quick Check programs once more under the address and undefined-behaviour sanitizers. Which Check program comes first decides what a kill costs and never whether there is one: the program named
 after the mutant's file, then those that killed mutants of its folder before, then the quick ones. Each is linked only when
 its turn comes. On a busy machine a test may miss a deadline of its own, so a Check program must fail twice, and a case of exact
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 JUDGES = ("exact", "abi", "check", "shard", "sanitizer")
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
 CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
-# Mutants of the CUDA backend and of NCCL's transport alone: on the doubles of tests/cuda, where they were built.
+# On the doubles of tests/cuda, where they were built: first for the CUDA backend and NCCL's transport; for all others the whole run last.
 CUDA_TESTS = ("tests/cuda", "^(test_cuda_backend|test_cuda_backend_no_memops|test_cuda_nccl|cuda_exact|cuda_exact_one_queue|cuda_exact_no_memops)$")
 # Tests that are no programs of their own name.
 TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda_exact_one_queue": "zf_double",
@@ -90,8 +90,9 @@ def room(file):
 def check_order(tests, file, costs):
     """The Check programs in the order in which a mutant of `file` meets them."""
     own = Path(file).stem
-    tests = [t for t in tests if "/cuda/" in file or own == "nccl" or "cuda_" not in t.name]
-    return sorted(tests, key=lambda t: (t.name not in (f"test_{own}", f"test_kernels_{own}"), "cuda_" not in t.name, -costs.kills[room(file), t.name], t.seconds, t.name))
+    is_cudas = "/cuda/" in file or own == "nccl"
+    tests = [t for t in tests if is_cudas or "cuda_" not in t.name or (file and t.name == "cuda_exact")]
+    return sorted(tests, key=lambda t: (t.name not in (f"test_{own}", f"test_kernels_{own}"), ("cuda_" in t.name) != is_cudas, -costs.kills[room(file), t.name], t.seconds, t.name))
 
 
 def first_reason(name, status, text):
