@@ -148,6 +148,8 @@ START_TEST(keys_without_effect) {
                  {"deferred = none\npublish_lag = 1", "publish_lag"},
                  {"deferred = none\npredict = 3", "predict"},
                  {"deferred = none\n[host]\nthreads = 3", "threads"},
+                 {"deferred = none\n[host]\naffinity = none", "affinity"},
+                 {"deferred = none\n[log]\nlateness = 3", "lateness"},
                  {"deferred = none\n[host]\nmoments_dtype = bfloat16\nmax_steps_ahead = 3", NULL},
                  {"deferred = none", NULL},
                  {"topk_ratio = 0.3\nselect_interval = 7", NULL},
@@ -512,6 +514,38 @@ START_TEST(a_cancelled_wait) {
 }
 END_TEST
 
+static void *create_while_cancelled(void *path) {
+    const zf_create_args_t args = {.struct_size = sizeof args,
+                                   .host = &rig.host,
+                                   .config_path = path, /* to open it is such a call: */
+                                   .device_type = ZF_DEVICE_CPU};
+    pthread_cancel(pthread_self()); /* acted upon at the next call that allows it */
+    (void)rig.zf->create(&args, &rig.inst, &rig.err);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* What create opens and starts would be nobody's. */
+START_TEST(a_cancelled_create) {
+    char path[] = "/tmp/zf-test-hosts-XXXXXX";
+    pthread_t thread;
+    void *result = NULL;
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, config, strlen(config)), (ssize_t)strlen(config));
+    close(fd);
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    ck_assert_int_eq(pthread_create(&thread, NULL, create_while_cancelled, path), 0);
+    pthread_join(thread, &result);
+    unlink(path);
+    ck_assert_ptr_eq(result, PTHREAD_CANCELED);
+    ck_assert_ptr_nonnull(rig.inst);
+    zt_rig_bind(&rig);
+    steps(2);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 START_TEST(cancellation_is_given_back) {
     int state = -1;
     zt_rig_start(&rig, shapes, N_SHAPES);
@@ -559,5 +593,5 @@ ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effec
         weights_that_are_not_finite, a_frozen_weight_may_be_anything, empty_tensors_with_stride_0, all_params_changed,
         a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
         a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, another_stream_that_fails,
-        params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, cancellation_is_given_back,
-        two_instances_on_one_memory)
+        params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, a_cancelled_create,
+        cancellation_is_given_back, two_instances_on_one_memory)

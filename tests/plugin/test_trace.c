@@ -92,6 +92,18 @@ static int count(const json_t *events, const char *lane, const char *name) {
     return n;
 }
 
+/* Where a viewer shows a lane. */
+static json_int_t place_of(const json_t *events, const char *lane) {
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        json_t *event = json_array_get(events, i);
+        if (strcmp(json_string_value(json_object_get(event, "name")), "thread_sort_index") == 0 &&
+            strcmp(lane_of(events, json_integer_value(json_object_get(event, "tid"))), lane) == 0)
+            return json_integer_value(json_object_get(json_object_get(event, "args"), "sort_index"));
+    }
+    ck_abort_msg("no place of %s", lane);
+    return -1;
+}
+
 /* ---- of an instance ---------------------------------------------------------------------------------------------- */
 
 START_TEST(asked_for_steps) {
@@ -110,6 +122,10 @@ START_TEST(asked_for_steps) {
     ck_assert_int_ge(count(events, "up", "copy"), 1);
     ck_assert_int_ge(count(events, "control", "choose"), 1);
     ck_assert_int_eq(count(events, "host", "quiesce"), 0); /* later */
+    for (int i = 1; i < 6; i++) {                          /* as work passes through them */
+        static const char *const lanes[] = {"host", "device", "down", "up", "control", "worker"};
+        ck_assert_int_lt(place_of(events, lanes[i - 1]), place_of(events, lanes[i]));
+    }
     json_decref(whole);
     remove_folder();
 }
