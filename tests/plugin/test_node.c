@@ -41,6 +41,7 @@ END_TEST
 
 START_TEST(what_is_no_pair_does_not_count) {
     expect((const char *const[]){"LOCAL_RANK=3", NULL}, 0, 1);
+    expect((const char *const[]){"LOCAL_WORLD_SIZE=8", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=8", "LOCAL_WORLD_SIZE=8", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=0", "LOCAL_WORLD_SIZE=0", NULL}, 0, 1);
     expect((const char *const[]){"LOCAL_RANK=-1", "LOCAL_WORLD_SIZE=8", NULL}, 0, 1);
