@@ -108,6 +108,25 @@ START_TEST(in_the_order_of_backward) {
 }
 END_TEST
 
+/* What stays open follows by kind, whichever kind came first: models with other parameters have the same order. */
+START_TEST(what_stays_open_has_one_order) {
+    for (int is_turned = 0; is_turned < 2; is_turned++) {
+        zfi_param_t params[4];
+        zfi_buckets_t buckets;
+        uint32_t at[4];
+        for (uint32_t kind = 0; kind < 4; kind++) {
+            at[kind] = is_turned ? 3 - kind : kind;
+            params[at[kind]] = make(at[kind], 65, kind / 2 ? ZFI_BF16 : ZFI_F32, kind % 2 ? ZF_PARAM_AVERAGE : 0);
+        }
+        ck_assert_int_eq(zfi_buckets_build(params, 4, 100000, &(zfi_member_t){0, 2}, &buckets), ZF_OK);
+        ck_assert_uint_eq(buckets.n, 4);
+        for (uint32_t kind = 0; kind < 4; kind++)
+            ck_assert_uint_eq(buckets.of_param[at[kind]], kind);
+        zfi_buckets_free(&buckets);
+    }
+}
+END_TEST
+
 /* More ranks than elements: parts of padding alone. */
 START_TEST(more_ranks_than_elements) {
     zfi_param_t params[] = {make(0, 1, ZFI_F16, 0)};
@@ -146,4 +165,5 @@ START_TEST(smaller_towards_the_end) {
 }
 END_TEST
 
-ZT_MAIN("bucket", any_number_of_ranks, in_the_order_of_backward, more_ranks_than_elements, smaller_towards_the_end)
+ZT_MAIN("bucket", any_number_of_ranks, in_the_order_of_backward, what_stays_open_has_one_order,
+        more_ranks_than_elements, smaller_towards_the_end)
