@@ -116,6 +116,9 @@ void zs_declare(const zs_ranks_t *ranks, uint32_t param, zf_param_decl_t *decl);
 zs_fault_t zs_misbehave(zs_ranks_t *ranks, uint64_t step, zf_group_hyper_t *hyper, uint32_t *flags);
 const char *zs_fault_name(zs_fault_t fault);
 
+/* What ranks exchange, but for a grouped norm, goes by NCCL. */
+static inline int zs_is_by_nccl(const zs_ranks_t *ranks) { return ranks->uses_nccl && ranks->data_size > 1; }
+
 /* Parameters live as shards; one of them does. */
 static inline int zs_shards_params(const zs_ranks_t *ranks) { return ranks->stage == 3 && ranks->data_size > 1; }
 int zs_is_sharded(const zs_ranks_t *ranks, const zx_case_t *c, uint32_t param);

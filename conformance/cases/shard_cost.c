@@ -130,7 +130,7 @@ static void count_selected(zs_ranks_t *ranks, const zx_case_t *c, const bucket_t
 void zs_count_selected(zs_ranks_t *ranks, const zx_case_t *c, const zo_t *oracle) {
     enum { NORM_PART_NBYTES = 16 };
 
-    if (ranks->is_grouped || is_sharded(ranks))
+    if (ranks->is_grouped ? !zs_is_by_nccl(ranks) : is_sharded(ranks))
         ranks->expected_nbytes += (ranks->size - 1) * NORM_PART_NBYTES;
     if (!is_sharded(ranks))
         return;

@@ -93,7 +93,7 @@ static int compare_ranks(zs_ranks_t *ranks, const zx_case_t *c, const zx_result_
     *own = (zs_report_t){.sent_nbytes = ranks->gradient_nbytes,
                          .expected_nbytes = ranks->expected_nbytes,
                          .n_values = count_values(result)};
-    if (ranks->uses_nccl) {
+    if (zs_is_by_nccl(ranks)) {
         own->sent_nbytes = zs_ranks_nccl_nbytes();
         own->expected_nbytes = own->sent_nbytes == ZS_NOT_KNOWN || ranks->stage == 3 || zs_moves(ranks) || c->is_rebound
                                    ? own->sent_nbytes

@@ -3,8 +3,10 @@
  *
  * Model. What lies in the device's memory goes by NCCL, on the stream that the exchange names; what lies in the host's
  * goes by the host's zf.collectives/1, which also carry the ids that NCCL begins with. NCCL moves bytes as any
- * transport does, and sums nothing: an all-to-all is a group of sends and receives. Each direction has a communicator
- * of its own, gradients and values, so that neither waits for the other; both are made without blocking.
+ * transport does, and sums nothing: an all-to-all is a group of sends and receives. Each direction of a process group
+ * has a communicator of its own, gradients and values, so that neither waits for the other; they are made without
+ * blocking: those of group 0 in create, those of others with their first exchange, since exchanges have an order that
+ * all ranks of a group can keep, and joins have none.
  *
  * An exchange is over when its stream is; meanwhile NCCL is asked for asynchronous errors. A communicator that failed,
  * or whose exchange has passed the deadline, is aborted, which ends its kernels. NCCL does not tell which rank is
@@ -43,9 +45,20 @@ typedef struct place {
     uint64_t step;
 } place_t;
 
-/* One direction. */
+/* What a rank begins with; the id counts from rank 0 alone. */
+typedef struct ticket {
+    int32_t can; /* 1: it can use NCCL */
+    int32_t version;
+    char why_not[240];
+    zfi_nccl_id_t id;
+} ticket_t;
+
+/* One direction of a process group. */
 typedef struct direction {
-    zfi_nccl_comm_t comm; /* NULL: none, or aborted */
+    zfi_nccl_comm_t comm; /* NULL: none yet, or aborted */
+    int is_connected;     /* it was there once */
+    int ends;             /* what NCCL said to its end */
+    ticket_t *tickets;    /* [size] */
     place_t *places;      /* [size] page-locked: what ranks have called the exchange, ... */
     place_t *on_device;   /* [size] ... as it travels */
     place_t *answers;     /* [size] of a roll call */
@@ -53,17 +66,25 @@ typedef struct direction {
     int is_pinned;
 } direction_t;
 
+/* A process group; its place among others is the host transport's. */
+typedef struct group {
+    uint32_t index, name, rank, size; /* size 0: nobody has joined it */
+    direction_t directions[N_DIRECTIONS];
+} group_t;
+
 struct zfi_comm {
     zfi_comm_env_t env;
-    zfi_comm_t *host; /* of the host's collectives */
-    const zfi_nccl_t *nccl;
-    uint32_t rank, size;
-    direction_t directions[N_DIRECTIONS];
+    zfi_comm_t *host;       /* of the host's collectives */
+    const zfi_nccl_t *nccl; /* NULL: it cannot be opened */
+    group_t groups[ZFI_MAX_GROUPS];
     _Atomic int has_failed, holds_memory;
 };
 
-static uint32_t nccl_rank(const zfi_comm_t *comm) { return comm ? comm->rank : 0; }
-static uint32_t nccl_size(const zfi_comm_t *comm) { return comm ? comm->size : 1; }
+static zfi_member_t nccl_place(const zfi_comm_t *comm, uint32_t index) {
+    return comm ? (zfi_member_t){comm->groups[index].rank, comm->groups[index].size} : (zfi_member_t){0, 1};
+}
+static uint32_t nccl_rank(const zfi_comm_t *comm) { return nccl_place(comm, 0).rank; }
+static uint32_t nccl_size(const zfi_comm_t *comm) { return nccl_place(comm, 0).n_ranks; }
 static int nccl_holds_memory(const zfi_comm_t *comm) {
     return comm && (atomic_load(&comm->holds_memory) || zfi_comm_host.holds_memory(comm->host));
 }
@@ -75,20 +96,23 @@ static void describe(const zfi_comm_t *comm, zfi_nccl_comm_t nccl_comm, int rc, 
              last ? last : "");
 }
 
+/* "rank 1 of 4", and of which group where that is not the data-parallel one. */
+enum { SELF_NBYTES = 64 };
+static const char *self(const group_t *group, char out[SELF_NBYTES]) {
+    int n = snprintf(out, SELF_NBYTES, "rank %" PRIu32 " of %" PRIu32, group->rank, group->size);
+    if (group->index && n > 0)
+        snprintf(out + n, SELF_NBYTES - (size_t)n, " of process group %" PRIu32, group->name);
+    return out;
+}
+
 /* ---- what ranks tell each other before NCCL begins --------------------------------------------------------------- */
 
-/* Of one rank. The ids count from rank 0 alone. */
-typedef struct ticket {
-    int32_t can; /* 1: it can use NCCL */
-    int32_t version;
-    char why_not[240];
-    zfi_nccl_id_t ids[N_DIRECTIONS];
-} ticket_t;
-
-static zf_status_t look(zfi_comm_t *comm, ticket_t *out, zf_error_t *err) {
+static zf_status_t look(const zfi_comm_t *comm, const group_t *group, ticket_t *out, zf_error_t *err) {
     zfi_device_info_t info = {0};
-    int version = 0;
-    zf_status_t st = zfi_nccl_library(&comm->nccl, &version, err);
+    const zfi_nccl_t *nccl;
+    char text[256];
+    int version = 0, rc;
+    zf_status_t st = zfi_nccl_library(&nccl, &version, err);
     out->version = version;
     if (st)
         return st;
@@ -100,25 +124,21 @@ static zf_status_t look(zfi_comm_t *comm, ticket_t *out, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_RANKS, "create",
                          "CUDA_DEVICE_MAX_CONNECTIONS lets streams share hardware queues, where NCCL in two directions "
                          "can stand still; unset it");
-    for (int d = 0; d < N_DIRECTIONS && comm->rank == 0; d++) {
-        int rc = comm->nccl->ncclGetUniqueId(&out->ids[d]);
-        char text[256];
-        if (!rc)
-            continue;
-        describe(comm, NULL, rc, text, sizeof text);
-        return zfi_error(err, ZF_ERR_RANKS, "create", "ncclGetUniqueId: %s", text);
-    }
-    return ZF_OK;
+    rc = group->rank == 0 ? nccl->ncclGetUniqueId(&out->id) : ZFI_NCCL_SUCCESS;
+    if (rc == ZFI_NCCL_SUCCESS)
+        return ZF_OK;
+    describe(comm, NULL, rc, text, sizeof text);
+    return zfi_error(err, ZF_ERR_RANKS, "create", "ncclGetUniqueId: %s", text);
 }
 
 /* The first rank that cannot, or that has another version than rank 0. */
-static zf_status_t judge(const zfi_comm_t *comm, const ticket_t *tickets, zf_error_t *err) {
-    for (uint32_t r = 0; r < comm->size; r++) {
+static zf_status_t judge(const group_t *group, const ticket_t *tickets, zf_error_t *err) {
+    for (uint32_t r = 0; r < group->size; r++) {
         if (!tickets[r].can)
             return zfi_error(err, ZF_ERR_RANKS, "create",
                              "[shard] transport = nccl: rank %" PRIu32 " of %" PRIu32
                              " cannot use it: %.*s. Set transport = host on every rank to do without NCCL",
-                             r, comm->size, (int)sizeof tickets[r].why_not, tickets[r].why_not);
+                             r, group->size, (int)sizeof tickets[r].why_not, tickets[r].why_not);
         if (tickets[r].version != tickets[0].version)
             return zfi_error(err, ZF_ERR_RANKS, "create",
                              "[shard] transport = nccl: rank %" PRIu32 " has NCCL %d, rank 0 has %d: use the same", r,
@@ -128,29 +148,20 @@ static zf_status_t judge(const zfi_comm_t *comm, const ticket_t *tickets, zf_err
 }
 
 /* Every rank comes here, also one that cannot, so that none waits for it in vain. */
-static zf_status_t exchange_tickets(zfi_comm_t *comm, zfi_nccl_id_t *out_ids, zf_error_t *err) {
+static zf_status_t exchange_tickets(zfi_comm_t *comm, const group_t *group, int d, uint32_t lane, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    ticket_t *tickets = calloc(comm->size, sizeof *tickets);
+    ticket_t *tickets = group->directions[d].tickets, *own = &tickets[group->rank];
     zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_TRANSPORT,
                           .bucket = ZF_NO_ID,
                           .recv = tickets,
                           .nbytes = sizeof *tickets,
-                          .lane = ZFI_LANE_GRADIENTS};
+                          .lane = lane,
+                          .group = group->index};
     zf_status_t st;
-    if (!tickets)
-        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for what %" PRIu32 " ranks begin NCCL with",
-                         comm->size);
-    tickets[comm->rank].can = look(comm, &tickets[comm->rank], &why) == ZF_OK;
-    snprintf(tickets[comm->rank].why_not, sizeof tickets->why_not, "%.239s",
-             tickets[comm->rank].can ? "" : why.message);
+    own->can = look(comm, group, own, &why) == ZF_OK;
+    snprintf(own->why_not, sizeof own->why_not, "%.239s", own->can ? "" : why.message);
     st = zfi_comm_host.exchange(comm->host, &all, err);
-    if (!st)
-        st = judge(comm, tickets, err);
-    if (!st)
-        memcpy(out_ids, tickets[0].ids, sizeof tickets->ids);
-    if (!zfi_comm_host.holds_memory(comm->host))
-        free(tickets);
-    return st;
+    return st ? st : judge(group, tickets, err);
 }
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
@@ -173,62 +184,73 @@ static int take_up(const zfi_comm_t *comm, zfi_nccl_comm_t nccl_comm, uint64_t e
     }
 }
 
-static zf_status_t not_connected(zfi_comm_t *comm, int d, int rc, zf_error_t *err) {
-    char text[256];
+static zf_status_t not_connected(const zfi_comm_t *comm, const group_t *group, int d, int rc, zf_error_t *err) {
+    char who[SELF_NBYTES], text[256];
     if (rc == ZFI_NCCL_IN_PROGRESS)
         return zfi_error(err, ZF_ERR_TIMEOUT, "create",
-                         "rank %" PRIu32 " of %" PRIu32 ": NCCL's communicator of %s was not there within %" PRIu64
+                         "%s: NCCL's communicator of %s was not there within %" PRIu64
                          " ms ([host] deadline_ms, less an eighth): a rank has not come, or NCCL cannot reach it "
                          "(NCCL_DEBUG=INFO says more)",
-                         comm->rank, comm->size, direction_names[d], comm->env.timeout_ns / 1000000);
-    describe(comm, comm->directions[d].comm, rc, text, sizeof text);
-    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_CALL, rc, "create",
-                            "rank %" PRIu32 " of %" PRIu32 ": NCCL's communicator of %s: %s", comm->rank, comm->size,
-                            direction_names[d], text);
-}
-
-/* [a stream is lent] */
-static zf_status_t connect(zfi_comm_t *comm, const zfi_nccl_id_t *ids, zf_error_t *err) {
-    uint64_t end_ns = zfi_now_ns() + comm->env.timeout_ns;
-    for (int d = 0; d < N_DIRECTIONS; d++) {
-        zfi_nccl_config_t config = {
-            .size = sizeof config, .magic = ZFI_NCCL_CONFIG_MAGIC, .version = ZFI_NCCL_CONFIG_VERSION, .blocking = 0};
-        int rc = comm->nccl->ncclCommInitRankConfig(&comm->directions[d].comm, (int)comm->size, ids[d], (int)comm->rank,
-                                                    &config);
-        if (rc == ZFI_NCCL_IN_PROGRESS)
-            rc = take_up(comm, comm->directions[d].comm, end_ns);
-        if (rc) {
-            atomic_store(&comm->has_failed, 1);
-            return not_connected(comm, d, rc, err);
-        }
-    }
-    return ZF_OK;
+                         self(group, who), direction_names[d], comm->env.timeout_ns / 1000000);
+    describe(comm, group->directions[d].comm, rc, text, sizeof text);
+    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_CALL, rc, "create", "%s: NCCL's communicator of %s: %s",
+                            self(group, who), direction_names[d], text);
 }
 
 /* NCCL takes the device of the calling thread: a stream is lent for that. */
-static zf_status_t connect_on_device(zfi_comm_t *comm, const zfi_nccl_id_t *ids, zf_error_t *err) {
-    zfi_stream_t *stream = NULL;
+static zf_status_t connect(zfi_comm_t *comm, group_t *group, int d, zfi_stream_t *stream, zf_error_t *err) {
+    direction_t *direction = &group->directions[d];
+    zfi_nccl_config_t config = {
+        .size = sizeof config, .magic = ZFI_NCCL_CONFIG_MAGIC, .version = ZFI_NCCL_CONFIG_VERSION, .blocking = 0};
+    uint64_t end_ns = zfi_now_ns() + comm->env.timeout_ns;
     void *handle;
-    zf_status_t st = comm->env.ops->stream_create(comm->env.device, "zf-nccl", &stream, err);
+    int rc;
+    zf_status_t st = comm->env.ops->lend(stream, &handle);
     if (st)
         return st;
-    st = comm->env.ops->lend(stream, &handle);
-    if (!st) {
-        st = connect(comm, ids, err);
-        comm->env.ops->take_back(stream);
+    rc = comm->nccl->ncclCommInitRankConfig(&direction->comm, (int)group->size, direction->tickets[0].id,
+                                            (int)group->rank, &config);
+    if (rc == ZFI_NCCL_IN_PROGRESS)
+        rc = take_up(comm, direction->comm, end_ns);
+    if (rc) {
+        atomic_store(&comm->has_failed, 1);
+        st = not_connected(comm, group, d, rc, err);
     }
-    comm->env.ops->stream_destroy(stream);
+    comm->env.ops->take_back(stream);
+    direction->is_connected = 1;
     return st;
 }
 
+static zf_status_t begin(zfi_comm_t *comm, group_t *group, int d, uint32_t lane, zfi_stream_t *stream,
+                         zf_error_t *err) {
+    zf_status_t st = exchange_tickets(comm, group, d, lane, err);
+    return st ? st : connect(comm, group, d, stream, err);
+}
+
+/* Group 0's, in create. */
+static zf_status_t begin_all(zfi_comm_t *comm, zf_error_t *err) {
+    zfi_stream_t *stream = NULL;
+    zf_status_t st = comm->env.ops->stream_create(comm->env.device, "zf-nccl", &stream, err);
+    for (int d = 0; d < N_DIRECTIONS && !st; d++)
+        st = begin(comm, &comm->groups[0], d, ZFI_LANE_GRADIENTS, stream, err);
+    if (stream)
+        comm->env.ops->stream_destroy(stream);
+    return st;
+}
+
+/* To end one may wait for the other ranks, which may have theirs in another order: all are told first. */
+static void begin_end(zfi_comm_t *comm, direction_t *direction) {
+    if (direction->comm)
+        direction->ends = atomic_load(&comm->has_failed) ? -1 : comm->nccl->ncclCommFinalize(direction->comm);
+}
+
 /* Either way it is gone; one that others still need may be given up, but is not waited for without end. */
-static void disconnect(zfi_comm_t *comm, int d) {
-    zfi_nccl_comm_t nccl_comm = comm->directions[d].comm;
-    int rc;
-    comm->directions[d].comm = NULL;
+static void disconnect(zfi_comm_t *comm, direction_t *direction) {
+    zfi_nccl_comm_t nccl_comm = direction->comm;
+    int rc = direction->ends;
+    direction->comm = NULL;
     if (!nccl_comm)
         return;
-    rc = atomic_load(&comm->has_failed) ? -1 : comm->nccl->ncclCommFinalize(nccl_comm);
     if (rc == ZFI_NCCL_IN_PROGRESS)
         rc = take_up(comm, nccl_comm, zfi_now_ns() + comm->env.timeout_ns);
     if (rc == ZFI_NCCL_SUCCESS)
@@ -237,13 +259,17 @@ static void disconnect(zfi_comm_t *comm, int d) {
         (void)comm->nccl->ncclCommAbort(nccl_comm);
 }
 
-/* What names the exchanges of one direction. */
-static zf_status_t map_places(zfi_comm_t *comm, direction_t *direction, zf_error_t *err) {
+/* What one direction begins with, and what names its exchanges. */
+static zf_status_t map_places(zfi_comm_t *comm, const group_t *group, direction_t *direction, zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
-    uint64_t nbytes = comm->size * sizeof(place_t);
+    uint64_t nbytes = group->size * sizeof(place_t);
     void *memory = NULL;
     int is_pageable;
     zf_status_t st;
+    direction->tickets = calloc(group->size, sizeof *direction->tickets);
+    if (!direction->tickets)
+        return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for what %" PRIu32 " ranks begin NCCL with",
+                         group->size);
     (void)zfi_arena_take(&direction->arena, 2 * nbytes, 1);
     st = zfi_arena_map(&direction->arena, "names of exchanges", err);
     if (!st)
@@ -252,12 +278,12 @@ static zf_status_t map_places(zfi_comm_t *comm, direction_t *direction, zf_error
     if (!st)
         st = ops->alloc(comm->env.device, nbytes, "names of exchanges", &memory, err);
     direction->places = (place_t *)(void *)direction->arena.base;
-    direction->answers = direction->places + comm->size;
+    direction->answers = direction->places + group->size;
     direction->on_device = memory;
     return st;
 }
 
-static void free_places(zfi_comm_t *comm, direction_t *direction) {
+static void free_places(zfi_comm_t *comm, const group_t *group, direction_t *direction) {
     const zfi_device_ops_t *ops = comm->env.ops;
     if (nccl_holds_memory(comm))
         return; /* left to what may still write there */
@@ -265,38 +291,60 @@ static void free_places(zfi_comm_t *comm, direction_t *direction) {
         ops->unpin(comm->env.device, direction->arena.base, direction->arena.total_nbytes);
     zfi_arena_free(&direction->arena);
     if (direction->on_device)
-        ops->free(comm->env.device, direction->on_device, comm->size * sizeof(place_t));
+        ops->free(comm->env.device, direction->on_device, group->size * sizeof(place_t));
+    free(direction->tickets);
+    *direction = (direction_t){0};
+}
+
+/* [control] The group with the number that the host transport gave it. */
+static zf_status_t add_group(zfi_comm_t *comm, uint32_t index, uint32_t name, zf_error_t *err) {
+    zfi_member_t place = zfi_comm_host.place(comm->host, index);
+    group_t *group = &comm->groups[index];
+    zf_status_t st = ZF_OK;
+    int version;
+    *group = (group_t){.index = index, .name = name, .rank = place.rank, .size = place.n_ranks};
+    if (place.n_ranks > 1 && !comm->nccl)
+        (void)zfi_nccl_library(&comm->nccl, &version, NULL); /* why not: look() */
+    for (int d = 0; d < N_DIRECTIONS && place.n_ranks > 1 && !st; d++)
+        st = map_places(comm, group, &group->directions[d], err);
+    for (int d = 0; d < N_DIRECTIONS && st; d++)
+        free_places(comm, group, &group->directions[d]);
+    if (st)
+        group->size = 0;
+    return st;
+}
+
+static zf_status_t nccl_join(zfi_comm_t *comm, uint32_t name, uint32_t *out_index, zf_error_t *err) {
+    zf_status_t st = zfi_comm_host.join(comm->host, name, out_index, err);
+    return st || comm->groups[*out_index].size ? st : add_group(comm, *out_index, name, err);
 }
 
 static void nccl_close(zfi_comm_t *comm) {
     if (!comm)
         return;
-    for (int d = 0; d < N_DIRECTIONS; d++) {
-        disconnect(comm, d);
-        free_places(comm, &comm->directions[d]);
-    }
+    for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
+        for (int d = 0; d < N_DIRECTIONS; d++)
+            begin_end(comm, &comm->groups[i].directions[d]);
+    for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
+        for (int d = 0; d < N_DIRECTIONS; d++) {
+            disconnect(comm, &comm->groups[i].directions[d]);
+            free_places(comm, &comm->groups[i], &comm->groups[i].directions[d]);
+        }
     zfi_comm_host.close(comm->host);
     free(comm);
 }
 
 static zf_status_t nccl_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_error_t *err) {
     zfi_comm_t *comm = calloc(1, sizeof *comm);
-    zfi_nccl_id_t ids[N_DIRECTIONS];
     zf_status_t st;
     if (!comm)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a transport");
     comm->env = *env;
     st = zfi_comm_host.open(env, &comm->host, err);
-    if (!st) {
-        comm->rank = zfi_comm_host.rank(comm->host);
-        comm->size = zfi_comm_host.size(comm->host);
-    }
-    if (!st && comm->size > 1)
-        st = exchange_tickets(comm, ids, err);
-    for (int d = 0; d < N_DIRECTIONS && !st && comm->size > 1; d++)
-        st = map_places(comm, &comm->directions[d], err);
-    if (!st && comm->size > 1)
-        st = connect_on_device(comm, ids, err);
+    if (!st)
+        st = add_group(comm, 0, 0, err);
+    if (!st && comm->groups[0].size > 1)
+        st = begin_all(comm, err);
     if (st)
         nccl_close(comm);
     else
@@ -309,18 +357,20 @@ static zf_status_t nccl_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
 static int is_taken(int rc) { return rc == ZFI_NCCL_SUCCESS || rc == ZFI_NCCL_IN_PROGRESS; }
 
 /* [a stream is lent] This rank's n bytes, in place among those of all. */
-static int all_gather(const zfi_comm_t *comm, zfi_nccl_comm_t to, void *all, size_t n, void *stream) {
-    return comm->nccl->ncclAllGather((unsigned char *)all + comm->rank * n, all, n, ZFI_NCCL_UINT8, to, stream);
+static int all_gather(const zfi_comm_t *comm, const group_t *group, zfi_nccl_comm_t to, void *all, size_t n,
+                      void *stream) {
+    return comm->nccl->ncclAllGather((unsigned char *)all + group->rank * n, all, n, ZFI_NCCL_UINT8, to, stream);
 }
 
 /* [a stream is lent] Part r of send to rank r. */
-static int all_to_all(const zfi_comm_t *comm, zfi_nccl_comm_t over, const zfi_exchange_t *exchange, void *stream) {
+static int all_to_all(const zfi_comm_t *comm, const group_t *group, zfi_nccl_comm_t over,
+                      const zfi_exchange_t *exchange, void *stream) {
     size_t n = (size_t)exchange->nbytes;
     const unsigned char *send = exchange->send;
     unsigned char *recv = exchange->recv;
     int rc = ZFI_NCCL_SUCCESS;
-    for (uint32_t i = 1; i < comm->size && is_taken(rc); i++) {
-        uint32_t to = (comm->rank + i) % comm->size, from = (comm->rank + comm->size - i) % comm->size;
+    for (uint32_t i = 1; i < group->size && is_taken(rc); i++) {
+        uint32_t to = (group->rank + i) % group->size, from = (group->rank + group->size - i) % group->size;
         rc = comm->nccl->ncclSend(send + to * n, n, ZFI_NCCL_UINT8, (int)to, over, stream);
         if (is_taken(rc))
             rc = comm->nccl->ncclRecv(recv + from * n, n, ZFI_NCCL_UINT8, (int)from, over, stream);
@@ -329,14 +379,15 @@ static int all_to_all(const zfi_comm_t *comm, zfi_nccl_comm_t over, const zfi_ex
 }
 
 /* [a stream is lent] The exchange, and its name. */
-static int enqueue(const zfi_comm_t *comm, const direction_t *direction, const zfi_exchange_t *exchange, void *stream) {
+static int enqueue(const zfi_comm_t *comm, const group_t *group, const direction_t *direction,
+                   const zfi_exchange_t *exchange, void *stream) {
     int rc = comm->nccl->ncclGroupStart(), ended;
     if (is_taken(rc))
-        rc = all_gather(comm, direction->comm, direction->on_device, sizeof(place_t), stream);
+        rc = all_gather(comm, group, direction->comm, direction->on_device, sizeof(place_t), stream);
     if (is_taken(rc) && exchange->send)
-        rc = all_to_all(comm, direction->comm, exchange, stream);
+        rc = all_to_all(comm, group, direction->comm, exchange, stream);
     else if (is_taken(rc))
-        rc = all_gather(comm, direction->comm, exchange->recv, (size_t)exchange->nbytes, stream);
+        rc = all_gather(comm, group, direction->comm, exchange->recv, (size_t)exchange->nbytes, stream);
     ended = comm->nccl->ncclGroupEnd();
     return is_taken(rc) ? ended : rc;
 }
@@ -351,11 +402,11 @@ static uint64_t waits_ns(const zfi_comm_t *comm) { return comm->env.timeout_ns /
 
 static zf_status_t failed(const zfi_comm_t *comm, const zfi_exchange_t *exchange, zfi_nccl_comm_t nccl_comm, int rc,
                           zf_error_t *err) {
-    char name[96], text[256];
+    char who[SELF_NBYTES], name[96], text[256];
     zfi_exchange_name(exchange, name, sizeof name);
     describe(comm, nccl_comm, rc, text, sizeof text);
-    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, rc, "ranks",
-                            "rank %" PRIu32 " of %" PRIu32 ": %s: NCCL failed: %s", comm->rank, comm->size, name, text);
+    return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, rc, "ranks", "%s: %s: NCCL failed: %s",
+                            self(&comm->groups[exchange->group], who), name, text);
 }
 
 static place_t name_of(const zfi_exchange_t *exchange) {
@@ -372,17 +423,18 @@ static uint32_t call_the_roll(zfi_comm_t *comm, const zfi_exchange_t *exchange, 
                            .recv = direction->answers,
                            .nbytes = sizeof *direction->answers,
                            .lane = exchange->lane,
+                           .group = exchange->group,
                            .timeout_ns = comm->env.timeout_ns - waits_ns(comm),
                            .out_late = &late};
-    direction->answers[comm->rank] = name_of(exchange);
+    direction->answers[comm->groups[exchange->group].rank] = name_of(exchange);
     *out_has_all = zfi_comm_host.exchange(comm->host, &roll, &why) == ZF_OK;
     return late;
 }
 
 /* A rank that has come to another exchange, or ZF_NO_ID. */
-static uint32_t find_elsewhere(const zfi_comm_t *comm, const place_t *places, zfi_exchange_t *out_there) {
-    const place_t *own = &places[comm->rank];
-    for (uint32_t r = 0; r < comm->size; r++) {
+static uint32_t find_elsewhere(const group_t *group, const place_t *places, zfi_exchange_t *out_there) {
+    const place_t *own = &places[group->rank];
+    for (uint32_t r = 0; r < group->size; r++) {
         const place_t *place = &places[r];
         *out_there = (zfi_exchange_t){.purpose = place->purpose, .bucket = place->bucket, .step = place->step};
         if (place->purpose != own->purpose || place->bucket != own->bucket || place->step != own->step)
@@ -393,7 +445,8 @@ static uint32_t find_elsewhere(const zfi_comm_t *comm, const place_t *places, zf
 
 static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
                              zf_error_t *err) {
-    char name[96], there_name[96], what[256];
+    const group_t *group = &comm->groups[exchange->group];
+    char self_name[SELF_NBYTES], name[96], there_name[96], what[256];
     uint64_t ms = waits_ns(comm) / 1000000;
     zfi_exchange_t there;
     int has_all = 0;
@@ -408,40 +461,42 @@ static zf_status_t timed_out(zfi_comm_t *comm, const zfi_exchange_t *exchange, d
         snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s", who, name);
     else if (!has_all)
         snprintf(what, sizeof what, "a rank has not come to %s", name);
-    else if ((who = find_elsewhere(comm, direction->answers, &there)) == ZF_NO_ID)
+    else if ((who = find_elsewhere(group, direction->answers, &there)) == ZF_NO_ID)
         snprintf(what, sizeof what, "every rank has come to %s, but NCCL has not ended it", name);
     else {
         zfi_exchange_name(&there, there_name, sizeof there_name);
         snprintf(what, sizeof what, "rank %" PRIu32 " has not come to %s but to %s", who, name, there_name);
     }
-    return zfi_error_scoped(
-        err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-        "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is rank %" PRIu32 " of %" PRIu32 ")", what,
-        ms, has_all ? "; NCCL_DEBUG=INFO says more" : ": it is dead, stopped, late, or does something else", comm->rank,
-        comm->size);
+    return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+                            "%s within %" PRIu64 " ms (two thirds of [host] deadline_ms)%s (this is %s)", what, ms,
+                            has_all ? "; NCCL_DEBUG=INFO says more"
+                                    : ": it is dead, stopped, late, or does something else",
+                            self(group, self_name));
 }
 
 /* What has come belongs to different exchanges. */
 static zf_status_t check_names(const zfi_comm_t *comm, const zfi_exchange_t *exchange, const direction_t *direction,
                                zf_error_t *err) {
-    char name[96], there_name[96];
+    const group_t *group = &comm->groups[exchange->group];
+    char self_name[SELF_NBYTES], name[96], there_name[96];
     zfi_exchange_t there;
-    uint32_t who = find_elsewhere(comm, direction->places, &there);
+    uint32_t who = find_elsewhere(group, direction->places, &there);
     if (who == ZF_NO_ID)
         return ZF_OK;
     zfi_exchange_name(exchange, name, sizeof name);
     zfi_exchange_name(&there, there_name, sizeof there_name);
     return zfi_error_scoped(err, ZF_ERR_RANKS, ZF_SCOPE_INSTANCE, 0, "ranks",
                             "rank %" PRIu32 " has not come to %s but to %s: every rank has to do the same in the same "
-                            "order (this is rank %" PRIu32 " of %" PRIu32 ")",
-                            who, name, there_name, comm->rank, comm->size);
+                            "order (this is %s)",
+                            who, name, there_name, self(group, self_name));
 }
 
 /* Until the stream has done it, NCCL has failed, or the time is over. */
 static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction, uint64_t end_ns,
                             zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
-    zfi_range_t names = {direction->places, direction->on_device, comm->size * sizeof(place_t)};
+    uint32_t n_ranks = comm->groups[exchange->group].size;
+    zfi_range_t names = {direction->places, direction->on_device, n_ranks * sizeof(place_t)};
     zfi_op_t down = zfi_op_down(&names, 1);
     zf_status_t st = ops->enqueue(comm->env.device, exchange->stream, &down, 1);
     uint64_t mark = ops->mark(exchange->stream);
@@ -476,19 +531,20 @@ static void give_up(zfi_comm_t *comm, direction_t *direction, zfi_stream_t *stre
 static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, direction_t *direction,
                              zf_error_t *err) {
     const zfi_device_ops_t *ops = comm->env.ops;
+    const group_t *group = &comm->groups[exchange->group];
     uint64_t end_ns = zfi_now_ns() + waits_ns(comm);
-    zfi_range_t name = {direction->on_device + comm->rank, direction->places + comm->rank, sizeof(place_t)};
+    zfi_range_t name = {direction->on_device + group->rank, direction->places + group->rank, sizeof(place_t)};
     zfi_op_t up = zfi_op_up(&name, 1);
     void *handle;
     zf_status_t st;
     int rc;
-    direction->places[comm->rank] = name_of(exchange);
+    direction->places[group->rank] = name_of(exchange);
     st = ops->enqueue(comm->env.device, exchange->stream, &up, 1);
     if (!st)
         st = ops->lend(exchange->stream, &handle);
     if (st)
         return no_commands(comm, st, err);
-    rc = enqueue(comm, direction, exchange, handle);
+    rc = enqueue(comm, group, direction, exchange, handle);
     ops->take_back(exchange->stream);
     if (rc == ZFI_NCCL_IN_PROGRESS)
         rc = take_up(comm, direction->comm, end_ns); /* before, nothing of it need be on the stream */
@@ -498,31 +554,24 @@ static zf_status_t on_device(zfi_comm_t *comm, const zfi_exchange_t *exchange, d
 }
 
 static zf_status_t nccl_exchange(zfi_comm_t *comm, const zfi_exchange_t *exchange, zf_error_t *err) {
-    direction_t *direction = &comm->directions[exchange->lane == ZFI_LANE_VALUES ? UP : DOWN];
-    zf_status_t st;
+    int d = exchange->lane == ZFI_LANE_VALUES ? UP : DOWN;
+    group_t *group = &comm->groups[exchange->group];
+    direction_t *direction = &group->directions[d];
+    zf_status_t st = ZF_OK;
     if (!exchange->stream)
         return zfi_comm_host.exchange(comm->host, exchange, err);
+    if (group->size == 1)
+        return ZF_OK; /* every part is there already */
+    if (!direction->is_connected && !atomic_load(&comm->has_failed))
+        st = begin(comm, group, d, exchange->lane, exchange->stream, err);
+    if (st)
+        return is_poisoned(comm) ? ZF_ERR_POISONED : st;
     if (!direction->comm)
         return zfi_error(err, ZF_ERR_RANKS, "ranks", "the transport ended with an earlier error");
     st = on_device(comm, exchange, direction, err);
     if (st)
         give_up(comm, direction, exchange->stream);
     return st;
-}
-
-static zf_status_t nccl_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_index, zf_error_t *err) {
-    (void)comm;
-    *out_index = 0;
-    return zfi_error(err, ZF_ERR_CONFIG, "ranks",
-                     "process group %" PRIu32
-                     ": over NCCL there is group 0 alone in this version; set [shard] transport "
-                     "= host",
-                     group);
-}
-
-static zfi_member_t nccl_place(const zfi_comm_t *comm, uint32_t index) {
-    (void)index;
-    return (zfi_member_t){nccl_rank(comm), nccl_size(comm)};
 }
 
 const zfi_comm_ops_t zfi_comm_nccl = {

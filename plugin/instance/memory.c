@@ -509,7 +509,7 @@ static uint64_t exchanged_nbytes(const zfi_run_t *run) {
     if (zfi_is_sharded(run->engine))
         nbytes += run->buckets.values_nbytes;
     if (zfi_has_norm_parts(run->engine))
-        nbytes += zfi_norm_member(run->engine).n_ranks * sizeof(zfi_norm_part_t);
+        nbytes += zfi_norm_nbytes(run);
     return nbytes;
 }
 
@@ -573,13 +573,16 @@ static uint64_t all_mirrors_nbytes(const zfi_run_t *run) {
 }
 
 uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run) {
+    uint64_t nbytes = 0;
     if (!run->buckets.n || !run->engine->ops->has_own_memory)
         return 0;
     if (!zfi_exchanges_on_device(run->engine))
         return all_mirrors_nbytes(run);
-    return zfi_is_sharded(run->engine)
-               ? mapped(run->plan.n_index * sizeof *run->dev.head.index) + mapped(moves_nbytes(run))
-               : 0;
+    if (zfi_is_grouped(run->engine))
+        nbytes = mapped(zfi_norm_nbytes(run));
+    if (zfi_is_sharded(run->engine))
+        nbytes += mapped(run->plan.n_index * sizeof *run->dev.head.index) + mapped(moves_nbytes(run));
+    return nbytes;
 }
 uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run) { return mapped(per_element_nbytes(run)); }
 

@@ -84,6 +84,9 @@ static inline zfi_norm_part_t *zfi_norm_parts(const zfi_run_t *run) {
     uint64_t values_nbytes = zfi_is_sharded(run->engine) ? run->buckets.values_nbytes : 0;
     return (void *)(zfi_arriving(run) + run->buckets.arriving_nbytes + values_nbytes);
 }
+static inline uint64_t zfi_norm_nbytes(const zfi_run_t *run) {
+    return zfi_norm_member(run->engine).n_ranks * sizeof(zfi_norm_part_t);
+}
 static inline float *zfi_sum(const zfi_run_t *run, uint32_t param) {
     return (float *)(void *)run->mem.sum_arena.base + run->mem.param_base[param];
 }

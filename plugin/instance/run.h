@@ -175,7 +175,8 @@ typedef struct zfi_device_state {
 /* A copy in page-locked host memory of what ranks exchange, byte for byte (offload/mirror.h). */
 typedef struct zfi_mirror {
     zfi_arena_t arena;
-    const void *device; /* what it mirrors; NULL: there is none */
+    const void *device; /* what it mirrors, ...; NULL: there is none */
+    uint64_t nbytes;    /* ... and how much */
 } zfi_mirror_t;
 
 /* Arenas, and what lies in them. */

@@ -10,12 +10,14 @@ static int is_wanted(const zfi_run_t *run) {
 }
 
 zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {
-    zf_status_t st;
-    if (!is_wanted(run))
-        return ZF_OK;
-    st = zfi_memory_map_pinned(run, &mirror->arena, nbytes, "what ranks exchange", err);
+    return is_wanted(run) ? zfi_mirror_map_always(run, mirror, device, nbytes, err) : ZF_OK;
+}
+
+zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+                                  zf_error_t *err) {
+    zf_status_t st = zfi_memory_map_pinned(run, &mirror->arena, nbytes, "what ranks exchange", err);
     if (!st)
-        mirror->device = device;
+        mirror->device = device, mirror->nbytes = nbytes;
     return st;
 }
 
@@ -30,7 +32,7 @@ void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror) {
 /* NULL: it is not that one's. */
 static void *find(const zfi_mirror_t *mirror, const void *device) {
     uint64_t offset = (uint64_t)((uintptr_t)device - (uintptr_t)mirror->device);
-    return mirror->device && offset < mirror->arena.total_nbytes ? mirror->arena.base + offset : NULL;
+    return mirror->device && offset < mirror->nbytes ? mirror->arena.base + offset : NULL;
 }
 
 void *zfi_mirrored(const zfi_run_t *run, const void *device) {

@@ -21,6 +21,9 @@
 /* [control] Maps the mirror of nbytes of device memory; nothing where the host reaches it. free is legal at any time.
  */
 zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err);
+/* The same, also where the transport moves the device's memory: of what the host looks into. */
+zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+                                  zf_error_t *err);
 void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror);
 
 /* [any-thread] Where the host's threads find what lies at a place of the mirrored memory: there itself, without

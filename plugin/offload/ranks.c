@@ -52,6 +52,14 @@ static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks, uint32_t most_
     reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
 }
 
+static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
+    zfi_mirror_t *mirror = &run->mem.staging_mirror;
+    if (zfi_exchanges_on_device(run->engine) &&
+        zfi_is_grouped(run->engine)) /* the norm alone: run_norm() looks into it */
+        return zfi_mirror_map_always(run, mirror, zfi_norm_parts(run), zfi_norm_nbytes(run), err);
+    return zfi_mirror_map(run, mirror, run->mem.staging_arena.base, run->mem.staging_arena.total_nbytes, err);
+}
+
 zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     zfi_reduction_t *reduction = &run->reduction;
     uint32_t n_ranks = zfi_n_ranks(run->engine), most_ranks;
@@ -81,8 +89,7 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     lay_out(reduction, n_ranks, most_ranks);
     st = zfi_memory_need_staging(run, err);
     if (!st)
-        st = zfi_mirror_map(run, &run->mem.staging_mirror, run->mem.staging_arena.base,
-                            run->mem.staging_arena.total_nbytes, err);
+        st = map_staging_mirror(run, err);
     if (!st && zfi_is_sharded(run->engine))
         st = zfi_selected_sums_map(run, err);
     return st ? st : zfi_buffers_need(run, 0, err);
@@ -197,11 +204,17 @@ static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64
                            .step = step,
                            .recv = parts,
                            .nbytes = nbytes,
-                           .group = bucket->group2};
+                           .group = bucket->group2,
+                           .stream = run->engine->ranks_stream};
     zf_status_t st;
     if (bucket->group2 == 0)
         return ZF_OK;
-    memcpy(own, sums, nbytes);
+    sum_part(run->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
+                                                  .own = sums,
+                                                  .out = own,
+                                                  .n_elems = bucket->part_elems,
+                                                  .dtype = bucket->dtype,
+                                                  .n_ranks = 1});
     st = zfi_collective(run->engine, &what);
     if (!st)
         sum_part(run->engine, &(zfi_sum_parts_args_t){.own = own,
@@ -280,7 +293,7 @@ static void run_norm(void *raw) {
                             .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
                             .nbytes = sizeof(zfi_norm_part_t),
                             .group = engine->norm_index,
-                            .stream = engine->ranks_stream};
+                            .stream = zfi_is_grouped(engine) ? NULL : engine->ranks_stream}; /* it is looked into */
     zfi_norm_part_t *own = (zfi_norm_part_t *)parts.recv + zfi_norm_member(engine).rank;
     if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
         return;

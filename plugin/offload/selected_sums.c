@@ -186,6 +186,7 @@ zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err) {
     if (st)
         return st;
     run->mem.selected_mirror.device = run->dev.head.index;
+    run->mem.selected_mirror.nbytes = index_nbytes(run);
     return zfi_memory_map_pinned(run, &run->mem.moves.arena, n_moves * sizeof(zfi_move_t),
                                  "where selected channels travel to", err);
 }

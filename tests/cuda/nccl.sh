@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--only WHAT] [--cases N] [--seed S] [BUILD]
 #
-#   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3: law 4 bit for bit, and bytes
+#   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3, and with process groups: law 4 bit
+#      for bit, and bytes
 #   2. a rank that comes late, dies, whose NCCL fails, that sends too little or never connects: every rank says so in time
 #   3. what cannot begin: no library, an old one, shared hardware queues: an error on every rank that names the first one
 #
@@ -82,6 +83,19 @@ conforms() {
     fi
 }
 
+# grouped N CASES [NAME=VALUE...] - models side by side, experts, each group with communicators of its own
+grouped() {
+    p=$1
+    k=$2
+    shift 2
+    ranks "$p" "$@" -- --groups --cases "$k" --seed "$seed"
+    if grep -q "^law 4: $p rank(s), $k cases, .* conforms$" "$out" && ! grep -qE '^(fakenccl|fakecuda|emulator): ' "$out"; then
+        echo "process groups$(printf ' %s' "$@"): $(grep '^law 4' "$out")"
+    else
+        fail "$p ranks, process groups, seed $seed $*"
+    fi
+}
+
 # says WHAT RANKS TEXT [NAME=VALUE...] - each of those ranks ends with an error that has TEXT
 says() {
     recovery=--enable-recovery # the first that ends with an error would end the others before they say theirs
@@ -125,6 +139,9 @@ if [ "$only" != faults ]; then
     conforms 2 1 "$cases" FAKECUDA_MEMOPS=0
     conforms 3 2 "$cases" FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
     [ $short -eq 1 ] || conforms 3 1 1 FAKENCCL_FAULT=1:slow:6
+    grouped 2 2
+    [ $short -eq 1 ] || grouped 4 2
+    [ $short -eq 1 ] || grouped 4 2 FAKENCCL_SEED=5 FAKENCCL_DELAY_US=3000 FAKECUDA_DELAY_US=1000
 fi
 [ "$only" != conforms ] || exit $failed
 says "stands still" "0 1 2" "every rank has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it within 1312 ms" \

@@ -156,6 +156,80 @@ START_TEST(bytes_come_to_where_they_belong) {
 }
 END_TEST
 
+/* ---- process groups ---------------------------------------------------------------------------------------------- */
+
+enum { GROUP = 5, ANOTHER = 6 /* both of all ranks */ };
+
+static void gather_in(side_t *side, uint32_t group, uint32_t lane, unsigned char byte) {
+    unsigned char *recv = side->memory;
+    zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
+                          .step = byte,
+                          .recv = recv,
+                          .nbytes = NBYTES,
+                          .lane = lane,
+                          .group = group,
+                          .stream = side->stream};
+    put(side, recv + side->rank * NBYTES, (unsigned char)(byte + side->rank));
+    side->st = nccl->exchange(side->comm, &all, &side->err);
+    for (uint32_t r = 0; r < N_RANKS && !side->st; r++)
+        expect(side, recv + r * NBYTES, (unsigned char)(byte + r));
+}
+
+/* Ranks join in orders of their own; exchanges have one. */
+static void exchange_in_groups(side_t *side) {
+    uint32_t index[3] = {0}, names[] = {GROUP, ANOTHER, ZT_ALONE}, again;
+    unsigned char byte = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t k = side->rank ? 2 - i : i;
+        ck_assert_int_eq(nccl->join(side->comm, names[k], &index[k], &side->err), ZF_OK);
+        ck_assert_int_eq(nccl->join(side->comm, names[k], &again, &side->err), ZF_OK);
+        ck_assert_uint_eq(again, index[k]);
+    }
+    ck_assert_uint_eq(nccl->place(side->comm, index[2]).n_ranks, 1);
+    ck_assert_uint_eq(nccl->place(side->comm, index[0]).n_ranks, N_RANKS);
+    for (int turn = 0; turn < 3 && !side->st; turn++)
+        for (uint32_t k = 0; k < 4 && !side->st; k++, byte += 5)
+            gather_in(side, k == 2 ? 0 : index[k % 2], k == 1 ? ZFI_LANE_VALUES : ZFI_LANE_GRADIENTS, byte);
+    if (!side->st) { /* with itself alone: nothing moves */
+        zfi_exchange_t alone = {.purpose = ZF_COLLECTIVE_FOR_NORM,
+                                .recv = side->memory,
+                                .nbytes = NBYTES,
+                                .group = index[2],
+                                .stream = side->stream};
+        put(side, side->memory, 77);
+        side->st = nccl->exchange(side->comm, &alone, &side->err);
+        expect(side, side->memory, 77);
+    }
+}
+
+START_TEST(groups_have_communicators_of_their_own) {
+    side_t sides[N_RANKS];
+    uint64_t began = zfi_now_ns();
+    run_both(exchange_in_groups, DEADLINE_NS, sides);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        ck_assert_msg(sides[r].st == ZF_OK, "rank %u: %s", r, sides[r].err.message);
+    ck_assert_uint_lt(zfi_now_ns() - began, DEADLINE_NS); /* nor do they end in the same order */
+}
+END_TEST
+
+/* Rank 1 has joined it, and never comes: neither to the start of NCCL nor later. */
+static void exchange_alone_in_a_group(side_t *side) {
+    uint32_t index;
+    ck_assert_int_eq(nccl->join(side->comm, GROUP, &index, &side->err), ZF_OK);
+    if (side->rank == 0)
+        gather_in(side, index, ZFI_LANE_GRADIENTS, 1);
+}
+
+START_TEST(a_group_that_does_not_begin_is_named) {
+    side_t sides[N_RANKS];
+    run_both(exchange_alone_in_a_group, 2000000000u, sides);
+    ck_assert_int_eq(sides[0].st, ZF_ERR_TIMEOUT);
+    ck_assert_msg(strstr(sides[0].err.message, "rank 1 has not come to the start of the transport") != NULL &&
+                      strstr(sides[0].err.message, "this is rank 0 of 2 of process group 5") != NULL,
+                  "%s", sides[0].err.message);
+}
+END_TEST
+
 /* ---- what does not belong together ------------------------------------------------------------------------------- */
 
 /* As many bytes of another bucket. */
@@ -223,5 +297,6 @@ START_TEST(poison_ends_an_exchange) {
 }
 END_TEST
 
-ZT_MAIN("nccl", bytes_come_to_where_they_belong, what_two_ranks_call_by_different_names_is_an_error,
+ZT_MAIN("nccl", bytes_come_to_where_they_belong, groups_have_communicators_of_their_own,
+        a_group_that_does_not_begin_is_named, what_two_ranks_call_by_different_names_is_an_error,
         a_rank_that_does_not_come_is_named, poison_ends_an_exchange)
