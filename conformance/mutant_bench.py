@@ -27,7 +27,7 @@ JUDGES = ("exact", "abi", "check", "shard", "sanitizer")
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
 CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
 # On the doubles of tests/cuda, where they were built: first for the CUDA backend and NCCL's transport; for all others the whole run last.
-CUDA_TESTS = ("tests/cuda", "^(test_cuda_backend|test_cuda_backend_no_memops|test_cuda_nccl|cuda_exact|cuda_exact_one_queue|cuda_exact_no_memops)$")
+CUDA_TESTS = ("tests/cuda", "^(test_cuda_backend|test_cuda_backend_no_memops|test_cuda_nccl|test_cuda_nccl_discard|cuda_exact|cuda_exact_one_queue|cuda_exact_no_memops)$")
 # Tests that are no programs of their own name.
 TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda_exact_one_queue": "zf_double",
            "cuda_exact_no_memops": "zf_double", "test_cuda_backend_no_memops": "test_cuda_backend"}

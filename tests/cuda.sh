@@ -6,7 +6,7 @@
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
 #             with streams that share hardware queues, without stream memory operations, and with long delays
 #   failures  calls of the driver that fail: an error each, no crash, no hang
-#   asan, tsan  the double's own tests and N/6 cases under the sanitizers
+#   asan, tsan  the double's own tests, N/6 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
 #   nccl      the same over the double of NCCL, and what goes wrong there (tests/cuda/nccl.sh)
 #   faults    each of tests/cuda/faults/*.patch is built and caught
@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
 done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 6 > 0 ? cases / 6 : 1))
-targets="zfplugin zf-conform zf_double test_cuda_backend opcodes test_driver"
+targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -123,7 +123,7 @@ judge() {
 }
 
 own_tests() { # NAME FOLDER
-    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_backend)' -E '^cuda_(exact|ranks)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
+    if ctest --test-dir "$2" -R '^(cuda_|test_driver|test_cuda_)' -E '^cuda_(exact|ranks|nccl)' -LE "${3:-none}" --output-on-failure >"$2/own.out" 2>&1; then
         say "$1: $(grep 'tests passed' "$2/own.out")"
     else
         fails "$1" "the double's own tests"
@@ -208,6 +208,14 @@ stage_sanitized() {
     }
     own_tests "$1" build/cuda-$1 '^nosan$'
     judge "$1" build/cuda-$1 "$few"
+    if [ -z "$has_mpi" ]; then
+        say "$1: MPI is missing (libopenmpi-dev openmpi-bin): ranks over NCCL's double are left out"
+        left_out=", but for what needs MPI"
+    elif sh tests/cuda/nccl.sh --short --only conforms --cases 1 --limit 600 --seed "$seed" build/cuda-$1 >build/cuda-$1/nccl.out 2>&1; then
+        say "$1: $(grep -c 'conforms$' build/cuda-$1/nccl.out) times law 4 conforms over NCCL's double"
+    else
+        fails "$1" "$(grep -m 3 FAIL build/cuda-$1/nccl.out | cut -c1-300)"
+    fi
 }
 
 stage_nccl() {
@@ -291,7 +299,7 @@ catches_by_own_tests() {
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree
@@ -393,7 +401,7 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--only WHAT] [--cases N] [--seed S] [BUILD]
+# nccl.sh - several ranks over NCCL's double, each on a double of the driver: sh tests/cuda/nccl.sh [--short] [--only WHAT] [--cases N] [--seed S] [--limit S] [BUILD]
 #
 #   1. zf-conform shard --device cuda --transport nccl on two and three ranks, stages 0 to 3, and with process groups: law 4 bit
 #      for bit, and bytes
@@ -8,6 +8,7 @@
 #   3. what cannot begin: no library, an old one, shared hardware queues: an error on every rank that names the first one
 #
 #   --only conforms | faults   1, or 2 and 3.   BUILD   a build with MPI and nvcc (default build/cuda)
+#   --limit   seconds that one run may take (default 120); under a sanitizer more
 #   --short   fewer cases; of faults that look alike to the other ranks, one
 #
 # Exit status 77 where MPI is missing; 0 only if all of it passed.
@@ -19,14 +20,16 @@ cases=8
 seed=1
 only=
 short=0
+limit=120
 while [ $# -gt 0 ]; do
     case $1 in
     --short) short=1 cases=2 ;;
     --only) only=$2 && shift ;;
     --cases) cases=$2 && shift ;;
     --seed) seed=$2 && shift ;;
+    --limit) limit=$2 && shift ;;
     --*)
-        sed -n '3,12p' "$0" >&2
+        sed -n '3,14p' "$0" >&2
         exit 2
         ;;
     *) build=$(CDPATH='' cd -- "$1" && pwd) || exit 2 ;;
@@ -44,6 +47,8 @@ out=$(mktemp "${TMPDIR:-/tmp}/zf-nccl.XXXXXX") || exit 2
 without=$(mktemp -d "${TMPDIR:-/tmp}/zf-nccl.XXXXXX") || exit 2
 trap 'rm -rf "$out" "$without"' EXIT
 ln -s "$double/libcuda.so.1" "$without/libcuda.so.1"
+# MPI is not built for the thread sanitizer, which would report its locks and copies.
+export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}ignore_noninstrumented_modules=1"
 failed=0
 fail() {
     echo "FAIL: $1: $(grep -vE '^--|^ *config' "$out" | cut -c 1-400 | head -n 8)"
@@ -63,7 +68,7 @@ ranks() {
     done
     shift
     # shellcheck disable=SC2086 # words
-    env LD_LIBRARY_PATH="$double" $vars timeout -k 5 120 mpirun --allow-run-as-root --oversubscribe $recovery \
+    env LD_LIBRARY_PATH="$double" $vars timeout -k 5 "$limit" mpirun --allow-run-as-root --oversubscribe $recovery \
         --mca btl self,vader,tcp --mca btl_tcp_if_include lo --mca btl_vader_single_copy_mechanism none -n "$n" \
         "$build/conformance/zf-conform" shard --plugin "$build/plugin/libzfplugin.so.1" --mpi "$mpi" --device cuda \
         --transport nccl "$@" >"$out" 2>&1

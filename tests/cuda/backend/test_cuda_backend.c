@@ -138,8 +138,16 @@ START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
 }
 END_TEST
 
+static zfi_cuda_line_t *find_line(void) {
+    zfi_cuda_line_t *found;
+    pthread_mutex_lock(&device->lock);
+    found = zfi_cuda_line(device, &line, 0);
+    pthread_mutex_unlock(&device->lock);
+    return found;
+}
+
 static void *ask_for_line(void *is_done) {
-    zfi_cuda_line(device, &line, 0);
+    find_line();
     atomic_store((_Atomic int *)is_done, 1);
     return NULL;
 }
@@ -153,7 +161,7 @@ START_TEST(a_line_that_is_set_back_waits_for_the_monitor) {
     open_all();
     enqueue(own, zfi_op_signal(&line, 3));
     ck_assert_int_eq(zfi_timeline_wait(&line, 3, DEADLINE_NS, NULL), ZF_OK);
-    known = zfi_cuda_line(device, &line, 0);
+    known = find_line();
     zfi_timeline_set(&line, 0);
     pthread_mutex_lock(&device->poll_lock); /* as the monitor, in the middle of its look */
     ck_assert_int_eq(pthread_create(&other, NULL, ask_for_line, (void *)&is_done), 0);

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/cuda/backend/test_nccl_discard.c - ranks that sum over NCCL: a step is discarded while the last sum of its
+ * gradients has yet to run on the device, and the next one's gradients come where it reads and writes. What
+ * tests/plugin/test_late_sums.c asks of the CPU's backend.
+ *
+ * At stage 1 the wait at the end of zfi_reduce_discard is what keeps them apart. At stage 2 a bucket takes another
+ * buffer, so that nothing is overwritten: there the test only says that values are right.
+ *
+ * Two ranks are threads of this process, on the doubles of the driver and of NCCL. zfi_cuda_launch is wrapped
+ * (-Wl,--wrap): in a slow run a host function in the stream holds up the last sum of a step that is discarded. */
+#include <check.h>
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda/backend.h"
+#include "instance/instance.h"
+#include "launch.h"
+#include "local_ranks.h"
+#include "suite.h"
+
+enum { N_RANKS = 2, N_STEPS = 6, HELD_US = 200000, OTHER = 1000 /* a step with other gradients */ };
+
+static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40}, {.rows = 17}, {.rows = 5, .cols = 7}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Functions of the driver that the host calls. */
+static struct {
+    CUresult (*cuInit)(unsigned);
+    CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
+    CUresult (*cuCtxSetCurrent)(CUcontext);
+    CUresult (*cuStreamCreate)(CUstream *, unsigned);
+    CUresult (*cuStreamSynchronize)(CUstream);
+    CUresult (*cuMemAlloc_v2)(CUdeviceptr *, size_t);
+    CUresult (*cuMemcpyHtoDAsync_v2)(CUdeviceptr, const void *, size_t, CUstream);
+    CUresult (*cuMemcpyDtoHAsync_v2)(void *, CUdeviceptr, size_t, CUstream);
+    CUresult (*cuLaunchHostFunc)(CUstream, CUhostFn, void *);
+} cuda;
+static zt_ranks_t ranks;
+static _Atomic uint32_t n_until_hold[N_RANKS]; /* sums of the rank up to the one that is held; 0: none is */
+
+/* One rank: a host whose parameters and gradients are the device's. What the rig has of them are copies. */
+typedef struct job {
+    zt_rig_t rig;
+    uint32_t rank, stage;
+    int is_slow;
+    CUstream stream;
+    zf_status_t st;
+} job_t;
+
+static void need(CUresult rc) { ck_assert_int_eq(rc, CUDA_SUCCESS); }
+
+static void hold(void *unused) {
+    (void)unused;
+    usleep(HELD_US);
+}
+
+zf_status_t __real_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
+zf_status_t __wrap_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
+
+/* All sums of a rank come from one thread. */
+zf_status_t __wrap_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args) {
+    uint32_t rank = kernel == ZFI_KERNEL_SUM_PARTS ? ((const zfi_sum_parts_args_t *)args)->rank : N_RANKS;
+    if (rank < N_RANKS && atomic_load(&n_until_hold[rank]) > 0 && atomic_fetch_sub(&n_until_hold[rank], 1) == 1)
+        need(cuda.cuLaunchHostFunc(stream, hold, NULL));
+    return __real_zfi_cuda_launch(device, stream, kernel, args);
+}
+
+static void find_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    ck_assert_ptr_nonnull(library);
+#define FIND(name) ck_assert_ptr_nonnull(*(void **)&cuda.name = dlsym(library, #name))
+    FIND(cuInit);
+    FIND(cuDevicePrimaryCtxRetain);
+    FIND(cuCtxSetCurrent);
+    FIND(cuStreamCreate);
+    FIND(cuStreamSynchronize);
+    FIND(cuMemAlloc_v2);
+    FIND(cuMemcpyHtoDAsync_v2);
+    FIND(cuMemcpyDtoHAsync_v2);
+    FIND(cuLaunchHostFunc);
+#undef FIND
+    need(cuda.cuInit(0));
+}
+
+/* ---- a host with its memory on the device ------------------------------------------------------------------------ */
+
+/* Memory of its own for each: nothing that the plugin may still read is written again. */
+static void move_to_device(const job_t *job, const unsigned char *from, zf_tensor_t *tensor) {
+    CUdeviceptr at;
+    need(cuda.cuMemAlloc_v2(&at, tensor->nbytes));
+    need(cuda.cuMemcpyHtoDAsync_v2(at, from, tensor->nbytes, job->stream));
+    need(cuda.cuStreamSynchronize(job->stream));
+    tensor->dl.data = (void *)(uintptr_t)at;
+    tensor->dl.device_type = ZF_DEVICE_CUDA;
+}
+
+static void open_job(job_t *job, const char *config) {
+    zt_rig_t *rig = &job->rig;
+    zf_create_args_t args = {.struct_size = sizeof args,
+                             .host = &rig->host,
+                             .config_text = config,
+                             .config_text_nbytes = strlen(config),
+                             .device_type = ZF_DEVICE_CUDA};
+    CUcontext context;
+    need(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    need(cuda.cuCtxSetCurrent(context));
+    need(cuda.cuStreamCreate(&job->stream, CU_STREAM_NON_BLOCKING));
+    zt_rig_start(rig, shapes, N_SHAPES);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        move_to_device(job, rig->params[i].visible, &rig->params[i].tensor);
+    rig->stream = (zf_stream_t){.struct_size = sizeof rig->stream,
+                                .kind = ZF_STREAM_CUDA,
+                                .device_type = ZF_DEVICE_CUDA,
+                                .handle = (uint64_t)(uintptr_t)job->stream};
+    rig->host.get_extension = zt_ranks_extension;
+    rig->host.ctx = &ranks.ranks[job->rank];
+    job->st = rig->zf->create(&args, &rig->inst, &rig->err);
+    if (job->st >= 0)
+        job->st = zt_rig_try_bind(rig);
+}
+
+static void step(job_t *job, uint32_t flags) {
+    zt_rig_t *rig = &job->rig;
+    int is_discarded = (flags & ZF_STEP_DISCARD) != 0;
+    if (is_discarded && job->is_slow)
+        atomic_store(&n_until_hold[job->rank], rig->inst->run->buckets.n);
+    for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
+        zt_rig_fill_grad(rig, i, (is_discarded ? OTHER : 1) + rig->step);
+        move_to_device(job, rig->params[i].grad, &rig->params[i].grad_tensor);
+        job->st = zt_rig_deliver(rig, i, 0, NULL);
+    }
+    if (job->st >= 0)
+        job->st = zt_rig_submit(rig, flags, NULL);
+}
+
+static void read_values(job_t *job) {
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        const zt_param_t *param = &job->rig.params[i];
+        need(cuda.cuMemcpyDtoHAsync_v2(param->visible, (CUdeviceptr)(uintptr_t)param->tensor.dl.data,
+                                       param->tensor.nbytes, job->stream));
+    }
+    need(cuda.cuStreamSynchronize(job->stream));
+}
+
+static void *run_job(void *raw) {
+    static const char format[] =
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
+        "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+        "[shard]\nstage = %u\nbucket_bytes = 1000\ntransport = nccl\n";
+    job_t *job = raw;
+    char config[sizeof format + 8];
+    snprintf(config, sizeof config, format, job->stage);
+    open_job(job, config);
+    for (int t = 0; t < N_STEPS && job->st >= 0; t++) {
+        if (t % 2)
+            step(job, ZF_STEP_DISCARD);
+        if (job->st >= 0)
+            step(job, 0);
+    }
+    if (job->st >= 0)
+        job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
+    if (job->st >= 0)
+        read_values(job);
+    return NULL;
+}
+
+/* ---- the test ---------------------------------------------------------------------------------------------------- */
+
+static void run(job_t jobs[N_RANKS], uint32_t stage, int is_slow) {
+    pthread_t threads[N_RANKS];
+    zt_ranks_init(&ranks, N_RANKS);
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        jobs[r].rank = r;
+        jobs[r].stage = stage;
+        jobs[r].is_slow = is_slow;
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
+    }
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
+        ck_assert_uint_eq(atomic_load(&n_until_hold[r]), 0);
+    }
+    zt_ranks_free(&ranks);
+}
+
+static void a_discarded_step_leaves_nothing(uint32_t stage) {
+    static job_t usual[N_RANKS], slow[N_RANKS];
+    find_driver();
+    run(usual, stage, 0);
+    run(slow, stage, 1);
+    for (uint32_t r = 0; r < N_RANKS; r++)
+        for (uint32_t i = 0; i < N_SHAPES; i++) {
+            const zt_param_t *param = &slow[r].rig.params[i];
+            ck_assert_mem_eq(param->visible, usual[0].rig.params[i].visible, param->n_elems * sizeof(float));
+        }
+    for (uint32_t r = 0; r < N_RANKS; r++) {
+        zt_rig_end(&usual[r].rig);
+        zt_rig_end(&slow[r].rig);
+    }
+}
+
+START_TEST(a_discarded_step_leaves_nothing_where_shards_are_of_states) { a_discarded_step_leaves_nothing(1); }
+END_TEST
+START_TEST(a_discarded_step_leaves_nothing_where_shards_are_of_gradients) { a_discarded_step_leaves_nothing(2); }
+END_TEST
+
+ZT_MAIN("nccl_discard", a_discarded_step_leaves_nothing_where_shards_are_of_states,
+        a_discarded_step_leaves_nothing_where_shards_are_of_gradients)
