@@ -2,8 +2,9 @@
 """mutant_bench.py - one scratch copy of the sources with its build, and the judges of a mutant in it.
 
 Judges, in this order up to the first that fails: `zf-conform exact`, `zf-conform abi`, the Check programs of tests/ with
-exact_shuffle, and those on the doubles of tests/cuda, all for plugin/device/cuda and comm/nccl.c, one for others; `zf-conform shard` on three ranks, where mpirun is; and exact
-with the quick Check programs once more under the address and undefined-behaviour sanitizers. Which Check program comes first decides what a kill costs and never whether there is one: the program named
+exact_shuffle, and those on the doubles of tests/cuda, all for plugin/device/cuda and comm/nccl.c, one for others; `zf-conform shard` on three ranks, where mpirun is; exact
+with the quick Check programs once more under the address and undefined-behaviour sanitizers; and the Check programs of threads under the
+thread sanitizer. Which Check program comes first decides what a kill costs and never whether there is one: the program named
 after the mutant's file, then those that killed mutants of its folder before, then the quick ones. Each is linked only when
 its turn comes. On a busy machine a test may miss a deadline of its own, so a Check program must fail twice, and a case of exact
 that gives no answer in time is judged again with three times the deadline.
@@ -23,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-JUDGES = ("exact", "abi", "check", "shard", "sanitizer")
+JUDGES = ("exact", "abi", "check", "shard", "sanitizer", "race")
+QUICK_JUDGES = JUDGES[:4]
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
 CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
 # On the doubles of tests/cuda, where they were built: first for the CUDA backend and NCCL's transport; for all others the whole run last.
@@ -36,6 +38,7 @@ CASE_DEADLINE_S = 20
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
           "--mca", "btl_vader_single_copy_mechanism", "none", "-n", "3"]  # as tests/ranks.sh
 SANITIZED_CASES = 40
+RACE_TESTS = "^test_(workers|stress|hosts|queue|behind|late_.*|at_fetch|ranks|ranks_lateness|trace|step_record|fit)$"
 SANITIZED_MOST_S = 2.0  # Check programs that take longer on the unchanged sources are not run under the sanitizers
 
 
@@ -159,6 +162,9 @@ class Bench:
         self.sanitized = Build(self.source, work / "sanitized", self.tmp,
                                ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-w", "-DCMAKE_C_FLAGS_DEBUG=-g -O1", "-DZF_SANITIZE=address",
                                 "-DZF_CUDA=OFF"], False, {"ASAN_OPTIONS": "exitcode=99", "CK_DEFAULT_TIMEOUT": "180"})
+        self.racing = Build(self.source, work / "racing", self.tmp,
+                            ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-w", "-DCMAKE_C_FLAGS_DEBUG=-g -O1", "-DZF_SANITIZE=thread",
+                             "-DZF_CUDA=OFF"], False, {"CK_DEFAULT_TIMEOUT": "180"})
         for folder in (self.source, self.tmp):
             folder.mkdir(parents=True, exist_ok=True)
         for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split("\n"):
@@ -177,6 +183,9 @@ class Bench:
         self.plain.list_tests((*CHECK_TESTS, CUDA_TESTS))
         self.sanitized.configure(["zfplugin", "zf-conform"])
         self.sanitized.list_tests((("tests/plugin", "."), ("tests/kernels", ".")))
+        if "race" in self.judges:
+            self.racing.configure(["zfplugin"])
+            self.racing.list_tests((("tests/plugin", RACE_TESTS),))
 
     def digest(self):
         return hashlib.sha256(self.plain.library().read_bytes()).hexdigest()
@@ -187,6 +196,8 @@ class Bench:
             return self.judge_by_tests(self.plain, check_order(self.plain.tests, file, self.costs), file)
         if name == "sanitizer":
             return self.judge_sanitized(file)
+        if name == "race":
+            return self.judge_by_tests(self.racing, check_order(self.racing.tests, file, self.costs), file)
         if name == "shard" and not shutil.which("mpirun"):
             return False, ""
         deadline = CASE_DEADLINE_S
@@ -269,6 +280,8 @@ class Bench:
         if is_killed:
             sys.exit(f"mutate: sanitizer fails on the unchanged sources: {why}")
         self.costs.seconds["sanitizer"] = time.monotonic() - start
+        if "race" in self.judges and self.judge("race")[0]:
+            sys.exit("mutate: the Check programs fail on the unchanged sources under the thread sanitizer")
         print("unchanged: " + ", ".join(f"{k} {v:.0f} s" for k, v in self.costs.seconds.items() if v >= 1), flush=True)
 
     def ready(self):

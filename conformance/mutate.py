@@ -10,7 +10,7 @@
 A mutant is one small change of a source of plugin/ or kernels/ (mutants.py): an operator swapped, a number one larger, a
 condition negated, a statement dropped. It is applied in a scratch copy (--work, default build/mutate), built, and judged (mutant_bench.py)
 by `zf-conform exact`, `zf-conform abi`, the Check programs of tests/, `zf-conform shard` on three ranks and a part of all that under
-sanitizers, up to the first that fails. What fails none has
+sanitizers, the thread sanitizer's included, up to the first that fails. What fails none has
 survived: either no test looks there, or it changes nothing that can be seen. The latter are equivalent and stand, with the
 reason, in mutants_equivalent.txt; a mutant that compiles to the same library is equivalent by itself, one that does not compile is
 replaced by the next of the list. The list is shuffled from the seed, so the first N are a random sample. --jobs of them are judged side
@@ -29,7 +29,7 @@ from collections import Counter
 from pathlib import Path
 
 import mutants
-from mutant_bench import JUDGES, ROOT, Bench, Costs, room
+from mutant_bench import JUDGES, QUICK_JUDGES, ROOT, Bench, Costs, room
 
 RESULTS = ROOT / "conformance" / "results" / "mutants"
 EQUIVALENT = ROOT / "conformance" / "mutants_equivalent.txt"
@@ -82,7 +82,7 @@ def write_table(result, path):
             f"{len(records)} mutants, seed {result['seed']}, of {result['n_sites']} places; {by['equivalent']} are equivalent. Of the other "
             f"{judged}, {judged - by['survived']} are killed: **{share:.1f} %**. Judges, in this order up to the first that fails: "
             f"`zf-conform exact` with {result['cases']} cases, `zf-conform abi`, the Check programs, `zf-conform shard` on three ranks, exact and "
-            "the quick Check programs under sanitizers. A survivor is judged again, after its test was written, by `--survivors`.", "",
+            "the quick Check programs under sanitizers, those of threads under the thread sanitizer. A survivor is judged again, after its test was written, by `--survivors`.", "",
             *head("where")]
     for name, part in [(n, [r for r in records if room(r["name"]) == n]) for n in sorted({room(r["name"]) for r in records})] + [("all", records)]:
         c, _, _ = count(part, equivalent)
@@ -161,7 +161,7 @@ class Campaign:
                 self.keep(mutant, bench.judge_one(mutant, original))
 
     def run(self):
-        judges = JUDGES[:-1] if self.args.quick else JUDGES
+        judges = QUICK_JUDGES if self.args.quick else JUDGES
         benches = [Bench(self.args.work / str(i), self.args.cases, self.costs, judges) for i in range(self.args.jobs)]
         for i, bench in enumerate(benches):
             bench.configure()

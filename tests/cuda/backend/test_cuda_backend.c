@@ -196,6 +196,29 @@ START_TEST(a_stream_that_is_gone_has_no_waits) {
 }
 END_TEST
 
+static void *signal_late(void *unused) {
+    (void)unused;
+    usleep(PAUSE_US);
+    enqueue(hosts, zfi_op_signal(&line, 1));
+    return NULL;
+}
+
+/* A hook that finds no room for more waits for it, and keeps nobody from ending the wait before it. */
+START_TEST(what_waits_may_be_more_than_there_is_room_for) {
+    enum { MANY = ZFI_CUDA_PARK_NBYTES / 64 };
+    pthread_t other;
+    open_all();
+    ck_assert_int_eq(pthread_create(&other, NULL, signal_late, NULL), 0);
+    enqueue(own, zfi_op_wait(&line, 1, NULL));
+    for (uint64_t value = 1; value <= MANY; value++)
+        enqueue(own, zfi_op_signal(&answer, value));
+    ck_assert_int_eq(zfi_timeline_wait(&answer, MANY, DEADLINE_NS, NULL), ZF_OK);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(n_failed, 0);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -206,6 +229,7 @@ int main(void) {
     tcase_add_test(orders, a_stream_that_is_ordered_behind_another_waits_for_it);
     tcase_add_test(orders, a_line_that_is_set_back_waits_for_the_monitor);
     tcase_add_test(orders, a_stream_that_is_gone_has_no_waits);
+    tcase_add_test(orders, what_waits_may_be_more_than_there_is_room_for);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);
