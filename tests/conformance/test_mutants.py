@@ -65,12 +65,12 @@ class Judges(unittest.TestCase):
 
     def test_every_check_program_judges_and_the_likely_ones_come_first(self):
         costs = mutant_bench.Costs()
-        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_quick", "test_slow"])
+        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_quick", "test_slow", "cuda_exact"])
         costs.kills["plugin/state", "test_slow"] = 1
-        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_slow", "test_quick"])
-        self.assertEqual(self.order("plugin/plan/plan.c", costs), ["test_quick", "test_load", "test_slow"])
+        self.assertEqual(self.order("plugin/state/load.c", costs), ["test_load", "test_slow", "test_quick", "cuda_exact"])
+        self.assertEqual(self.order("plugin/plan/plan.c", costs), ["test_quick", "test_load", "test_slow", "cuda_exact"])
 
-    def test_the_double_judges_the_cuda_backend(self):
+    def test_the_double_comes_first_for_the_cuda_backend(self):
         self.assertEqual(self.order("plugin/device/cuda/stream.c", mutant_bench.Costs())[0], "cuda_exact")
 
     def test_a_failure_must_come_twice(self):

@@ -155,7 +155,8 @@ says dead "0 2" "rank 1 has not come to the reduction of gradients, bucket 5, st
 says "too little" "0 1 2" "has come to the reduction of gradients, bucket 5, step 1, but NCCL has not ended it" FAKENCCL_FAULT=1:short:6
 says "fails on one" "2" "bucket 5, step 1: NCCL failed: remote process exited" FAKENCCL_FAULT=2:error:6
 and_says "fails on one" "0 1" "rank 2 has not come to the reduction of gradients, bucket 5, step 1"
-says "does not connect" "0 1 2" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
+says "does not connect" "0" "communicator of .* was not there within 1750 ms" FAKENCCL_FAULT=0:init
+and_says "does not connect" "1 2" "rank 0 has not come to the start of the transport within 1750 ms"
 if [ $short -eq 0 ]; then # to the others, the same as dead and stands still
     recovery=--enable-recovery
     noticed kill "rank 1 has not come to"
