@@ -5,21 +5,25 @@
  * branch gets a copy in scratch.d_branch and adds its part back to d. */
 #include "encoder.h"
 
-#include "layers.h"
+static host_affine_arrays_t grads_of(const host_affine_t *pair) {
+    return (host_affine_arrays_t){pair->weight->grad_sum, pair->bias->grad_sum};
+}
 
-#include <string.h>
+static host_compute_t *compute_of(const host_encoder_t *e) { return e->model->word_table->compute; }
 
 /* Adds the gradients of y = linear(x) to the pair and writes dx, or adds to it with keep_dx. */
 static void linear_back(const host_affine_t *pair, const host_real_t *x, const host_real_t *dy, size_t n, int keep_dx,
                         host_real_t *dx) {
-    host_linear_backward(x, pair->weight->wide, dy, n, (size_t)pair->weight->shape[1], (size_t)pair->weight->shape[0],
-                         keep_dx, dx, pair->weight->grad_sum, pair->bias->grad_sum);
+    host_compute_linear_back(pair->weight->compute, x, pair->weight->wide, dy, n, (size_t)pair->weight->shape[1],
+                             (size_t)pair->weight->shape[0], keep_dx, dx, grads_of(pair));
 }
 
 static void norm_back(const host_encoder_t *e, const host_affine_t *pair, const host_norm_kept_t *kept,
                       host_real_t *d) {
-    host_layer_norm_backward(pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
-                             e->model->config.hidden, d, pair->weight->grad_sum, pair->bias->grad_sum);
+    host_compute_t *c = compute_of(e);
+
+    c->ops->norm_backward(c, pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
+                          e->model->config.hidden, d, grads_of(pair));
 }
 
 static int deliver(const host_encoder_t *e, host_param_t *param, const host_param_hook_t *hook, glue_error_t *err) {
@@ -37,17 +41,16 @@ static int classify_back(host_encoder_t *e, const host_batch_t *batch, const hos
                          glue_error_t *err) {
     host_backward_scratch_t *b = &e->scratch;
     size_t hidden = e->model->config.hidden, n = batch->n_sequences;
+    host_compute_t *c = compute_of(e);
 
-    linear_back(&e->model->classifier, e->pooled_dropped, e->d_logits, n, 0, b->d_pooled);
+    linear_back(&e->model->classifier, e->pooled_dropped, e->d_logits_there, n, 0, b->d_pooled);
     if (deliver_pair(e, &e->model->classifier, hook, err) != 0)
         return -1;
     host_encoder_dropout(e, HOST_DROPOUT_POOLED, b->d_pooled, n * hidden);
-    for (size_t i = 0; i < n * hidden; i++)
-        b->d_pooled[i] *= 1 - e->pooled[i] * e->pooled[i];
+    c->ops->tanh_backward(c, e->pooled, n * hidden, b->d_pooled);
     linear_back(&e->model->pooler, e->first, b->d_pooled, n, 0, e->pooled_dropped); /* no longer needed: takes dx */
-    memset(b->d, 0, e->n_tokens * hidden * sizeof *b->d);
-    for (size_t s = 0; s < n; s++)
-        memcpy(b->d + (size_t)batch->starts[s] * hidden, e->pooled_dropped + s * hidden, hidden * sizeof *b->d);
+    c->ops->zero(c, b->d, e->n_tokens * hidden * sizeof *b->d);
+    c->ops->put_chosen(c, b->d, batch->starts, n, hidden, e->pooled_dropped);
     return deliver_pair(e, &e->model->pooler, hook, err);
 }
 
@@ -57,12 +60,13 @@ static void feed_forward_back(host_encoder_t *e, size_t i) {
     const host_layer_kept_t *kept = &e->layers[i];
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
+    host_compute_t *c = compute_of(e);
 
     norm_back(e, &layer->out_norm, &kept->out_norm, b->d);
-    memcpy(b->d_branch, b->d, n_elems * sizeof *b->d);
+    c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i + 1, b->d_branch, n_elems);
     linear_back(&layer->down, kept->act, b->d_branch, n, 0, b->d_ffn);
-    host_gelu_backward(kept->up, kept->cdf, n * e->model->config.ffn, b->d_ffn);
+    c->ops->gelu_backward(c, kept->up, kept->cdf, n * e->model->config.ffn, b->d_ffn);
     linear_back(&layer->up, kept->middle, b->d_ffn, n, 1, b->d);
 }
 
@@ -72,12 +76,13 @@ static void attention_back(host_encoder_t *e, size_t i, const host_real_t *in) {
     const host_layer_kept_t *kept = &e->layers[i];
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
+    host_compute_t *c = compute_of(e);
 
     norm_back(e, &layer->attention_norm, &kept->attention_norm, b->d);
-    memcpy(b->d_branch, b->d, n_elems * sizeof *b->d);
+    c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i, b->d_branch, n_elems);
     linear_back(&layer->attention_out, kept->context, b->d_branch, n, 0, b->d_context);
-    host_attention_backward(&e->attention, kept->q, kept->k, kept->v, kept->probs, b->d_context, b->d_probs, b->dq,
+    c->ops->attention_backward(c, &e->attention, kept->q, kept->k, kept->v, kept->probs, b->d_context, b->d_probs, b->dq,
                             b->dk, b->dv);
     linear_back(&layer->value, in, b->dv, n, 1, b->d);
     linear_back(&layer->key, in, b->dk, n, 1, b->d);
@@ -103,27 +108,21 @@ static int layer_back(host_encoder_t *e, size_t i, const host_real_t *in, const 
     return 0;
 }
 
-static void add_to_row(host_param_t *table, size_t row, const host_real_t *d) {
-    size_t width = (size_t)table->shape[1];
+static void add_to_table(const host_encoder_t *e, host_param_t *table, const int32_t *rows) {
+    host_compute_t *c = compute_of(e);
 
-    host_add(table->grad_sum + row * width, d, width);
+    c->ops->add_to_chosen(c, table->grad_sum, rows, e->n_tokens, e->model->config.hidden, e->scratch.d);
 }
 
 static int embed_back(host_encoder_t *e, const host_batch_t *batch, const host_param_hook_t *hook, glue_error_t *err) {
     host_model_t *model = e->model;
     host_backward_scratch_t *b = &e->scratch;
-    size_t hidden = model->config.hidden;
 
-    host_encoder_dropout(e, HOST_DROPOUT_EMBEDDING, b->d, e->n_tokens * hidden);
+    host_encoder_dropout(e, HOST_DROPOUT_EMBEDDING, b->d, e->n_tokens * model->config.hidden);
     norm_back(e, &model->embedding_norm, &e->embedding_norm, b->d);
-    for (size_t s = 0; s < batch->n_sequences; s++)
-        for (int32_t t = batch->starts[s]; t < batch->starts[s + 1]; t++) {
-            const host_real_t *d = b->d + (size_t)t * hidden;
-
-            add_to_row(model->word_table, (size_t)batch->ids[t], d);
-            add_to_row(model->position_table, (size_t)(t - batch->starts[s]), d);
-            add_to_row(model->type_table, (size_t)batch->types[t], d);
-        }
+    add_to_table(e, model->word_table, batch->ids);
+    add_to_table(e, model->position_table, e->positions);
+    add_to_table(e, model->type_table, batch->types);
     if (deliver_pair(e, &model->embedding_norm, hook, err) != 0 || deliver(e, model->type_table, hook, err) != 0 ||
         deliver(e, model->position_table, hook, err) != 0)
         return -1;

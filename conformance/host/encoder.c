@@ -2,11 +2,7 @@
 /* encoder.c - activations and forward pass of the model (encoder.h). Post-LayerNorm, as BERT (arXiv 1810.04805). */
 #include "encoder.h"
 
-#include "layers.h"
-#include "matmul.h"
-
 #include <stdlib.h>
-#include <string.h>
 
 int host_encoder_init(host_encoder_t *e, host_model_t *model, glue_error_t *err) {
     *e = (host_encoder_t){.model = model};
@@ -14,8 +10,12 @@ int host_encoder_init(host_encoder_t *e, host_model_t *model, glue_error_t *err)
     return e->layers != NULL ? 0 : glue_fail(err, "encoder: out of memory");
 }
 
+static host_compute_t *compute_of(const host_encoder_t *e) { return e->model->word_table->compute; }
+
 void host_encoder_free(host_encoder_t *e) {
-    free(e->arena);
+    if (e->model != NULL)
+        compute_of(e)->ops->release(compute_of(e), e->arena);
+    free(e->logits);
     free(e->layers);
     *e = (host_encoder_t){.model = NULL};
 }
@@ -94,10 +94,30 @@ static size_t lay_out(host_encoder_t *e, const host_batch_t *batch, host_real_t 
     e->first = cut(&c, batch->n_sequences * config->hidden);
     e->pooled = cut(&c, batch->n_sequences * config->hidden);
     e->pooled_dropped = cut(&c, batch->n_sequences * config->hidden);
-    e->logits = cut(&c, batch->n_sequences * config->n_labels);
-    e->d_logits = cut(&c, batch->n_sequences * config->n_labels);
+    e->logits_there = cut(&c, batch->n_sequences * config->n_labels);
+    e->d_logits_there = cut(&c, batch->n_sequences * config->n_labels);
     cut_scratch(&c, e, batch, &e->scratch);
     return c.used;
+}
+
+/* What a batch needs in the host's memory. */
+static int prepare_host(host_encoder_t *e, const host_batch_t *batch, glue_error_t *err) {
+    size_t n_logits = batch->n_sequences * e->model->config.n_labels;
+    size_t nbytes = 2 * n_logits * sizeof *e->logits + e->n_tokens * sizeof *e->positions;
+
+    if (nbytes > e->host_nbytes) {
+        free(e->logits);
+        e->logits = malloc(nbytes);
+        e->host_nbytes = e->logits != NULL ? nbytes : 0;
+        if (e->logits == NULL)
+            return glue_fail(err, "encoder: out of memory for a batch of %zu tokens", e->n_tokens);
+    }
+    e->d_logits = e->logits + n_logits;
+    e->positions = (int32_t *)(e->d_logits + n_logits);
+    for (size_t s = 0; s < batch->n_sequences; s++)
+        for (int32_t t = batch->starts[s]; t < batch->starts[s + 1]; t++)
+            e->positions[t] = t - batch->starts[s];
+    return 0;
 }
 
 static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *err) {
@@ -114,23 +134,25 @@ static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *e
                                             .head_width = config->hidden / config->n_heads};
     n_needed = lay_out(e, batch, NULL);
     if (n_needed > e->arena_elems) {
-        free(e->arena);
+        host_compute_t *c = compute_of(e);
+
+        c->ops->release(c, e->arena);
         e->arena_elems = n_needed + n_needed / 4;
-        e->arena = malloc(e->arena_elems * sizeof *e->arena);
+        e->arena = c->ops->allocate(c, e->arena_elems * sizeof *e->arena);
         if (e->arena == NULL) {
             e->arena_elems = 0;
             return glue_fail(err, "encoder: out of memory for a batch of %zu tokens", e->n_tokens);
         }
     }
     (void)lay_out(e, batch, e->arena);
-    return 0;
+    return prepare_host(e, batch, err);
 }
 
 void host_encoder_dropout(const host_encoder_t *e, uint64_t place, host_real_t *x, size_t n_elems) {
     size_t n_rows_before = place == HOST_DROPOUT_POOLED ? e->n_sequences_before : e->n_tokens_before;
 
     if (e->has_dropout)
-        host_dropout(x, n_rows_before * e->model->config.hidden, n_elems, e->model->config.dropout,
+        compute_of(e)->ops->dropout(compute_of(e), x, n_rows_before * e->model->config.hidden, n_elems, e->model->config.dropout,
                      glue_rng(e->dropout_seed, place));
 }
 
@@ -146,34 +168,42 @@ static int use_pair(host_encoder_t *e, const host_affine_t *pair, const host_par
     return use_param(e, pair->weight, hook, err) != 0 ? -1 : use_param(e, pair->bias, hook, err);
 }
 
+static host_affine_arrays_t wide_of(const host_affine_t *pair) {
+    return (host_affine_arrays_t){pair->weight->wide, pair->bias->wide};
+}
+
 static void linear(const host_affine_t *pair, const host_real_t *x, size_t n, host_real_t *y) {
-    host_linear_forward(x, pair->weight->wide, pair->bias->wide, n, (size_t)pair->weight->shape[1],
+    host_compute_linear(pair->weight->compute, x, wide_of(pair), n, (size_t)pair->weight->shape[1],
                         (size_t)pair->weight->shape[0], y);
 }
 
 static void norm(const host_encoder_t *e, const host_affine_t *pair, host_real_t *x, host_norm_kept_t *kept) {
-    host_layer_norm_forward(x, pair->weight->wide, pair->bias->wide, e->n_tokens, e->model->config.hidden,
-                            e->model->config.layer_norm_eps, x, kept->normal, kept->inverse_deviation);
+    host_compute_t *c = compute_of(e);
+
+    c->ops->norm_forward(c, wide_of(pair), e->n_tokens, e->model->config.hidden, e->model->config.layer_norm_eps, x,
+                         kept->normal, kept->inverse_deviation);
+}
+
+static void add_rows_of(const host_encoder_t *e, const host_param_t *table, const int32_t *rows) {
+    host_compute_t *c = compute_of(e);
+
+    c->ops->add_chosen(c, table->value, table->dtype, rows, e->n_tokens, e->model->config.hidden, e->embedded);
 }
 
 static int embed(host_encoder_t *e, const host_batch_t *batch, const host_param_hook_t *hook, glue_error_t *err) {
     host_model_t *model = e->model;
-    size_t hidden = model->config.hidden;
+    host_compute_t *c = compute_of(e);
+    size_t n_elems = e->n_tokens * model->config.hidden;
 
     if (use_param(e, model->word_table, hook, err) != 0 || use_param(e, model->position_table, hook, err) != 0 ||
         use_param(e, model->type_table, hook, err) != 0 || use_pair(e, &model->embedding_norm, hook, err) != 0)
         return -1;
-    memset(e->embedded, 0, e->n_tokens * hidden * sizeof *e->embedded);
-    for (size_t s = 0; s < batch->n_sequences; s++)
-        for (int32_t t = batch->starts[s]; t < batch->starts[s + 1]; t++) {
-            host_real_t *row = e->embedded + (size_t)t * hidden;
-
-            host_param_add_row(model->word_table, (size_t)batch->ids[t], row);
-            host_param_add_row(model->position_table, (size_t)(t - batch->starts[s]), row);
-            host_param_add_row(model->type_table, (size_t)batch->types[t], row);
-        }
+    c->ops->zero(c, e->embedded, n_elems * sizeof *e->embedded);
+    add_rows_of(e, model->word_table, batch->ids);
+    add_rows_of(e, model->position_table, e->positions);
+    add_rows_of(e, model->type_table, batch->types);
     norm(e, &model->embedding_norm, e->embedded, &e->embedding_norm);
-    host_encoder_dropout(e, HOST_DROPOUT_EMBEDDING, e->embedded, e->n_tokens * hidden);
+    host_encoder_dropout(e, HOST_DROPOUT_EMBEDDING, e->embedded, n_elems);
     return 0;
 }
 
@@ -192,39 +222,41 @@ static void run_layer(host_encoder_t *e, size_t i, const host_real_t *in) {
     host_layer_kept_t *kept = &e->layers[i];
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
     uint64_t place = HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i;
+    host_compute_t *c = compute_of(e);
 
     linear(&layer->query, in, n, kept->q);
     linear(&layer->key, in, n, kept->k);
     linear(&layer->value, in, n, kept->v);
-    host_attention_forward(&e->attention, kept->q, kept->k, kept->v, kept->probs, kept->context);
+    c->ops->attention_forward(c, &e->attention, kept->q, kept->k, kept->v, kept->probs, kept->context);
     linear(&layer->attention_out, kept->context, n, kept->middle);
     host_encoder_dropout(e, place, kept->middle, n_elems);
-    host_add(kept->middle, in, n_elems);
+    c->ops->add(c, kept->middle, in, n_elems);
     norm(e, &layer->attention_norm, kept->middle, &kept->attention_norm);
 
     linear(&layer->up, kept->middle, n, kept->up);
-    host_gelu_forward(kept->up, n * e->model->config.ffn, kept->act, kept->cdf);
+    c->ops->gelu_forward(c, kept->up, n * e->model->config.ffn, kept->act, kept->cdf);
     linear(&layer->down, kept->act, n, kept->out);
     host_encoder_dropout(e, place + 1, kept->out, n_elems);
-    host_add(kept->out, kept->middle, n_elems);
+    c->ops->add(c, kept->out, kept->middle, n_elems);
     norm(e, &layer->out_norm, kept->out, &kept->out_norm);
 }
 
 static int classify(host_encoder_t *e, const host_batch_t *batch, const host_real_t *encoded,
                     const host_param_hook_t *hook, glue_error_t *err) {
     size_t hidden = e->model->config.hidden, n_elems = batch->n_sequences * hidden;
+    host_compute_t *c = compute_of(e);
 
     if (use_pair(e, &e->model->pooler, hook, err) != 0 || use_pair(e, &e->model->classifier, hook, err) != 0)
         return -1;
-    for (size_t s = 0; s < batch->n_sequences; s++)
-        memcpy(e->first + s * hidden, encoded + (size_t)batch->starts[s] * hidden, hidden * sizeof *e->first);
+    c->ops->take_chosen(c, encoded, batch->starts, batch->n_sequences, hidden, e->first);
     linear(&e->model->pooler, e->first, batch->n_sequences, e->pooled);
-    for (size_t i = 0; i < n_elems; i++)
-        e->pooled[i] = host_real_tanh(e->pooled[i]);
-    memcpy(e->pooled_dropped, e->pooled, n_elems * sizeof *e->pooled);
+    c->ops->tanh_forward(c, e->pooled, n_elems);
+    c->ops->copy(c, e->pooled_dropped, e->pooled, n_elems * sizeof *e->pooled);
     host_encoder_dropout(e, HOST_DROPOUT_POOLED, e->pooled_dropped, n_elems);
-    linear(&e->model->classifier, e->pooled_dropped, batch->n_sequences, e->logits);
-    return 0;
+    linear(&e->model->classifier, e->pooled_dropped, batch->n_sequences, e->logits_there);
+    c->ops->copy_out(c, e->logits, e->logits_there,
+                     batch->n_sequences * e->model->config.n_labels * sizeof *e->logits);
+    return host_compute_check(c, err);
 }
 
 int host_encoder_forward(host_encoder_t *e, const host_batch_t *batch, int is_training, uint64_t dropout_seed,
@@ -282,5 +314,7 @@ double host_encoder_loss(host_encoder_t *e, const host_batch_t *batch, double sc
             sum += cross_entropy(logits, n_labels, (size_t)batch->targets[s], scale, d);
         }
     }
+    compute_of(e)->ops->copy_in(compute_of(e), e->d_logits_there, e->d_logits,
+                                batch->n_sequences * n_labels * sizeof *e->d_logits);
     return sum;
 }

@@ -3,28 +3,8 @@
 #include "layers.h"
 
 #include "approx.h"
-#include "matmul.h"
 
 #include <string.h>
-
-void host_linear_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
-                         size_t n_in, size_t n_out, host_real_t *y) {
-    for (size_t i = 0; i < n; i++)
-        memcpy(y + i * n_out, bias, n_out * sizeof *y);
-    host_matmul(n, n_out, n_in, 1.0, (host_matrix_t){.data = x, .stride = n_in},
-                (host_matrix_t){.data = weight, .stride = n_in, .is_transposed = 1}, 1.0, y, n_out);
-}
-
-void host_linear_backward(const host_real_t *x, const host_real_t *weight, const host_real_t *dy, size_t n, size_t n_in,
-                          size_t n_out, int keep_dx, host_real_t *dx, host_real_t *d_weight, host_real_t *d_bias) {
-    host_matmul(n_out, n_in, n, 1.0, (host_matrix_t){.data = dy, .stride = n_out, .is_transposed = 1},
-                (host_matrix_t){.data = x, .stride = n_in}, 1.0, d_weight, n_in);
-    for (size_t i = 0; i < n; i++)
-        host_add(d_bias, dy + i * n_out, n_out);
-    if (dx != NULL)
-        host_matmul(n, n_in, n_out, 1.0, (host_matrix_t){.data = dy, .stride = n_out},
-                    (host_matrix_t){.data = weight, .stride = n_in}, keep_dx ? 1.0 : 0.0, dx, n_in);
-}
 
 /* ---- loops over elements ----------------------------------------------------------------------------------------- */
 

@@ -10,14 +10,6 @@
 
 #include <stddef.h>
 
-/* y [n, n_out] = x [n, n_in] * weight^T + bias; weight is [n_out, n_in]. */
-void host_linear_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,
-                         size_t n_in, size_t n_out, host_real_t *y);
-
-/* keep_dx = 1 adds to dx instead of writing it; dx may be NULL. */
-void host_linear_backward(const host_real_t *x, const host_real_t *weight, const host_real_t *dy, size_t n, size_t n_in,
-                          size_t n_out, int keep_dx, host_real_t *dx, host_real_t *d_weight, host_real_t *d_bias);
-
 /* Layer normalisation (Ba, Kiros and Hinton, arXiv 1607.06450): y = normal * weight + bias, normal being x with mean 0
  * and variance 1 per row. normal [n, width] and inverse_deviation [n] are kept for backward. y may be x. */
 void host_layer_norm_forward(const host_real_t *x, const host_real_t *weight, const host_real_t *bias, size_t n,

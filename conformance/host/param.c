@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 size_t host_dtype_nbytes(host_dtype_t dtype) { return dtype == HOST_FLOAT32 ? 4 : 2; }
 
@@ -22,22 +21,25 @@ int host_params_init(host_params_t *params, size_t capacity, host_dtype_t dtype,
 static int is_direct(host_dtype_t dtype) { return dtype == HOST_FLOAT32 && sizeof(host_real_t) == sizeof(float); }
 
 static int allocate(host_param_t *p) {
-    size_t n = p->n_elems > 0 ? p->n_elems : 1;
+    host_compute_t *c = p->compute;
+    const host_compute_ops_t *ops = c->ops;
 
-    p->value = calloc(n, host_dtype_nbytes(p->dtype));
-    p->grad = calloc(n, host_dtype_nbytes(p->dtype));
-    p->wide = is_direct(p->dtype) ? p->value : p->is_table ? NULL : calloc(n, sizeof *p->wide);
-    p->grad_sum = is_direct(p->dtype) ? p->grad : calloc(n, sizeof *p->grad_sum);
+    p->value = ops->allocate(c, p->n_elems * host_dtype_nbytes(p->dtype));
+    p->grad = ops->allocate(c, p->n_elems * host_dtype_nbytes(p->dtype));
+    p->wide = is_direct(p->dtype) ? p->value : p->is_table ? NULL : ops->allocate(c, p->n_elems * sizeof *p->wide);
+    p->grad_sum = is_direct(p->dtype) ? p->grad : ops->allocate(c, p->n_elems * sizeof *p->grad_sum);
     return p->value != NULL && p->grad != NULL && (p->wide != NULL || p->is_table) && p->grad_sum != NULL ? 0 : -1;
 }
 
 static void release(host_param_t *p) {
+    host_compute_t *c = p->compute;
+
     if (!is_direct(p->dtype)) {
-        free(p->wide);
-        free(p->grad_sum);
+        c->ops->release(c, p->wide);
+        c->ops->release(c, p->grad_sum);
     }
-    free(p->value);
-    free(p->grad);
+    c->ops->release(c, p->value);
+    c->ops->release(c, p->grad);
 }
 
 host_param_t *host_params_add(host_params_t *params, const char *name, size_t rows, size_t columns, int is_table) {
@@ -54,6 +56,7 @@ host_param_t *host_params_add(host_params_t *params, const char *name, size_t ro
     p->dtype = params->dtype;
     p->group = columns == 0 ? HOST_GROUP_NO_DECAY : HOST_GROUP_DECAY;
     p->is_table = is_table;
+    p->compute = host_compute_processor();
     params->n++; /* counted before it is checked, so that host_params_free releases what there is */
     return params->is_outline || allocate(p) == 0 ? p : NULL;
 }
@@ -87,38 +90,55 @@ void host_param_set(host_param_t *p, size_t i, float value) {
 }
 
 void host_param_widen(host_param_t *p) {
-    const uint16_t *narrow = p->value;
-
-    if (p->is_table || is_direct(p->dtype))
-        return;
-    if (p->dtype == HOST_FLOAT32)
-        for (size_t i = 0; i < p->n_elems; i++)
-            p->wide[i] = (host_real_t)((const float *)p->value)[i];
-    else
-        for (size_t i = 0; i < p->n_elems; i++)
-            p->wide[i] = (host_real_t)host_float_from_bfloat16(narrow[i]);
+    if (!p->is_table && !is_direct(p->dtype))
+        p->compute->ops->widen(p->compute, p->value, p->dtype, p->n_elems, p->wide);
 }
 
-void host_param_add_row(const host_param_t *p, size_t row, host_real_t *out) {
-    size_t width = (size_t)p->shape[1];
-
-    if (p->dtype == HOST_FLOAT32)
-        for (size_t i = 0; i < width; i++)
-            out[i] += (host_real_t)((const float *)p->value)[row * width + i];
-    else
-        for (size_t i = 0; i < width; i++)
-            out[i] += (host_real_t)host_float_from_bfloat16(((const uint16_t *)p->value)[row * width + i]);
+void host_param_zero_grad(host_param_t *p) {
+    p->compute->ops->zero(p->compute, p->grad_sum, p->n_elems * sizeof *p->grad_sum);
 }
-
-void host_param_zero_grad(host_param_t *p) { memset(p->grad_sum, 0, p->n_elems * sizeof *p->grad_sum); }
 
 void host_param_round_grad(host_param_t *p) {
-    if (is_direct(p->dtype))
-        return;
-    if (p->dtype == HOST_FLOAT32)
-        for (size_t i = 0; i < p->n_elems; i++)
-            ((float *)p->grad)[i] = (float)p->grad_sum[i];
-    else
-        for (size_t i = 0; i < p->n_elems; i++)
-            ((uint16_t *)p->grad)[i] = host_bfloat16_from_float((float)p->grad_sum[i]);
+    if (!is_direct(p->dtype))
+        p->compute->ops->narrow(p->compute, p->grad_sum, p->dtype, p->n_elems, p->grad);
+}
+
+/* ---- elsewhere --------------------------------------------------------------------------------------------------- */
+
+static int move(host_param_t *p, host_compute_t *compute, glue_error_t *err) {
+    host_param_t there = *p;
+
+    there.compute = compute;
+    if (allocate(&there) != 0) {
+        release(&there);
+        return glue_fail(err, "%s: out of memory on the device for parameter %s of %zu elements", compute->ops->name, p->name,
+                         p->n_elems);
+    }
+    compute->ops->copy_in(compute, there.value, p->value, p->n_elems * host_dtype_nbytes(p->dtype));
+    release(p);
+    *p = there;
+    return host_compute_check(compute, err);
+}
+
+int host_params_move(host_params_t *params, host_compute_t *compute, glue_error_t *err) {
+    for (size_t i = 0; i < params->n; i++)
+        if (move(&params->list[i], compute, err) != 0)
+            return -1;
+    return 0;
+}
+
+int host_params_copy(const host_params_t *params, host_params_t *out, glue_error_t *err) {
+    if (host_params_init(out, params->n, params->dtype, err) != 0)
+        return -1;
+    for (size_t i = 0; i < params->n; i++) {
+        const host_param_t *from = &params->list[i];
+        host_param_t *to = host_params_add(out, from->name, (size_t)from->shape[0], (size_t)from->shape[1], from->is_table);
+
+        if (to == NULL) {
+            host_params_free(out);
+            return glue_fail(err, "model: out of memory for a copy of parameter %s", from->name);
+        }
+        from->compute->ops->copy_out(from->compute, to->value, from->value, from->n_elems * host_dtype_nbytes(from->dtype));
+    }
+    return 0;
 }

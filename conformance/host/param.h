@@ -4,17 +4,15 @@
  * value is what the model reads and an optimizer writes; grad is what is delivered; both are row-major in `dtype`.
  * The model computes in host_real_t: it adds gradients into grad_sum and multiplies with `wide`. Where dtype is the
  * computing type these are value and grad themselves; else host_param_widen and host_param_round_grad convert.
- * A large table of which few rows are read (an embedding) is read through host_param_row and has no wide copy. */
+ * A large table of which few rows are read (an embedding) is read by rows and has no wide copy. The arrays lie where
+ * `compute` computes: on the processor, until host_params_move. */
 #ifndef ZF_CONFORMANCE_HOST_PARAM_H
 #define ZF_CONFORMANCE_HOST_PARAM_H
 
-#include "glue/error.h"
-#include "real.h"
+#include "compute.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-typedef enum host_dtype { HOST_FLOAT32, HOST_BFLOAT16 } host_dtype_t;
 
 /* Optimizer parameter groups: weight decay for matrices, none for biases and LayerNorm. */
 typedef enum host_group { HOST_GROUP_DECAY, HOST_GROUP_NO_DECAY, HOST_N_GROUPS } host_group_t;
@@ -32,6 +30,7 @@ typedef struct host_param {
     void *value, *grad;    /* [n_elems] of dtype */
     host_real_t *wide;     /* [n_elems]; value itself, a copy, or NULL for tables */
     host_real_t *grad_sum; /* [n_elems]; grad itself or a separate sum */
+    host_compute_t *compute;
 } host_param_t;
 
 /* Fixed capacity from host_params_init on: pointers into list stay valid. */
@@ -51,6 +50,14 @@ int host_params_init(host_params_t *params, size_t capacity, host_dtype_t dtype,
 host_param_t *host_params_add(host_params_t *params, const char *name, size_t rows, size_t columns, int is_table);
 
 void host_params_free(host_params_t *params);
+
+/* All arrays go to where `compute`, which outlives them, computes; values are kept, gradients are not. From there on
+ * host_param_get and host_param_set are not for them. After an error some are
+ * there and some are not: release them. */
+int host_params_move(host_params_t *params, host_compute_t *compute, glue_error_t *err);
+
+/* The same parameters once more, on the processor, values included. Release with host_params_free. */
+int host_params_copy(const host_params_t *params, host_params_t *out, glue_error_t *err);
 size_t host_params_n_elems(const host_params_t *params);
 
 /* Reads or writes element i; the type conversion is round to nearest even. For initialisation and tests. */
@@ -59,9 +66,6 @@ void host_param_set(host_param_t *param, size_t i, float value);
 
 /* wide = value. Call after an optimizer may have written value, before the model reads wide. */
 void host_param_widen(host_param_t *param);
-
-/* out [shape[1]] += row number `row` of a table. */
-void host_param_add_row(const host_param_t *param, size_t row, host_real_t *out);
 
 void host_param_zero_grad(host_param_t *param);
 
