@@ -62,3 +62,16 @@ function(zf_cuda_images target)
     set_source_files_properties(${out}/images.c PROPERTIES OBJECT_DEPENDS "${files}")
     target_sources(${target} PRIVATE ${out}/images.c)
 endfunction()
+
+# zf_cuda_ptx(TARGET SYMBOL SOURCE HEADERS...): PTX of one more source, which the driver assembles, into the target as
+# `extern const char SYMBOL[]`, with a zero byte at its end. The file is CMAKE_CURRENT_BINARY_DIR/SYMBOL.ptx.
+function(zf_cuda_ptx target symbol source)
+    set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.ptx)
+    add_custom_command(OUTPUT ${ptx} DEPENDS ${source} ${ARGN} COMMENT "PTX of ${target}"
+        COMMAND ${ZF_NVCC} --ptx -arch=compute_80 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -O3 -std=c++17
+                -o ${ptx} ${source})
+    file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.c @ONLY CONTENT
+         "/* Written by cmake/zf_cuda.cmake. */\n__asm__(\".section .rodata\\n.global ${symbol}\\n.hidden ${symbol}\\n.type ${symbol}, @object\\n${symbol}:\\n.incbin \\\"${ptx}\\\"\\n.byte 0\\n.size ${symbol}, . - ${symbol}\\n.text\\n\");\n")
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/${symbol}.c PROPERTIES OBJECT_DEPENDS ${ptx})
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.c)
+endfunction()

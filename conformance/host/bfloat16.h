@@ -3,11 +3,13 @@
 #ifndef ZF_CONFORMANCE_HOST_BFLOAT16_H
 #define ZF_CONFORMANCE_HOST_BFLOAT16_H
 
+#include "real.h"
+
 #include <stdint.h>
 #include <string.h>
 
 /* Round to nearest even; denormals are kept, overflow is infinity, NaN stays NaN. */
-static inline uint16_t host_bfloat16_from_float(float value) {
+HOST_ALWAYS_INLINE uint16_t host_bfloat16_from_float(float value) {
     uint32_t bits, rounded;
 
     memcpy(&bits, &value, sizeof bits);
@@ -16,7 +18,7 @@ static inline uint16_t host_bfloat16_from_float(float value) {
     return (uint16_t)(rounded >> 16);
 }
 
-static inline float host_float_from_bfloat16(uint16_t bits) {
+HOST_ALWAYS_INLINE float host_float_from_bfloat16(uint16_t bits) {
     uint32_t wide = (uint32_t)bits << 16;
     float value;
 

@@ -87,7 +87,8 @@ typedef struct host_compute_ops {
 
 struct host_compute {
     const host_compute_ops_t *ops;
-    int32_t device_type; /* ZF_DEVICE_... of what lies there */
+    int32_t device_type; /* ZF_DEVICE_... of what lies there, and the device's number */
+    int32_t device_id;
     void *stream;        /* NULL: the calling thread computes; else the CUstream that does */
     glue_error_t error;  /* the first one; empty: none */
     char what[160];      /* one line for reports: device and library of products; empty: the processor */

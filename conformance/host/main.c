@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - zf-host: trains the reference model once and writes a JSON report. --help lists the options. */
-#include "matmul.h"
+#include "cuda/device.h"
 #include "report.h"
 
 #include <stdio.h>
@@ -81,6 +81,17 @@ static int close_ranks(host_ranks_t *ranks, int status) {
     return status;
 }
 
+/* With --device cuda the products' type is the device's. */
+static int open_device(host_command_t *c, glue_error_t *err) {
+    host_cuda_options_t options = {.device = (int)c->device,
+                                   .products = (host_products_t)c->products_by,
+                                   .is_bf16 = c->has_bf16_products};
+
+    if (c->device > INT32_MAX)
+        return glue_fail(err, "--device-number %llu: no machine has as many", (unsigned long long)c->device);
+    return c->has_device ? host_cuda_open(&options, &c->run.compute, err) : 0;
+}
+
 static int load_and_train(const host_command_t *c) {
     host_workload_t workload;
     glue_error_t err = {""};
@@ -99,18 +110,23 @@ int main(int argc, char **argv) {
     host_ranks_t *ranks = NULL;
     glue_error_t err = {""};
     const char *missing;
+    int status;
 
     if (host_options_parse(argc, argv, &command, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
     if (command.wants_help)
         return host_options_help();
     host_matmul_set_threads(command.n_threads);
-    missing = command.has_bf16_products ? host_matmul_use_bf16() : NULL;
+    missing = command.has_bf16_products && !command.has_device ? host_matmul_use_bf16() : NULL;
     if (missing != NULL) {
         (void)glue_fail(&err, "--products bf16: %s", missing);
         return complain(&err, EXIT_NOT_STARTED);
     }
     if (command.mpi_path != NULL && open_ranks(&command, &ranks, &err) != 0)
         return complain(&err, EXIT_NOT_STARTED);
-    return close_ranks(ranks, load_and_train(&command));
+    if (open_device(&command, &err) != 0)
+        return complain(&err, EXIT_NOT_STARTED);
+    status = close_ranks(ranks, load_and_train(&command));
+    host_compute_close(command.run.compute);
+    return status;
 }

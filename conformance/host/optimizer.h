@@ -9,7 +9,8 @@
  *   save, weights           between two steps; training goes on to the same bits as without them
  *   load                    before the first step: training goes on to the same bits as where save stood
  * Gradients are read from param->grad. With PART they may change when grads_ready has returned (the optimizer sums
- * the parts); with TOTAL they stay as they are until step has returned. A parameter that is not delivered in a step is
+ * the parts); with TOTAL they stay as they are until step has returned and, on a device, the parameter's next
+ * before_forward. A parameter that is not delivered in a step is
  * left as it is. Functions return 0, or -1 with a message. */
 #ifndef ZF_CONFORMANCE_HOST_OPTIMIZER_H
 #define ZF_CONFORMANCE_HOST_OPTIMIZER_H

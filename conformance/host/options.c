@@ -58,6 +58,12 @@ static const zc_option_t options[] = {
     ZC_OPTION("products", ZC_CHOICE, AT(has_bf16_products), "TYPE",
               "what matrix products round their operands to: fp32 (default) or bf16, with sums in fp32",
               .choices = "fp32 bf16"),
+    ZC_OPTION("device", ZC_CHOICE, AT(has_device), "NAME", "where the model is and computes: cpu (default) or cuda",
+              .choices = "cpu cuda"),
+    ZC_OPTION("device-number", ZC_U64, AT(device), "N", "which of them (0)"),
+    ZC_OPTION("blas", ZC_CHOICE, AT(products_by), "NAME",
+              "products on a device: cublas, zf-host's own kernel (slow), or auto (default): cublas where it is found",
+              .choices = "auto cublas own"),
     ZC_OPTION("threads", ZC_COUNT, AT(n_threads), "N", "of matrix products (1); results differ in the last digits"),
     ZC_OPTION("out", ZC_TEXT, AT(out_path), "FILE", "JSON report (default: standard output)"),
     ZC_OPTION("quiet", ZC_SWITCH, AT(is_quiet), NULL, "no progress on standard error"),
@@ -85,6 +91,14 @@ static int check_shape(int argc, char **argv, glue_error_t *err) {
             if (strcmp(argv[i], shape[k]) == 0)
                 return glue_fail(err, "%s: --model decides it; leave one of them out", shape[k]);
     return 0;
+}
+
+static int check_device(const host_command_t *c, glue_error_t *err) {
+    if (!c->has_device)
+        return c->device != 0 || c->products_by != 0
+                   ? glue_fail(err, "--device-number and --blas are for --device cuda, which is missing")
+                   : 0;
+    return c->mpi_path != NULL ? glue_fail(err, "--device cuda: trains in one process; leave --mpi out") : 0;
 }
 
 /* What ranks do not do is said before MPI is opened. */
@@ -116,7 +130,7 @@ int host_options_parse(int argc, char **argv, host_command_t *out, glue_error_t 
             return -1;
     }
     finish_defaults(out);
-    return check_ranks(out, err);
+    return check_device(out, err) != 0 ? -1 : check_ranks(out, err);
 }
 
 int host_options_help(void) {

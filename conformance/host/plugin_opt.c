@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_opt.c - drives libzfplugin through its ABI (plugin_opt.h).
  *
- * The host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading when it
- * returns, and param_fetch gives a counter fence to wait for. Optimizer settings are passed to every step: the host
+ * On the processor the host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading
+ * when it returns, and param_fetch gives a counter fence to wait for. On a CUDA device (compute.h) calls carry the stream
+ * that it computes on: param_fetch makes that stream wait, and a gradient is written again once its fence is over. Optimizer settings are passed to every step: the host
  * is the source of truth. Each function below is one hook. Several ranks make the same calls, each with the gradients
  * of its own rows; they are declared without ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). With [shard] stage
  * = 3 what is read of a parameter is copied from where it was fetched, and released at once. */
@@ -30,6 +31,8 @@ typedef struct plugin_optimizer {
     uint32_t *ids; /* [base.params->n] */
     zf_layout_t layout;
     zf_stream_t stream;
+    const host_compute_t *compute; /* NULL: the processor */
+    zf_fence_t *read;              /* [base.params->n] on a device: until when a gradient is read */
     zf_description_t description;
     uint64_t fetch_wait_calls; /* fences that were not over at once */
 } plugin_optimizer_t;
@@ -50,6 +53,19 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
     zf_dtype_t dtype = p->dtype == HOST_FLOAT32 ? zf_dtype_float32() : zf_dtype_bfloat16();
 
     zf_tensor_contiguous(data, dtype, p->n_dims, p->shape, out);
+    out->dl.device_type = p->compute->device_type;
+    out->dl.device_id = p->compute->device_id;
+}
+
+/* What the stream does not order is waited for here. */
+static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const char *what, glue_error_t *err) {
+    zf_error_t error = empty_error();
+
+    if (fence->kind != ZF_FENCE_STREAM_ORDER &&
+        zf_loader_fence_wait(self->loader, fence, fence_timeout_ns, &error) < 0)
+        return fail_with(err, what, &error);
+    fence->kind = ZF_FENCE_NONE;
+    return 0;
 }
 
 /* A parameter that lives as a shard is whole until it is released: the model reads a copy of it. */
@@ -74,21 +90,24 @@ static int plugin_before_forward(host_optimizer_t *base, size_t param, glue_erro
     zf_error_t error = empty_error();
     zf_fence_t ready;
 
+    if (self->compute != NULL && wait_for(self, &self->read[param], base->params->list[param].name, err) != 0)
+        return -1;
     memset(&ready, 0, sizeof ready);
     ready.struct_size = sizeof ready;
     if (self->zf->param_fetch(self->instance, &self->ids[param], 1, &self->stream, &ready, &error) < 0)
         return fail_with(err, "param_fetch", &error);
     self->fetch_wait_calls += ready.kind != ZF_FENCE_NONE;
-    if (zf_loader_fence_wait(self->loader, &ready, fence_timeout_ns, &error) < 0)
-        return fail_with(err, base->params->list[param].name, &error);
+    if (wait_for(self, &ready, base->params->list[param].name, err) != 0)
+        return -1;
     return self->shards != NULL ? copy_shard(self, param, err) : 0;
 }
 
-/* During backward: a gradient is complete. It may be overwritten as soon as this returns. */
+/* During backward: a gradient is complete. On the processor it may be overwritten as soon as this returns. */
 static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned flags, glue_error_t *err) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
     const host_param_t *p = &base->params->list[param];
     zf_error_t error = empty_error();
+    zf_fence_t *read = self->compute != NULL ? &self->read[param] : NULL;
     zf_tensor_t tensor;
     zf_grad_item_t item;
 
@@ -100,9 +119,11 @@ static int plugin_grads_ready(host_optimizer_t *base, size_t param, unsigned fla
     item.flags |= (flags & HOST_GRAD_LAST) != 0 ? ZF_GRAD_LAST : ZF_GRAD_MORE;
     item.tensor = &tensor;
     /* without ASYNC_READ the plugin has read it when this returns: no fence, and threads are woken once per batch */
-    if (self->zf->grads_ready(self->instance, &item, 1, sizeof item, &self->stream, NULL, &error) < 0)
+    if (read != NULL)
+        *read = (zf_fence_t){.struct_size = sizeof *read};
+    if (self->zf->grads_ready(self->instance, &item, 1, sizeof item, &self->stream, read, &error) < 0)
         return fail_with(err, "grads_ready", &error);
-    return 0;
+    return read != NULL && (flags & HOST_GRAD_PART) != 0 ? wait_for(self, read, p->name, err) : 0;
 }
 
 static void translate_group(const host_hyper_t *from, zf_group_hyper_t *out) {
@@ -262,6 +283,7 @@ static void plugin_destroy(host_optimizer_t *base) {
         self->zf->destroy(self->instance);
     zf_loader_close(self->loader);
     free(self->ids);
+    free(self->read);
     free(self);
 }
 
@@ -303,6 +325,12 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
         self->shards = self->zf->get_extension(ZF_EXT_SHARDS);
     }
     zf_stream_host_thread(&self->stream);
+    if (self->compute != NULL)
+        self->stream = (zf_stream_t){.struct_size = sizeof self->stream,
+                                     .kind = ZF_STREAM_CUDA,
+                                     .device_type = ZF_DEVICE_CUDA,
+                                     .device_id = self->compute->device_id,
+                                     .handle = (uint64_t)(uintptr_t)self->compute->stream};
     memset(&args, 0, sizeof args);
     args.struct_size = sizeof args;
     args.flags = ZF_CREATE_CAP_FETCH | (self->shards != NULL ? ZF_CREATE_CAP_SHARDS : 0u);
@@ -310,7 +338,8 @@ static int create_instance(plugin_optimizer_t *self, const host_plugin_options_t
     args.config_path = options->config_path;
     args.overrides = options->overrides;
     args.n_overrides = (uint32_t)options->n_overrides;
-    args.device_type = ZF_DEVICE_CPU;
+    args.device_type = self->compute != NULL ? self->compute->device_type : ZF_DEVICE_CPU;
+    args.device_id = self->compute != NULL ? self->compute->device_id : 0;
     if (self->zf->create(&args, &self->instance, &error) < 0)
         return fail_with(err, "create", &error);
     return 0;
@@ -334,7 +363,8 @@ static int bind(plugin_optimizer_t *self, glue_error_t *err) {
     int st = 0;
 
     self->ids = calloc(params->n, sizeof *self->ids);
-    if (tensors == NULL || decls == NULL || self->ids == NULL) {
+    self->read = calloc(params->n, sizeof *self->read);
+    if (tensors == NULL || decls == NULL || self->ids == NULL || self->read == NULL) {
         st = glue_fail(err, "plugin: out of memory for %zu declarations", params->n);
     } else {
         for (size_t i = 0; i < params->n; i++)
@@ -356,6 +386,7 @@ int host_plugin_create(host_params_t *params, const host_plugin_options_t *optio
     if (self == NULL)
         return glue_fail(err, "plugin: out of memory");
     self->base = (host_optimizer_t){.ops = &plugin_ops, .params = params};
+    self->compute = options->compute;
     if (open_plugin(self, options, err) != 0 || create_instance(self, options, err) != 0 || bind(self, err) != 0) {
         plugin_destroy(&self->base);
         return -1;

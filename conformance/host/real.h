@@ -18,7 +18,9 @@ typedef float host_real_t;
 #define host_real_tanh tanhf
 #endif
 
-#if defined(__GNUC__)
+#if defined(__CUDACC__)
+#define HOST_ALWAYS_INLINE static __device__ __forceinline__ /* for cuda/kernels.cu */
+#elif defined(__GNUC__)
 #define HOST_ALWAYS_INLINE static inline __attribute__((always_inline))
 #else
 #define HOST_ALWAYS_INLINE static inline
@@ -26,7 +28,7 @@ typedef float host_real_t;
 
 /* Before a function: it is compiled for several instruction sets, of which the first call takes the best. Sanitizers
  * start too late for that. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&               \
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&               \
     !defined(__SANITIZE_THREAD__)
 #define HOST_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

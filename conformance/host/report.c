@@ -82,6 +82,8 @@ static json_t *report_json(const host_command_t *c, const host_workload_t *w, co
     (void)json_object_set_new(out, "training", training_json(&c->run.train));
     add_optimizer(out, &c->run, r);
     add_scores(out, w, r);
+    if (c->run.compute != NULL)
+        (void)json_object_set_new(out, "device", json_string(c->run.compute->what));
     if (c->mpi_path != NULL)
         (void)json_object_set_new(out, "ranks", json_integer((json_int_t)host_ranks_size(c->run.train.ranks)));
     (void)json_object_set_new(out, "resumed_after_step", json_integer((json_int_t)r->first_step));

@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "adamw.h"
+#include "adamw_there.h"
 #include "checkpoint.h"
 #include "glue/synthetic.h"
 
@@ -205,8 +206,11 @@ static int make_optimizer(const host_run_options_t *o, host_model_t *model, host
     host_plugin_options_t plugin = o->plugin;
 
     plugin.needs_state = o->save_dir != NULL || o->resume_dir != NULL;
-    return o->optimizer == HOST_OPTIMIZER_PLUGIN ? host_plugin_create(&model->params, &plugin, out, err)
-                                                 : host_adamw_create(&model->params, out, err);
+    plugin.compute = o->compute;
+    if (o->optimizer == HOST_OPTIMIZER_PLUGIN)
+        return host_plugin_create(&model->params, &plugin, out, err);
+    return o->compute != NULL ? host_adamw_there_create(&model->params, out, err)
+                              : host_adamw_create(&model->params, out, err);
 }
 
 static int save(void *ctx, size_t n_done, const double *losses, glue_error_t *err) {
@@ -263,6 +267,8 @@ int host_run(const host_workload_t *w, const host_run_options_t *o, host_run_res
         return -1;
     result.model = model.config;
     result.n_param_elems = host_params_n_elems(&model.params);
+    if (o->compute != NULL && host_params_move(&model.params, o->compute, err) != 0)
+        goto err_model;
     if (make_optimizer(o, &model, &optimizer, err) != 0)
         goto err_model;
     checkpoint = (host_checkpoint_t){.options = o, .workload = w, .model = &model, .optimizer = optimizer};

@@ -24,6 +24,7 @@ typedef struct host_run_options {
     host_model_config_t model; /* n_pieces, max_positions, n_labels, is_regression come from the workload; with a
                                   model_dir all but dropout and dtype come from there */
     host_train_options_t train;
+    host_compute_t *compute; /* a device to train on, which outlives the run; NULL: the processor */
     /* Saving and resuming (checkpoint.h). The run sets train.first_step, first_losses and saver itself. */
     const char *save_dir;   /* NULL: nothing is saved */
     size_t save_every;      /* steps; 0 = a tenth of all */

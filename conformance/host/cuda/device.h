@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.h - a CUDA device as a place to compute (compute.h): driver, memory, one stream, kernels.cu and products.
+ *
+ * The driver is opened at run time, so a zf-host that was built with this runs on machines without CUDA. One stream
+ * orders everything; copy_out waits for it, nothing else does. The primary context is current on the thread that opened
+ * the device from then on, which is the thread that trains. */
+#ifndef ZF_CONFORMANCE_HOST_CUDA_DEVICE_H
+#define ZF_CONFORMANCE_HOST_CUDA_DEVICE_H
+
+#include "compute.h"
+
+typedef enum host_products { HOST_PRODUCTS_AUTO, HOST_PRODUCTS_CUBLAS, HOST_PRODUCTS_OWN } host_products_t;
+
+typedef struct host_cuda_options {
+    int device;               /* number */
+    host_products_t products; /* AUTO: cuBLAS where it is found, else kernels.cu's, which are slow */
+    int is_bf16;              /* products round their operands to bf16; cuBLAS only */
+} host_cuda_options_t;
+
+/* Release with host_compute_close. A build without nvcc, a machine without driver or device: an error that says so. */
+int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err);
+
+#endif
