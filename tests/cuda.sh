@@ -5,6 +5,7 @@
 #   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions; coalescing (tests/cuda/gate)
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
 #             with streams that share hardware queues, without stream memory operations, and with long delays
+#   glue      tests/cuda/host: the reference host's layers beside the processor's, curves, and a whole verdict of the GLUE area
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests, N/6 cases, and ranks over the double of NCCL, under the sanitizers
 #   ranks     law 4: zf-conform shard --device cuda on two and three ranks, each with a double of its own
@@ -35,7 +36,7 @@ while [ $# -gt 0 ]; do
     --match) match=$2 ;;
     --record) record=$2 ;;
     *)
-        sed -n '3,21p' "$0" >&2
+        sed -n '3,22p' "$0" >&2
         exit 2
         ;;
     esac
@@ -43,7 +44,7 @@ while [ $# -gt 0 ]; do
 done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 6 > 0 ? cases / 6 : 1))
-targets="zfplugin zf-conform zf_double test_cuda_backend test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
+targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -157,6 +158,19 @@ stage_plain() {
     judge "plain, one hardware queue" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
     judge "plain, no stream memory operations" build/cuda "$few" FAKECUDA_MEMOPS=0 FAKECUDA_SEED=4
     judge "plain, long delays" build/cuda "$few" FAKECUDA_DELAY_US=2000 FAKECUDA_SEED=6
+}
+
+stage_glue() {
+    if sh tests/cuda/host/glue.sh build/cuda >build/cuda/glue.out 2>&1; then
+        say "glue: $(grep -c 'largest gap' build/cuda/glue.out) curves are the processor's"
+    else
+        fails glue "$(grep -m 3 FAIL build/cuda/glue.out | cut -c1-300)"
+    fi
+    if ZF_JOBS=$jobs sh tests/cuda/host/glue.sh build/cuda --full >build/cuda/glue-full.out 2>&1; then
+        say "glue: $(grep '^PASS' build/cuda/glue-full.out)"
+    else
+        fails glue "build/cuda/glue-full.out: $(tail -n 1 build/cuda/glue-full.out)"
+    fi
 }
 
 # Functions that the plugin alone calls: zf-conform's own calls succeed. Any status of zf-conform is right but one of a
@@ -299,7 +313,7 @@ catches_by_own_tests() {
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree
@@ -401,7 +415,7 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree
@@ -471,6 +485,7 @@ case $only in asan | tsan | faults | waits) ;; *) build . build/cuda ;; esac || 
 }
 ! wanted gate || stage_gate
 ! wanted plain || stage_plain
+! wanted glue || stage_glue
 ! wanted failures || stage_failures
 ! wanted asan || stage_sanitized asan address
 ! wanted tsan || stage_sanitized tsan thread

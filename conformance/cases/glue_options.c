@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define AT(member) offsetof(zg_options_t, member)
 
@@ -40,6 +41,10 @@ static const zc_option_t options[] = {
         "products", ZC_CHOICE_TEXT, AT(products), "TYPE",
         "zf-host's matrix products of fp32 (default) or of operands rounded to bf16, where the processor has such",
         .choices = "fp32 bf16"),
+    ZC_OPTION("device", ZC_CHOICE_TEXT, AT(device), "NAME",
+              "where zf-host trains, AdamW's runs too: cpu (default) or cuda, one process each", .choices = "cpu cuda"),
+    ZC_OPTION("blas", ZC_CHOICE_TEXT, AT(blas), "NAME", "with --device cuda: zf-host's --blas",
+              .choices = "auto cublas own"),
     ZC_OPTION("ranks", ZC_COUNT, AT(n_ranks), "N",
               "train through the plugin on N ranks of mpirun, which share each batch; AdamW stays one process",
               .areas = "glue"),
@@ -63,6 +68,12 @@ int zg_options_parse(int argc, char **argv, zg_options_t *out, glue_error_t *err
         return 0;
     if (out->plugin == NULL || out->plugin[0] == '\0')
         return glue_fail(err, "--plugin FILE is needed (or ZFPLUGIN_PATH): the libzfplugin.so to judge");
+    if (out->device != NULL && strcmp(out->device, "cpu") == 0)
+        out->device = NULL;
+    if (out->device == NULL && out->blas != NULL)
+        return glue_fail(err, "--blas is for --device cuda, which is missing");
+    if (out->device != NULL && out->n_ranks != 0)
+        return glue_fail(err, "--device %s: zf-host trains there in one process; leave --ranks out", out->device);
     if (out->n_ranks != 0 && (out->mpi == NULL || out->mpi[0] == '\0'))
         return glue_fail(err, "--ranks: --mpi FILE is needed (or ZF_MPI_PATH): the libzf_mpi.so of bindings/mpi");
     return 0;
@@ -91,6 +102,8 @@ int zg_options_campaign(const zg_options_t *o, char *host_path, zg_campaign_t *o
                            .dropout = o->dropout,
                            .n_steps = o->n_steps != 0 ? o->n_steps : default_steps(o),
                            .batch = o->batch != 0 ? o->batch : 32,
+                           .device = o->device,
+                           .blas = o->blas,
                            .n_ranks = o->n_ranks,
                            .mpi_path = o->mpi,
                            .n_jobs = o->n_jobs != 0 ? o->n_jobs : 2,

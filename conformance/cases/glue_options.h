@@ -12,6 +12,7 @@ typedef struct zg_options {
     zc_overrides_t sets;
     size_t n_seeds, n_sync_seeds, n_steps, batch, n_jobs, n_ranks;     /* 0 = the area's default */
     const char *lr, *dtype, *products, *max_tokens, *warmup, *dropout; /* NULL = the default */
+    const char *device, *blas;                                         /* of zf-host; NULL = the default */
     double margin;                                                     /* points; 0 = the task's */
     int is_full, is_quick, wants_help;
 } zg_options_t;

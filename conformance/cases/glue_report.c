@@ -24,8 +24,13 @@ const char *zg_encoder_name(const zg_campaign_t *c, char *out, size_t nbytes) {
     return out;
 }
 
+const char *zg_device_name(const zg_campaign_t *c, const zg_result_t *results, char *text, size_t nbytes) {
+    (void)zj_text(zg_result_of(c, results, 0, 1)->json, "report.device", text, nbytes);
+    return text;
+}
+
 void zg_print_source(FILE *file, const zg_campaign_t *c, const zg_result_t *results, const char *plugin_version) {
-    char encoder[80];
+    char encoder[80], device[160];
 
     (void)fprintf(file, "task %s, %s: %zu train rows (sha256 %.8s), %zu dev rows (%.8s)\n", c->task->name,
                   source_name(c), c->n_train, c->train_hash, c->n_dev, c->dev_hash);
@@ -34,6 +39,8 @@ void zg_print_source(FILE *file, const zg_campaign_t *c, const zg_result_t *resu
                       c->second_dev_hash);
     if (c->n_skipped > 0)
         (void)fprintf(file, "SKIPPED %zu lines that lack columns\n", c->n_skipped);
+    if (c->device != NULL)
+        (void)fprintf(file, "trained on %s\n", zg_device_name(c, results, device, sizeof device));
     (void)fprintf(file,
                   "reference host: %s, %.0f parameters in %s, products in %s; %zu steps of %zu rows, peak rate %s, "
                   "AdamW\nplugin %s\n",
@@ -128,6 +135,12 @@ static void print_arm(const zg_report_t *r, size_t arm) {
     (void)printf(
         "  stall         %.0f us per step, a step takes %.0f us (AdamW %.0f us; %zu runs share this machine)\n",
         j->stall_us, j->step_us, j->step_us_adamw, r->campaign->n_jobs);
+    if (r->campaign->device != NULL) { /* what the driver maps into the process is not the plugin's */
+        (void)printf(
+            "  host memory   bytes per parameter: formula %.2f, planned %.2f, mapped %.2f; on the device %.2f\n",
+            m->formula, m->planned, m->mapped, m->device);
+        return;
+    }
     (void)printf(
         "  host memory   bytes per parameter: formula %.2f, planned %.2f, mapped %.2f; from outside %.1f (peak "
         "RSS\n                beyond the AdamW run's, + that run's own 12, - the device's %.2f, which lie in "
@@ -199,13 +212,18 @@ json_t *zg_source_json(const char *area, int exit_status, const zg_campaign_t *c
     json_t *hashes =
         json_pack("{s:s, s:s, s:s}", "train", c->train_hash, "dev", c->dev_hash, "vocabulary", c->vocab_hash);
 
-    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:o, s:s, s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:f}", "area", area,
-                     "exit_status", exit_status, "task", c->task->name, "metric", glue_metric_name(c->task->metric),
-                     "is_synthetic", c->data_dir == NULL, "rows", rows, "encoder_sha256", c->model_hash[1],
-                     "config_sha256", c->config_hash, "sha256", hashes, "plugin", zj_string(plugin_version), "dtype",
-                     c->dtype, "products", c->products, "parameters",
-                     (json_int_t)zg_result_of(c, results, 0, 1)->n_params, "steps", (json_int_t)c->n_steps, "batch",
-                     (json_int_t)c->batch, "lr", strtod(c->lr, NULL));
+    char device[160];
+    json_t *out =
+        json_pack("{s:s, s:i, s:s, s:s, s:b, s:o, s:s, s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:f}", "area", area,
+                  "exit_status", exit_status, "task", c->task->name, "metric", glue_metric_name(c->task->metric),
+                  "is_synthetic", c->data_dir == NULL, "rows", rows, "encoder_sha256", c->model_hash[1],
+                  "config_sha256", c->config_hash, "sha256", hashes, "plugin", zj_string(plugin_version), "dtype",
+                  c->dtype, "products", c->products, "parameters", (json_int_t)zg_result_of(c, results, 0, 1)->n_params,
+                  "steps", (json_int_t)c->n_steps, "batch", (json_int_t)c->batch, "lr", strtod(c->lr, NULL));
+
+    if (out != NULL && c->device != NULL)
+        (void)json_object_set_new(out, "device", json_string(zg_device_name(c, results, device, sizeof device)));
+    return out;
 }
 
 /* One member of every seed's result. */

@@ -22,6 +22,9 @@ typedef struct zg_report {
 } zg_report_t;
 
 /* The first lines of every output: task, data (generated or not), model, steps. */
+/* The device that was trained on, as zf-host named it in its first run; "" is the processor. Returns text. */
+const char *zg_device_name(const zg_campaign_t *campaign, const zg_result_t *results, char *text, size_t nbytes);
+
 void zg_print_source(FILE *file, const zg_campaign_t *campaign, const zg_result_t *results, const char *plugin_version);
 
 void zg_print_glue(const zg_report_t *report);

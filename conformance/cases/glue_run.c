@@ -9,6 +9,7 @@
 #include "json_file.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,20 +167,39 @@ int zg_campaign_prepare(zg_campaign_t *c, glue_error_t *err) {
 
 static void hash_text(glue_sha256_t *hash, const char *text) { glue_sha256_update(hash, text, strlen(text) + 1); }
 
-/* The processor's name, and what OpenBLAS is told to take it for: sums of matrix products are ordered by it. */
-static void hash_machine(glue_sha256_t *hash) {
+/* The first line of a file that begins with `key`; nothing where there is none. */
+static void hash_line(glue_sha256_t *hash, const char *path, const char *key) {
     char line[256];
-    const char *core = getenv("OPENBLAS_CORETYPE");
-    FILE *file = fopen("/proc/cpuinfo", "r");
+    FILE *file = fopen(path, "r");
 
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, "model name", 10) == 0) {
+        if (strncmp(line, key, strlen(key)) == 0) {
             glue_sha256_update(hash, line, strlen(line));
             break;
         }
     if (file != NULL)
         (void)fclose(file);
+}
+
+static void hash_devices(glue_sha256_t *hash) {
+    glob_t found;
+
+    if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            hash_line(hash, found.gl_pathv[i], "Model");
+        globfree(&found);
+    }
+}
+
+/* The processor's name, and what OpenBLAS is told to take it for: sums of matrix products are ordered by it. With a
+ * device, what devices there are. */
+static void hash_machine(const zg_campaign_t *c, glue_sha256_t *hash) {
+    const char *core = getenv("OPENBLAS_CORETYPE");
+
+    hash_line(hash, "/proc/cpuinfo", "model name");
     hash_text(hash, core != NULL ? core : "");
+    if (c->device != NULL)
+        hash_devices(hash);
 }
 
 /* Where the run is kept. arguments: those that decide it. */
@@ -204,7 +224,7 @@ static int name_run(const zg_campaign_t *c, const zg_arm_t *arm, pending_t *p, c
         hash_text(&hash, p->ranks_text);
         hash_text(&hash, c->mpi_hash);
     }
-    hash_machine(&hash);
+    hash_machine(c, &hash);
     glue_sha256_hex(&hash, hex);
     (void)snprintf(name, sizeof name, "runs/%s-%s-seed%zu-%.16s.json", c->task->name, arm->name, p->seed, hex);
     return join(p->kept_path, c->out_dir, name, err);
@@ -256,6 +276,10 @@ static size_t list_arguments(const zg_campaign_t *c, const zg_arm_t *arm, const 
         ADD("--warmup", c->warmup);
     if (c->dropout != NULL)
         ADD("--dropout", c->dropout);
+    if (c->device != NULL)
+        ADD("--device", c->device);
+    if (c->blas != NULL)
+        ADD("--blas", c->blas);
     ADD("--optimizer", arm->is_plugin ? "plugin" : "adamw");
     for (size_t i = 0; arm->is_plugin && i < arm->n_sets; i++)
         ADD("--set", arm->sets[i]);

@@ -43,6 +43,7 @@ typedef struct zg_campaign {
     const char *mpi_path;                      /* libzf_mpi.so, of n_ranks > 0 */
     const char *lr, *dtype, *products;         /* as on zf-host's command line */
     const char *max_tokens, *warmup, *dropout; /* the same, NULL = its default */
+    const char *device, *blas;                 /* the same; NULL = the processor */
     int goes_on;                               /* a failed run of a plugin arm is a result (failure), not the end */
     const zg_arm_t *arms;
     size_t n_arms;

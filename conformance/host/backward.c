@@ -82,8 +82,8 @@ static void attention_back(host_encoder_t *e, size_t i, const host_real_t *in) {
     c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
     host_encoder_dropout(e, HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i, b->d_branch, n_elems);
     linear_back(&layer->attention_out, kept->context, b->d_branch, n, 0, b->d_context);
-    c->ops->attention_backward(c, &e->attention, kept->q, kept->k, kept->v, kept->probs, b->d_context, b->d_probs, b->dq,
-                            b->dk, b->dv);
+    c->ops->attention_backward(c, &e->attention, kept->q, kept->k, kept->v, kept->probs, b->d_context, b->d_probs,
+                               b->dq, b->dk, b->dv);
     linear_back(&layer->value, in, b->dv, n, 1, b->d);
     linear_back(&layer->key, in, b->dk, n, 1, b->d);
     linear_back(&layer->query, in, b->dq, n, 1, b->d);

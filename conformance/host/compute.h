@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute.h - where the model computes, and where its arrays lie: on the processor, or on a CUDA device.
  *
- * Everything that the encoder does with an array is one call of the table below; encoder.c and backward.c never touch an
- * element. The processor's table (compute.c) is layers.h, attention.h and matmul.h; a device's (cuda/device.h) enqueues
- * kernels and cuBLAS on one stream, which alone orders them, and copies wait for it. Arrays are row-major; "there" is
- * the table's own memory, everything else the host's. Lists of rows and what a batch begins with are the host's, and
- * may change when a call has returned.
+ * Everything that the encoder does with an array is one call of the table below; encoder.c and backward.c never touch
+ * an element. The processor's table (compute.c) is layers.h, attention.h and matmul.h; a device's (cuda/device.h)
+ * enqueues kernels and cuBLAS on one stream, which alone orders them, and copies wait for it. Arrays are row-major;
+ * "there" is the table's own memory, everything else the host's. Lists of rows and what a batch begins with are the
+ * host's, and may change when a call has returned.
  *
  * Calls do not fail one by one: the first error stays, and host_compute_check says it. */
 #ifndef ZF_CONFORMANCE_HOST_COMPUTE_H
@@ -35,8 +35,9 @@ typedef struct host_compute_ops {
     void *(*allocate)(host_compute_t *c, size_t nbytes); /* zeros; NULL: out of memory */
     void (*release)(host_compute_t *c, void *there);     /* NULL is nothing */
     void (*copy_in)(host_compute_t *c, void *there, const void *from, size_t nbytes);
-    void (*copy_out)(host_compute_t *c, void *to, const void *there, size_t nbytes); /* waits: `to` holds it on return */
-    void (*copy)(host_compute_t *c, void *to, const void *from, size_t nbytes);      /* both there */
+    void (*copy_out)(host_compute_t *c, void *to, const void *there,
+                     size_t nbytes);                                            /* waits: `to` holds it on return */
+    void (*copy)(host_compute_t *c, void *to, const void *from, size_t nbytes); /* both there */
     void (*zero)(host_compute_t *c, void *there, size_t nbytes);
 
     /* matmul.h */
@@ -89,9 +90,9 @@ struct host_compute {
     const host_compute_ops_t *ops;
     int32_t device_type; /* ZF_DEVICE_... of what lies there, and the device's number */
     int32_t device_id;
-    void *stream;        /* NULL: the calling thread computes; else the CUstream that does */
-    glue_error_t error;  /* the first one; empty: none */
-    char what[160];      /* one line for reports: device and library of products; empty: the processor */
+    void *stream;       /* NULL: the calling thread computes; else the CUstream that does */
+    glue_error_t error; /* the first one; empty: none */
+    char what[160];     /* one line for reports: device and library of products; empty: the processor */
 };
 
 /* [any thread, for what is used by one] The processor: has no state, never closed. */

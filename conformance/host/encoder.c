@@ -152,8 +152,8 @@ void host_encoder_dropout(const host_encoder_t *e, uint64_t place, host_real_t *
     size_t n_rows_before = place == HOST_DROPOUT_POOLED ? e->n_sequences_before : e->n_tokens_before;
 
     if (e->has_dropout)
-        compute_of(e)->ops->dropout(compute_of(e), x, n_rows_before * e->model->config.hidden, n_elems, e->model->config.dropout,
-                     glue_rng(e->dropout_seed, place));
+        compute_of(e)->ops->dropout(compute_of(e), x, n_rows_before * e->model->config.hidden, n_elems,
+                                    e->model->config.dropout, glue_rng(e->dropout_seed, place));
 }
 
 /* Announces one parameter to the hook, then makes its current value readable. */
@@ -254,8 +254,7 @@ static int classify(host_encoder_t *e, const host_batch_t *batch, const host_rea
     c->ops->copy(c, e->pooled_dropped, e->pooled, n_elems * sizeof *e->pooled);
     host_encoder_dropout(e, HOST_DROPOUT_POOLED, e->pooled_dropped, n_elems);
     linear(&e->model->classifier, e->pooled_dropped, batch->n_sequences, e->logits_there);
-    c->ops->copy_out(c, e->logits, e->logits_there,
-                     batch->n_sequences * e->model->config.n_labels * sizeof *e->logits);
+    c->ops->copy_out(c, e->logits, e->logits_there, batch->n_sequences * e->model->config.n_labels * sizeof *e->logits);
     return host_compute_check(c, err);
 }
 

@@ -4,8 +4,8 @@
  * The sequences of a batch lie back to back without padding: [n_tokens, hidden] arrays and the place where each
  * sequence starts. Token-wise layers do not care, attention is computed per sequence (attention.h), and nothing is
  * spent on padding. Positions count from 0 in each sequence.
- * A host_encoder_t owns the activations of one batch at a time; its memory grows to the largest batch seen. It lies where
- * the model's parameters do (compute.h), but for the logits. */
+ * A host_encoder_t owns the activations of one batch at a time; its memory grows to the largest batch seen. It lies
+ * where the model's parameters do (compute.h), but for the logits. */
 #ifndef ZF_CONFORMANCE_HOST_ENCODER_H
 #define ZF_CONFORMANCE_HOST_ENCODER_H
 
@@ -80,8 +80,8 @@ void host_encoder_free(host_encoder_t *encoder);
 int host_encoder_forward(host_encoder_t *encoder, const host_batch_t *batch, int is_training, uint64_t dropout_seed,
                          const host_param_hook_t *hook, glue_error_t *err);
 
-/* Sum over the batch of cross entropy (or squared error); d_logits = its derivative * scale. After forward, which leaves
- * the logits. */
+/* Sum over the batch of cross entropy (or squared error); d_logits = its derivative * scale. After forward, which
+ * leaves the logits. */
 double host_encoder_loss(host_encoder_t *encoder, const host_batch_t *batch, double scale);
 
 /* Adds gradients to every param->grad_sum, last layer first. Once a parameter's gradient is complete it is rounded

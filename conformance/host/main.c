@@ -83,9 +83,8 @@ static int close_ranks(host_ranks_t *ranks, int status) {
 
 /* With --device cuda the products' type is the device's. */
 static int open_device(host_command_t *c, glue_error_t *err) {
-    host_cuda_options_t options = {.device = (int)c->device,
-                                   .products = (host_products_t)c->products_by,
-                                   .is_bf16 = c->has_bf16_products};
+    host_cuda_options_t options = {
+        .device = (int)c->device, .products = (host_products_t)c->products_by, .is_bf16 = c->has_bf16_products};
 
     if (c->device > INT32_MAX)
         return glue_fail(err, "--device-number %llu: no machine has as many", (unsigned long long)c->device);

@@ -111,8 +111,8 @@ static int move(host_param_t *p, host_compute_t *compute, glue_error_t *err) {
     there.compute = compute;
     if (allocate(&there) != 0) {
         release(&there);
-        return glue_fail(err, "%s: out of memory on the device for parameter %s of %zu elements", compute->ops->name, p->name,
-                         p->n_elems);
+        return glue_fail(err, "%s: out of memory on the device for parameter %s of %zu elements", compute->ops->name,
+                         p->name, p->n_elems);
     }
     compute->ops->copy_in(compute, there.value, p->value, p->n_elems * host_dtype_nbytes(p->dtype));
     release(p);
@@ -132,13 +132,15 @@ int host_params_copy(const host_params_t *params, host_params_t *out, glue_error
         return -1;
     for (size_t i = 0; i < params->n; i++) {
         const host_param_t *from = &params->list[i];
-        host_param_t *to = host_params_add(out, from->name, (size_t)from->shape[0], (size_t)from->shape[1], from->is_table);
+        host_param_t *to =
+            host_params_add(out, from->name, (size_t)from->shape[0], (size_t)from->shape[1], from->is_table);
 
         if (to == NULL) {
             host_params_free(out);
             return glue_fail(err, "model: out of memory for a copy of parameter %s", from->name);
         }
-        from->compute->ops->copy_out(from->compute, to->value, from->value, from->n_elems * host_dtype_nbytes(from->dtype));
+        from->compute->ops->copy_out(from->compute, to->value, from->value,
+                                     from->n_elems * host_dtype_nbytes(from->dtype));
     }
     return 0;
 }

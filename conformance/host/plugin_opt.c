@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_opt.c - drives libzfplugin through its ABI (plugin_opt.h).
  *
- * On the processor the host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished reading
- * when it returns, and param_fetch gives a counter fence to wait for. On a CUDA device (compute.h) calls carry the stream
- * that it computes on: param_fetch makes that stream wait, and a gradient is written again once its fence is over. Optimizer settings are passed to every step: the host
- * is the source of truth. Each function below is one hook. Several ranks make the same calls, each with the gradients
- * of its own rows; they are declared without ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). With [shard] stage
- * = 3 what is read of a parameter is copied from where it was fetched, and released at once. */
+ * On the processor the host computes on the calling thread, so its stream is HOST_THREAD: grads_ready has finished
+ * reading when it returns, and param_fetch gives a counter fence to wait for. On a CUDA device (compute.h) calls carry
+ * the stream that it computes on: param_fetch makes that stream wait, and a gradient is written again once its fence is
+ * over. Optimizer settings are passed to every step: the host is the source of truth. Each function below is one hook.
+ * Several ranks make the same calls, each with the gradients of its own rows; they are declared without
+ * ZF_PARAM_AVERAGE, so the plugin adds them up (ranks.h). With [shard] stage = 3 what is read of a parameter is copied
+ * from where it was fetched, and released at once. */
 #include "plugin_opt.h"
 
 #include "zf/ext/draft/shards.h"
@@ -61,8 +62,7 @@ static void describe_tensor(const host_param_t *p, void *data, zf_tensor_t *out)
 static int wait_for(const plugin_optimizer_t *self, zf_fence_t *fence, const char *what, glue_error_t *err) {
     zf_error_t error = empty_error();
 
-    if (fence->kind != ZF_FENCE_STREAM_ORDER &&
-        zf_loader_fence_wait(self->loader, fence, fence_timeout_ns, &error) < 0)
+    if (fence->kind != ZF_FENCE_STREAM_ORDER && zf_loader_fence_wait(self->loader, fence, fence_timeout_ns, &error) < 0)
         return fail_with(err, what, &error);
     fence->kind = ZF_FENCE_NONE;
     return 0;

@@ -14,10 +14,10 @@ typedef struct host_plugin_options {
     const char *config_path;      /* INI file; NULL: the plugin's defaults */
     const char *const *overrides; /* "section.key=value" */
     size_t n_overrides;
-    const host_ranks_t *ranks; /* NULL: one process */
+    const host_ranks_t *ranks;     /* NULL: one process */
     const host_compute_t *compute; /* where the parameters lie; NULL: on the processor. One process only */
-    int needs_state;           /* fail at once where the plugin cannot save and load */
-    int is_verbose;            /* the plugin's messages on stderr, not only warnings */
+    int needs_state;               /* fail at once where the plugin cannot save and load */
+    int is_verbose;                /* the plugin's messages on stderr, not only warnings */
 } host_plugin_options_t;
 
 /* Opens the plugin, creates an instance and binds every parameter. Release with (*out)->ops->destroy. */

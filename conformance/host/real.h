@@ -28,8 +28,8 @@ typedef float host_real_t;
 
 /* Before a function: it is compiled for several instruction sets, of which the first call takes the best. Sanitizers
  * start too late for that. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&               \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__) &&                         \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HOST_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define HOST_CLONES

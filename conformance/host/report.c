@@ -88,6 +88,7 @@ static json_t *report_json(const host_command_t *c, const host_workload_t *w, co
         (void)json_object_set_new(out, "ranks", json_integer((json_int_t)host_ranks_size(c->run.train.ranks)));
     (void)json_object_set_new(out, "resumed_after_step", json_integer((json_int_t)r->first_step));
     (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));
+    (void)json_object_set_new(out, "step_seconds", json_real(r->train.step_seconds));
     (void)json_object_set_new(out, "counters", counters_json(r));
     (void)json_object_set_new(out, "losses", zj_reals(r->train.losses, r->train.n_steps, 9));
     return out;

@@ -29,6 +29,7 @@ typedef struct loop {
     size_t first, n;     /* this rank's of them: n from rows[first] on */
     uint64_t n_batches;  /* so far; numbers the dropout masks */
     unsigned grad_flags; /* of the micro-batch in hand */
+    double *seconds;     /* [n_steps] */
 } loop_t;
 
 static double now_seconds(void) {
@@ -187,8 +188,11 @@ static int run_steps(loop_t *l, double *losses, glue_error_t *err) {
     const host_train_options_t *o = l->options;
 
     for (size_t step = o->first_step; step < o->n_steps; step++) {
+        double start = now_seconds();
+
         if (run_step(l, step, &losses[step], err) != 0)
             return -1;
+        l->seconds[step] = now_seconds() - start;
         show_progress(o, step, losses);
         if (is_save_due(o, step + 1) && o->saver.save(o->saver.ctx, step + 1, losses, err) != 0)
             return -1;
@@ -196,6 +200,18 @@ static int run_steps(loop_t *l, double *losses, glue_error_t *err) {
     if (l->optimizer->ops->finish != NULL)
         return l->optimizer->ops->finish(l->optimizer, err);
     return 0;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Sorts them. */
+static double median(double *x, size_t n) {
+    qsort(x, n, sizeof *x, by_size);
+    return n > 0 ? x[n / 2] : 0.0;
 }
 
 int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corpus_t *corpus,
@@ -214,7 +230,8 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
     l.rows = malloc(options->batch * sizeof *l.rows);
     host_ranks_share(options->ranks, options->batch, &l.first, &l.n);
     losses = calloc(options->n_steps, sizeof *losses);
-    if (l.source.order == NULL || l.rows == NULL || losses == NULL) {
+    l.seconds = calloc(options->n_steps, sizeof *l.seconds);
+    if (l.source.order == NULL || l.rows == NULL || losses == NULL || l.seconds == NULL) {
         (void)glue_fail(err, "train: out of memory");
         goto out;
     }
@@ -224,11 +241,17 @@ int host_train(host_model_t *model, host_optimizer_t *optimizer, const host_corp
     skip_rows(&l.source, l.n_batches * options->batch);
     st = run_steps(&l, losses, err);
     if (st == 0) {
-        *out = (host_train_result_t){.losses = losses, .n_steps = options->n_steps, .seconds = now_seconds() - start};
+        size_t half = options->first_step + (options->n_steps - options->first_step) / 2;
+
+        *out = (host_train_result_t){.losses = losses,
+                                     .n_steps = options->n_steps,
+                                     .seconds = now_seconds() - start,
+                                     .step_seconds = median(l.seconds + half, options->n_steps - half)};
         losses = NULL;
     }
 out:
     free(losses);
+    free(l.seconds);
     free(l.rows);
     free(l.source.order);
     host_batch_buffer_free(&l.buffer);

@@ -43,7 +43,8 @@ typedef struct host_train_options {
 typedef struct host_train_result {
     double *losses; /* [n_steps] mean training loss of each step; release with host_train_result_free */
     size_t n_steps;
-    double seconds; /* of the steps from first_step on */
+    double seconds;      /* of the steps from first_step on */
+    double step_seconds; /* median of the last half of them */
 } host_train_result_t;
 
 /* Trains the model with the optimizer, which is finished at the end. *out is written on success only. A loss that is

@@ -35,7 +35,7 @@ lists() {
     echo "$out" | tail -n 1 | grep -q '^exit status: 0 ' || fail "$area --help does not say what it ends with"
 }
 
-shared="--plugin --task --data --model --seeds --config --set --steps --batch --lr --warmup --dropout --max-tokens --dtype --products
+shared="--plugin --task --data --model --seeds --config --set --steps --batch --lr --warmup --dropout --max-tokens --dtype --products --device --blas
     --jobs --out --host"
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
 lists abi --plugin --headers --mocks --layout --headers-only --print-layout --self-test --only --tap --json

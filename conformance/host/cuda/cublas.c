@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublas.c - cuBLAS at run time (cublas.h). Its few functions and numbers are declared here (cublas_api.h of CUDA 12), so
- * that neither header nor library is needed to build. */
+/* cublas.c - cuBLAS at run time (cublas.h). Its few functions and numbers are declared here (cublas_api.h of CUDA 12),
+ * so that neither header nor library is needed to build. */
 #include "cublas.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
-enum {
-    OP_NONE = 0,
-    OP_TRANSPOSE = 1,
-    TYPE_32F = 0,
-    COMPUTE_32F = 68,
-    COMPUTE_32F_FAST_16BF = 75,
-    GEMM_DEFAULT = -1
-};
+enum { OP_NONE = 0, OP_TRANSPOSE = 1, TYPE_32F = 0, COMPUTE_32F = 68, COMPUTE_32F_FAST_16BF = 75, GEMM_DEFAULT = -1 };
 
 struct host_cublas {
     void *library, *handle;
@@ -55,8 +48,9 @@ static int open_library(host_cublas_t *b, glue_error_t *err) {
         if (b->library != NULL)
             return find_all(b, names[i], err);
     }
-    return glue_fail(err, "cuBLAS: libcublas.so.13 or .12 was not found (package libcublas, or pip install nvidia-cublas "
-                          "and its folder in LD_LIBRARY_PATH)");
+    return glue_fail(err,
+                     "cuBLAS: libcublas.so.13 or .12 was not found (package libcublas, or pip install nvidia-cublas "
+                     "and its folder in LD_LIBRARY_PATH)");
 }
 
 int host_cublas_open(void *stream, int is_bf16, host_cublas_t **out, glue_error_t *err) {

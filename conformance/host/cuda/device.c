@@ -261,8 +261,8 @@ static void norm_forward(host_compute_t *c, host_affine_arrays_t p, size_t n, si
     uint64_t rows = n, columns = width;
     float small = (float)eps;
 
-    LAUNCH((device_t *)c, norm_forward, rows, HOST_CUDA_THREADS, &p.weight, &p.bias, &rows, &columns, &small, &x, &normal,
-           &inverse_deviation);
+    LAUNCH((device_t *)c, norm_forward, rows, HOST_CUDA_THREADS, &p.weight, &p.bias, &rows, &columns, &small, &x,
+           &normal, &inverse_deviation);
 }
 
 static void norm_backward(host_compute_t *c, const host_real_t *weight, const host_real_t *normal,
@@ -271,7 +271,8 @@ static void norm_backward(host_compute_t *c, const host_real_t *weight, const ho
     uint64_t rows = n, columns = width;
 
     LAUNCH_EACH((device_t *)c, norm_sums, columns, &d, &normal, &rows, &columns, &grad.weight, &grad.bias);
-    LAUNCH((device_t *)c, norm_backward, rows, HOST_CUDA_THREADS, &weight, &normal, &inverse_deviation, &rows, &columns, &d);
+    LAUNCH((device_t *)c, norm_backward, rows, HOST_CUDA_THREADS, &weight, &normal, &inverse_deviation, &rows, &columns,
+           &d);
 }
 
 static void widen(host_compute_t *c, const void *value, host_dtype_t type, size_t n, host_real_t *wide) {
@@ -417,7 +418,8 @@ static int send_places(device_t *d, const host_attention_shape_t *shape, attenti
 }
 
 #define LAUNCH_ROWS(d, name, a, ...)                                                                                   \
-    LAUNCH(d, name, (a).n_rows, HOST_CUDA_ROW_THREADS, &(a).places, &(a).n_tokens, &(a).n_heads, &(a).width, __VA_ARGS__)
+    LAUNCH(d, name, (a).n_rows, HOST_CUDA_ROW_THREADS, &(a).places, &(a).n_tokens, &(a).n_heads, &(a).width,           \
+           __VA_ARGS__)
 
 static void attention_forward(host_compute_t *c, const host_attention_shape_t *shape, const host_real_t *q,
                               const host_real_t *k, const host_real_t *v, host_real_t *probs, host_real_t *context) {
@@ -459,6 +461,8 @@ static void attention_backward(host_compute_t *c, const host_attention_shape_t *
 static void close_device(host_compute_t *c) {
     device_t *d = (device_t *)c;
 
+    if (d->is_retained) /* another device may be current since */
+        (void)d->cuda.CtxSetCurrent(d->context);
     host_cublas_close(d->cublas);
     if (d->base.stream != NULL) {
         release(c, (void *)(uintptr_t)d->lists.at);
@@ -539,7 +543,8 @@ static int find_functions(driver_t *cuda, glue_error_t *err) {
         void *found = dlsym(cuda->library, functions[i].name);
 
         if (found == NULL)
-            return glue_fail(err, "cuda: libcuda.so.1 has no %s: a driver of CUDA 12 or newer is needed", functions[i].name);
+            return glue_fail(err, "cuda: libcuda.so.1 has no %s: a driver of CUDA 12 or newer is needed",
+                             functions[i].name);
         *(void **)functions[i].at = found;
     }
     return 0;

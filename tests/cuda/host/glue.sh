@@ -1,0 +1,121 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# glue.sh BUILD [--full] - the GLUE area with host and plugin on the driver's double (a GPU: without LD_LIBRARY_PATH set here).
+#
+# Short: zf-host trains the same steps on the processor and on the device, with its own products and with cuBLAS's double, by
+# its AdamW and through the plugin in windows: the curves are one curve but for rounding. Then zf-conform glue --device cuda
+# in small, what it says, and what is refused. --full: until the model has learned, three seeds: exit status 0 is wanted.
+# ZF_GLUE_ON_GPU=1: the libraries that the system finds, for a machine with a GPU.
+set -u
+build=$1
+full=${2:-}
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+. "$here/../../conformance/expect.sh"
+host=$build/conformance/host/zf-host
+conform=$build/conformance/zf-conform
+plugin=$build/plugin/libzfplugin.so.1
+double=$build/tests/cuda/double
+[ -z "${ZF_GLUE_ON_GPU:-}" ] || double=
+
+# there COMMAND... - with the doubles of driver and cuBLAS
+there() { env ${double:+"LD_LIBRARY_PATH=$double"} "$@"; }
+
+"$host" --synthetic "$out/all" --steps 1 --quiet --out "$out/one.json" || fail "no corpus"
+mkdir "$out/data"
+cp "$out/all/vocab.txt" "$out/data"
+head -n 401 "$out/all/train.tsv" >"$out/data/train.tsv"
+head -n 33 "$out/all/dev.tsv" >"$out/data/dev.tsv"
+python3 "$here/../../conformance/tiny_encoder.py" "$out/encoder" "$out/all/vocab.txt" 1 || exit 77
+
+if [ "$full" = --full ]; then
+    there "$conform" glue --plugin "$plugin" --device cuda --data "$out/all" --model "$out/encoder" --seeds 3 --sync-seeds 1 --steps 400 \
+        --lr 3e-3 --max-tokens 16 --jobs "${ZF_JOBS:-2}" --out "$out/kept" >"$out/full"
+    status=$?
+    cat "$out/full"
+    [ $status -eq 0 ] || fail "glue: exit status $status"
+    exit "$failed"
+fi
+
+small="--data $out/data --model $out/encoder --steps 14 --batch 6 --max-tokens 10 --quiet"
+rate="--lr 3e-3"
+windows="--optimizer plugin --plugin $plugin --set zenflow.full_warm_up_rounds=3 --set zenflow.update_interval=3 --set zenflow.topk_ratio=0.1"
+
+# shellcheck disable=SC2086 # lists of words
+for dtype in fp32 bf16; do
+    for how in adamw plugin; do
+        optimizer=
+        [ $how = adamw ] || optimizer=$windows
+        "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --out "$out/cpu-$dtype-$how.json" || fail "$dtype $how on the processor"
+        there "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --device cuda --blas own --out "$out/own-$dtype-$how.json" ||
+            fail "$dtype $how on the device"
+    done
+done
+# shellcheck disable=SC2086
+there "$host" $small $rate $windows --dropout 0.1 --device cuda --blas cublas --out "$out/cublas-fp32-plugin.json" || fail "cuBLAS"
+# shellcheck disable=SC2086
+there "$host" $small $rate $windows --accumulation 2 --parts --device cuda --out "$out/parts.json" || fail "parts"
+# shellcheck disable=SC2086
+"$host" $small $rate $windows --accumulation 2 --parts --out "$out/cpu-parts.json" || fail "parts on the processor"
+
+# Rates of nothing, and the plugin's own lateness, move the curve by far more than the bound: what is compared is there.
+# shellcheck disable=SC2086
+"$host" $small --dropout 0.1 --lr 1e-9 --out "$out/untrained.json" || fail "untrained"
+python3 - "$out" <<'EOF' || fail "curves"
+import json, sys
+out = sys.argv[1]
+def losses(name):
+    return json.load(open(f"{out}/{name}.json"))["losses"]
+def largest(a, b):
+    return max(abs(x - y) for x, y in zip(a, b))
+for one, other, bound in [("cpu-fp32-adamw", "own-fp32-adamw", 2e-6), ("cpu-fp32-plugin", "own-fp32-plugin", 2e-6),
+                          ("cpu-fp32-plugin", "cublas-fp32-plugin", 2e-6), ("cpu-parts", "parts", 2e-6),
+                          ("cpu-bf16-adamw", "own-bf16-adamw", 2e-5), ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
+    a, b = losses(one), losses(other)
+    gap = largest(a, b)
+    print(f"{one}, {other}: largest gap {gap:.2g} of {len(a)} steps")
+    if not (len(a) == len(b) == 14 and gap <= bound):
+        sys.exit(f"{one}, {other}: gap {gap}, bound {bound}")
+for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adamw", "cpu-fp32-plugin", 1e-4)]:
+    moved = largest(losses(one), losses(other))
+    print(f"{one}, {other}: {moved:.2g} apart")
+    if moved < least:
+        sys.exit(f"{one}, {other}: {moved} apart, which is too little to compare")
+EOF
+
+# shellcheck disable=SC2086
+there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 8 \
+    --batch 4 --max-tokens 10 --jobs 1 --out "$out/kept" >"$out/glue" 2>"$out/glue.err"
+[ $? -eq 3 ] || fail "glue: exit status is not 3: $(cat "$out/glue.err")"
+has "$out/glue" '^trained on .*products by cuBLAS' 'equal in every digit' 'on the device'
+has "$out/kept/glue.json" '"device": '
+
+# refused NAME TEXT ARGUMENT... - exit status 2 and one line that has TEXT
+refused() {
+    name=$1
+    text=$2
+    shift 2
+    there "$@" >"$out/$name" 2>"$out/$name.err"
+    [ $? -eq 2 ] || fail "$name: exit status is not 2"
+    has "$out/$name.err" "$text"
+}
+# shellcheck disable=SC2086
+refused mpi 'leave --mpi out' "$host" $small --device cuda --mpi libzf_mpi.so --optimizer plugin
+# shellcheck disable=SC2086
+refused blas 'missing' "$host" $small --blas own
+# shellcheck disable=SC2086
+refused number 'device 7 is asked for' "$host" $small --device cuda --device-number 7
+# shellcheck disable=SC2086
+refused bf16 'cuBLAS is needed' "$host" $small --device cuda --blas own --products bf16
+refused ranks 'leave --ranks out' "$conform" glue --plugin "$plugin" --device cuda --ranks 2 --mpi libzf_mpi.so
+if [ -n "$double" ]; then
+    # shellcheck disable=SC2086
+    FAKECUBLAS_FAIL=1 there "$host" $small --device cuda --blas cublas 2>"$out/start.err" && fail "cuBLAS that does not start"
+    has "$out/start.err" 'does not start: status 1'
+    # shellcheck disable=SC2086
+    env LD_LIBRARY_PATH=/nonexistent "$host" $small --device cuda 2>"$out/driver.err" && fail "no driver"
+    has "$out/driver.err" 'the driver of an NVIDIA GPU is needed'
+    # shellcheck disable=SC2086
+    FAKECUDA_DEVICE_BYTES=300000 there "$host" $small --device cuda 2>"$out/memory.err" && fail "a small device"
+    has "$out/memory.err" 'out of memory'
+fi
+exit "$failed"
