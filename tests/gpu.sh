@@ -7,7 +7,8 @@
 #
 # Needs: Linux on x86-64, an NVIDIA GPU of compute capability 8.0 or newer with a driver of CUDA 12 or newer, nvcc, cmake, ninja
 # (or make), a C compiler, and the packages of README.md's tests (libinih-dev libjansson-dev check libffi-dev libopenblas-dev).
-# Does not measure: a training step with the plugin, which needs the reference host on CUDA.
+# cuBLAS (libcublas.so.12 or .13) for the reference host; python3 for its curves. Training steps are measured by
+# conformance/bench/gpu.sh.
 set -u
 cases=400
 out=build/gpu/results
@@ -19,7 +20,7 @@ while [ $# -gt 1 ]; do
     esac
     shift 2
 done
-[ $# -eq 0 ] || { sed -n '3,6p' "$0"; exit 2; }
+[ $# -eq 0 ] || { sed -n '3,11p' "$0"; exit 2; }
 cd "$(dirname "$0")/.." || exit 2
 for tool in nvidia-smi nvcc cmake; do
     command -v $tool >/dev/null || { echo "tests/gpu.sh: $tool was not found: see the head of this file"; exit 77; }
@@ -29,7 +30,7 @@ generator=
 command -v ninja >/dev/null && generator="-G Ninja"
 # shellcheck disable=SC2086
 cmake -S . -B build/gpu $generator -DZF_CUDA=ON -DZF_TESTS=ON -DZF_BENCH=ON >"$out/configure.log" 2>&1 &&
-    cmake --build build/gpu --parallel --target zfplugin zf-conform zf-bench-gpu opcodes test_driver_real >"$out/build.log" 2>&1 || {
+    cmake --build build/gpu --parallel --target zfplugin zf-conform zf-host zf-bench-gpu opcodes test_driver_real test_cuda_host >"$out/build.log" 2>&1 || {
     tail -20 "$out/configure.log" "$out/build.log"
     echo "tests/gpu.sh: the build failed"
     exit 2
@@ -59,6 +60,10 @@ check "laws without stream memory operations" exact-fallback.txt \
     env ZF_CUDA_MEMOPS=0 $conform exact --plugin "$plugin" --device cuda --cases 64 --seed 2
 check "laws with one hardware queue" exact-one-queue.txt \
     env CUDA_DEVICE_MAX_CONNECTIONS=1 $conform exact --plugin "$plugin" --device cuda --cases 64 --seed 3
+check "the reference host's layers beside the processor's" host.txt build/gpu/tests/cuda/test_cuda_host
+check "its curves, by AdamW and through the plugin" curves.txt env ZF_GLUE_ON_GPU=1 sh tests/cuda/host/glue.sh build/gpu
+check "GLUE parity (generated corpus, 4 seeds)" glue.txt $conform glue --plugin "$plugin" --device cuda --seeds 4 --sync-seeds 1 \
+    --out "$out/glue"
 if build/gpu/conformance/bench/zf-bench-gpu --json "$out/pass.json" >"$out/pass.txt" 2>&1; then
     cat "$out/pass.txt" | tee -a "$out/table.txt"
 else

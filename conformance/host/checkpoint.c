@@ -58,16 +58,18 @@ static void hash_corpus(const host_corpus_t *c, char out[GLUE_SHA256_HEX_NBYTES]
 static json_t *describe_run(const host_checkpoint_t *c) {
     const host_train_options_t *t = &c->options->train;
     const host_model_config_t *m = &c->model->config;
-    char corpus[GLUE_SHA256_HEX_NBYTES], seed[24];
+    const host_compute_t *device = c->options->compute;
+    char corpus[GLUE_SHA256_HEX_NBYTES], seed[24], products[200];
     json_t *run, *more;
 
     hash_corpus(&c->workload->train, corpus);
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)t->seed);
+    (void)snprintf(products, sizeof products, "%s%s%s", host_matmul_is_bf16() ? "bf16" : "fp32",
+                   device != NULL ? ", on " : "", device != NULL ? device->what : "");
     run = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "task", c->workload->task->name,
                     "training rows (SHA-256)", corpus, "optimizer", c->optimizer->ops->name, "seed", seed, "steps",
                     (json_int_t)t->n_steps, "batch", (json_int_t)t->batch, "accumulation", (json_int_t)t->accumulation,
-                    "parts", t->deliver_parts, "threads", (json_int_t)host_matmul_threads(), "products",
-                    host_matmul_is_bf16() ? "bf16" : "fp32");
+                    "parts", t->deliver_parts, "threads", (json_int_t)host_matmul_threads(), "products", products);
     more =
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "lr", t->hyper.lr, "beta1", t->hyper.beta1, "beta2",
                   t->hyper.beta2, "eps", t->hyper.eps, "weight-decay", t->hyper.weight_decay, "clip", t->clip_norm,

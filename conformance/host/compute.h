@@ -92,7 +92,7 @@ struct host_compute {
     int32_t device_id;
     void *stream;       /* NULL: the calling thread computes; else the CUstream that does */
     glue_error_t error; /* the first one; empty: none */
-    char what[160];     /* one line for reports: device and library of products; empty: the processor */
+    char what[160];     /* one line for reports: device and products; empty: the processor */
 };
 
 /* [any thread, for what is used by one] The processor: has no state, never closed. */

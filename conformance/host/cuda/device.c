@@ -583,7 +583,8 @@ static int open_products(device_t *d, const host_cuda_options_t *options, const 
 
     if (options->products != HOST_PRODUCTS_OWN &&
         host_cublas_open(d->base.stream, options->is_bf16, &d->cublas, &missing) == 0) {
-        (void)snprintf(what, nbytes, "%s, products by cuBLAS %d", device, host_cublas_version(d->cublas));
+        (void)snprintf(what, nbytes, "%s, products by cuBLAS %d%s", device, host_cublas_version(d->cublas),
+                       options->is_bf16 ? " in bf16" : "");
         return 0;
     }
     if (options->products == HOST_PRODUCTS_CUBLAS || options->is_bf16)

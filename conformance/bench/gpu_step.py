@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gpu_step.py - what a training step costs on a GPU: the reference host with the state on the device, synchronous, and ZenFlow.
+
+    python3 conformance/bench/gpu_step.py BUILD [--layers 24] [--hidden 2048] [--heads 16] [--batch 64] [--steps 40]
+        [--max-tokens 64] [--dtype bf16] [--pass FILE] [--peers PYTHON] [--json FILE]
+
+gpu.sh calls it. The default is an encoder of 1.2 billion parameters, random weights, on the generated corpus; each arm is one
+zf-host of its own, one after the other. A step is the median of the last half of the run, by the host's clock, which waits for the
+device once per step. Beside it: what the plugin counted (stall, bytes over the link), the bytes per parameter that it keeps on
+device and host, and the time that the link needs for these bytes by itself at the rate of --pass (what zf-bench-gpu printed). The state
+on the device (deferred = none) is the limit in time: the same step without any offloading. --peers: an interpreter with torch and
+deepspeed, in which the same shape is trained by torch's fused AdamW and DeepSpeed's ZeRO-Offload (conformance/peers/gpu_step.py).
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+ARMS = [("state on the device", ["zenflow.deferred=none"]),
+        ("synchronous offload", ["zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=0"]),
+        ("ZenFlow, defaults", []),
+        ("ZenFlow, S = 4", ["zenflow.update_interval=4", "zenflow.full_warm_up_rounds=4"])]
+
+
+def train(o, folder, sets):
+    report = os.path.join(folder, "report.json")
+    command = [os.path.join(o.build, "conformance/host/zf-host"), "--synthetic", os.path.join(folder, "corpus"), "--device", "cuda",
+               "--optimizer", "plugin", "--plugin", os.path.join(o.build, "plugin/libzfplugin.so.1"), "--quiet", "--out", report]
+    for name in ("layers", "hidden", "heads", "batch", "steps", "dtype"):
+        command += ["--" + name, str(getattr(o, name))]
+    command += ["--max-tokens", str(o.max_tokens), "--products", "bf16" if o.dtype == "bf16" and o.blas != "own" else "fp32"]
+    command += ["--blas", o.blas] + [word for key in sets for word in ("--set", key)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        return {"failure": done.stderr.strip().split("\n")[-1]}
+    with open(report) as file:
+        data = json.load(file)
+    counted = data["counters"]
+    return {"step_ms": 1e3 * data["step_seconds"], "stall_ms": 1e-3 * counted["stall_us_per_step"],
+            "link_gbytes": 1e-9 * counted["link_bytes_per_step"], "device_bytes_per_param": counted["device_bytes_per_param"],
+            "host_bytes_per_param": counted["host_bytes_per_param"], "device": data["device"], "parameters": data["model"]["parameters"],
+            "loss": data["losses"][-1]}
+
+
+def link_rate(path):
+    """Bytes per second of both directions together, from what zf-bench-gpu printed; None where it was not measured."""
+    if not path:
+        return None
+    with open(path) as file:
+        rates = re.findall(r"^link: .*, both at once ([0-9.]+) GB/s", file.read(), re.M)
+    return 1e9 * sum(map(float, rates)) if len(rates) == 2 else None
+
+
+def show(rows, rate):
+    first = next((r for _, r in rows if "step_ms" in r), None)
+    if first is None:
+        return
+    print(f"{first['device']}; {first['parameters'] / 1e6:.1f} M parameters")
+    print(f"{'':34s} {'step':>9s} {'of the':>7s} {'stall':>9s} {'link':>9s} {'link by':>9s} {'bytes per parameter':>21s}")
+    print(f"{'':34s} {'ms':>9s} {'first':>7s} {'ms':>9s} {'GB/step':>9s} {'itself ms':>9s} {'device':>10s} {'host':>10s}")
+    for name, r in rows:
+        if "failure" in r:
+            print(f"{name:34s} FAILED: {r['failure']}")
+            continue
+        alone = f"{1e3 * r['link_gbytes'] * 1e9 / rate:9.1f}" if rate and "link_gbytes" in r else f"{'-':>9s}"
+        cell = lambda key, width, digits: f"{r[key]:{width}.{digits}f}" if key in r else f"{'-':>{width}s}"  # noqa: E731
+        print(f"{name:34s} {r['step_ms']:9.1f} {r['step_ms'] / first['step_ms']:7.2f} {cell('stall_ms', 9, 1)} "
+              f"{cell('link_gbytes', 9, 3)} {alone} {cell('device_bytes_per_param', 10, 2)} {cell('host_bytes_per_param', 10, 2)}")
+
+
+def peers(o):
+    script = os.path.join(ROOT, "conformance/peers/gpu_step.py")
+    rows = []
+    for arm in ("torch", "deepspeed"):
+        command = [o.peers, script, arm] + [f"--{n}={getattr(o, n)}" for n in ("layers", "hidden", "heads", "batch", "steps", "dtype")]
+        done = subprocess.run(command + [f"--tokens={o.max_tokens}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = [line for line in done.stdout.split("\n") if line.startswith("{")]
+        failure = (done.stderr.strip().split("\n") or [""])[-1]
+        row = json.loads(lines[-1]) if done.returncode == 0 and lines else {"failure": failure}
+        rows.append((row.pop("name", arm), row))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("build")
+    for name, default in (("layers", 24), ("hidden", 2048), ("heads", 16), ("batch", 64), ("steps", 40), ("max-tokens", 64)):
+        parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="bf16")
+    parser.add_argument("--blas", choices=("auto", "cublas", "own"), default="auto")
+    parser.add_argument("--pass", dest="measured")
+    parser.add_argument("--peers")
+    parser.add_argument("--json")
+    o = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, sets in ARMS:
+            print(f"  {name} ...", file=sys.stderr, flush=True)
+            rows.append((name, train(o, folder, sets)))
+    rows += peers(o) if o.peers else []
+    show(rows, link_rate(o.measured))
+    if o.json:
+        with open(o.json, "w") as file:
+            json.dump({"shape": vars(o), "rows": [dict(r, name=name) for name, r in rows]}, file, indent=1)
+    return 1 if any("failure" in r for _, r in rows[:len(ARMS)]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
