@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <check.h>
 #include <dirent.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -442,7 +443,33 @@ START_TEST(rounds_leave_nothing_behind) {
 }
 END_TEST
 
+static void round_upward(void *arg) {
+    (void)arg;
+    fesetround(FE_UPWARD);
+}
+
+static void note_rounding(void *arg) { *(int *)arg = fegetround(); }
+
+/* Steps work on the host's queue in a mode of their own; the host's functions there find what they left. */
+START_TEST(the_hosts_rounding_outlives_steps) {
+    int first = -1, last = -1;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_use_queue(&rig);
+    zt_rig_open(&rig, config, 0);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, note_rounding, &first, &rig.err));
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, round_upward, NULL, &rig.err));
+    steps(&rig, 3);
+    ZT_OK(&rig, rig.cpu->queue_launch(rig.queue, note_rounding, &last, &rig.err));
+    zt_rig_sync(&rig);
+    ck_assert_int_eq(first, FE_TONEAREST);
+    ck_assert_int_eq(last, FE_UPWARD);
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 ZT_MAIN("instance", negotiation, create_refuses, rules_and_what_they_allow, forced_blocks, forced_instruction_set,
         before_bind, not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked, busy,
         destroy_after_create, destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
-        destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind)
+        destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind,
+        the_hosts_rounding_outlives_steps)

@@ -164,6 +164,47 @@ static void flush_denormals(void) { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcs
 static void flush_denormals(void) {} /* the mode of other processors is not set here */
 #endif
 
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
+
+/* 1, and twice half of what bfloat16 can tell from it: their sum is 1 + 2^-7, and 1 where each part is rounded. */
+static void *run_job_of_parts(void *raw) {
+    static const uint16_t parts[] = {0x3F80, 0x3B80, 0x3B80};
+    static const uint32_t flags[] = {ZF_GRAD_PART | ZF_GRAD_MORE, ZF_GRAD_PART | ZF_GRAD_MORE,
+                                     ZF_GRAD_PART | ZF_GRAD_LAST};
+    static const zt_shape_t shape = {.rows = 24, .cols = 40, .is_bf16 = 1, .flags = ZF_PARAM_AVERAGE};
+    job_t *job = raw;
+    zt_rig_start(&job->rig, &shape, 1);
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    for (int t = 0; t < 3 && job->st >= 0; t++) {
+        for (int k = 0; k < 3 && job->st >= 0; k++) {
+            for (size_t i = 0; i < job->rig.params[0].n_elems; i++)
+                memcpy(job->rig.params[0].grad + 2 * i, &parts[k], 2);
+            job->st = zt_rig_deliver(&job->rig, 0, flags[k], NULL);
+        }
+        if (job->st >= 0)
+            job->st = zt_rig_submit(&job->rig, ZF_STEP_WAIT, NULL);
+    }
+    return NULL;
+}
+
+START_TEST(parts_are_rounded_once) {
+    static float sum[24 * 40];
+    job_t jobs[2] = {{.config = config}, {.config = config}};
+    zt_ranks_init(&ranks, 2);
+    run_jobs_with(run_job_of_parts, jobs, 2);
+    for (size_t i = 0; i < sizeof sum / sizeof *sum; i++)
+        sum[i] = 1.0078125f;
+    for (int r = 0; r < 2; r++) {
+        zt_rig_t *rig = &jobs[r].rig;
+        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, rig->err.message);
+        for (int t = 0; t < 3; t++)
+            zt_serial_update(&rig->params[0].serial, &rig->groups[0], sum, 1.0f);
+        zt_rig_check_export(rig);
+    }
+    end_jobs(jobs, 2);
+}
+END_TEST
+
 static void denormal_gradient(uint64_t step, float *out, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = 1 + (uint32_t)(zt_hash(step * 10000 + i) % 0x700000) + (i % 2 ? 0x80000000u : 0);
@@ -741,12 +782,13 @@ START_TEST(modes_that_are_not_in_this_version) {
 }
 END_TEST
 
-ZT_MAIN("ranks", denormals_are_summed_for_a_host_that_flushes_them, two_average_on_the_hosts_thread,
-        four_average_on_the_hosts_thread, two_average_on_a_queue, four_average_on_a_queue,
-        two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue, four_shard_on_a_queue,
-        values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order, a_fetch_waits_for_its_bucket,
-        two_are_edited, four_are_edited, two_are_edited_in_silence, four_are_edited_in_silence, edits_that_differ,
-        one_is_traced, exports_that_differ, fitted, fitted_to_the_least_memory, windows_that_differ,
-        norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
-        a_transport_that_fails, a_transport_that_fails_half_way, what_differs_is_named,
-        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them,
+        two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
+        four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
+        four_shard_on_a_queue, values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order,
+        a_fetch_waits_for_its_bucket, two_are_edited, four_are_edited, two_are_edited_in_silence,
+        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
+        fitted_to_the_least_memory, windows_that_differ, norms_of_the_hosts_that_differ,
+        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
+        a_transport_that_fails_half_way, what_differs_is_named, a_set_that_one_refuses_all_refuse,
+        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

@@ -256,6 +256,30 @@ START_TEST(another_cut_is_carried) {
 }
 END_TEST
 
+/* One word of one declaration is another: what does not fit exactly is refused where only exact will do. */
+static void refuse_exactly(void (*change)(zt_rig_t *rig), const char *why) {
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, zt_state_configs[0]);
+    zt_state_steps(&rig, 5);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open(&copy, zt_state_configs[0]);
+    change(&copy);
+    ZT_OK(&copy, zt_rig_try_bind(&copy));
+    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
+    ck_assert_msg(strstr(copy.err.message, why) != NULL, "%s", copy.err.message);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+
+static void of_another_group(zt_rig_t *other) { other->decls[0].group = (other->decls[0].group + 1) % ZT_MAX_GROUPS; }
+
+START_TEST(another_declaration_is_carried) {
+    refuse_exactly(of_another_group, "\"layer.0.weight\" is declared or cut differently");
+}
+END_TEST
+
 /* ---- the wrong model --------------------------------------------------------------------------------------------- */
 
 START_TEST(another_model) {
@@ -276,4 +300,4 @@ END_TEST
 
 ZT_MAIN("state_carry", sums_are_closed_for_another_configuration, between_host_and_device, idle_keys_do_not_count,
         windows_closed_by_data, another_cut_is_carried, moments_of_another_type, another_number_of_a_parameter,
-        another_model)
+        another_declaration_is_carried, another_model)

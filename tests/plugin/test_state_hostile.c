@@ -279,7 +279,7 @@ START_TEST(hostile_values) {
     static const float nan = NAN, inf = INFINITY, minus = -1e-9f;
     static const double bad_importance = -1.0, wild = NAN, half = 0.5, two = 2.0;
     static const uint32_t many = 4000000000u;
-    static const uint8_t seven = 7, one = 1;
+    static const uint8_t seven = 7, two_of_one = 2, one = 1;
     const struct {
         const char *param, *tensor;
         uint64_t at;
@@ -291,8 +291,9 @@ START_TEST(hostile_values) {
                {"\"params\"", "visible", 2, &nan, 4},     {"\"params\"", "publish", 2, &nan, 4},
                {"\"params\"", "n", 0, &many, 4},          {"\"params\"", "importance", 3, &bad_importance, 8},
                {"\"params\"", "importance", 3, &wild, 8}, {"\"params\"", "selected", 5, &seven, 1},
-               {"\"steps\"", "present", 0, &seven, 1},    {"\"steps\"", "scalars", 0, &half, 8},
-               {"\"steps\"", "hyper", 0, &wild, 8},       {"\"steps\"", "hyper", 1, &two, 8}};
+               {"\"steps\"", "present", 0, &seven, 1},    {"\"steps\"", "present", 1, &two_of_one, 1},
+               {"\"steps\"", "scalars", 0, &half, 8},     {"\"steps\"", "hyper", 0, &wild, 8},
+               {"\"steps\"", "hyper", 1, &two, 8}};
     start();
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         copy_good();
