@@ -127,6 +127,21 @@ static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
         json_pack("{s:i, s:s, s:o}", "workers", (int)speed.n_workers, "kernels", speed.kernels, "windows", rows));
 }
 
+static void measure_links(doctor_t *doctor) {
+    json_t *device;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(doctor->found, "cuda"), "devices"), i, device) {
+        zf_link_speed_t speed;
+        const char *why;
+        zf_cli_progress_begin("measuring", "the link to the device");
+        why = zf_speed_link((int)i, &speed);
+        json_object_set_new(device, "link",
+                            why ? json_pack("{s:s}", "why", why)
+                                : json_pack("{s:f, s:f, s:f}", "up_gb_per_s", speed.up, "down_gb_per_s", speed.down,
+                                            "both_gb_per_s", speed.both));
+    }
+}
+
 static void measure_own(doctor_t *doctor, uint64_t n_elems) {
     double ns;
     zf_cli_progress_begin("measuring", "the plugin's own passes");
@@ -171,6 +186,14 @@ static void print_machine(const json_t *found) {
            (int)number(memory, "huge_pages"));
 }
 
+static void print_link(const json_t *link) {
+    if (json_object_get(link, "why"))
+        printf("           link: not measured, %s\n", string(link, "why"));
+    else if (link)
+        printf("           link, page-locked: up %.1f GB/s, down %.1f GB/s, both at once %.1f GB/s\n",
+               number(link, "up_gb_per_s"), number(link, "down_gb_per_s"), number(link, "both_gb_per_s"));
+}
+
 static void print_drivers(const json_t *found) {
     const json_t *cuda = json_object_get(found, "cuda"), *mpi = json_object_get(found, "mpi"), *device;
     size_t i;
@@ -184,6 +207,7 @@ static void print_drivers(const json_t *found) {
         printf(", ");
         print_nbytes(device, "memory_nbytes", "?");
         printf(", compute capability %s\n", string(device, "compute_capability"));
+        print_link(json_object_get(device, "link"));
     }
     if (flag(mpi, "found")) {
         printf("mpi        ");
@@ -266,6 +290,8 @@ int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv) {
     find_plugin(&doctor);
     judge(&doctor);
     n_elems = choose_elems(json_object_get(doctor.found, "memory"));
+    if (!doctor.is_quick)
+        measure_links(&doctor);
     if (!doctor.is_quick)
         measure_bandwidth(&doctor, n_elems);
     if (!doctor.is_quick && doctor.cli->loader)

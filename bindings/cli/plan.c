@@ -26,7 +26,8 @@ typedef struct plan {
     plan_row_t own, rows[N_ROWS]; /* of the configuration as it is, and of others */
     uint32_t stage;
     int is_own_given, has_measured_own; /* ns of the plugin's own passes: by --own, by the machine's file */
-    int has_windows;                    /* deferred = replay: there is a timeline */
+    int is_link_given, has_measured_link;
+    int has_windows; /* deferred = replay: there is a timeline */
 } plan_t;
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -51,7 +52,8 @@ static const number_option_t numbers[] = {
     OPTION("--host", "GB/s of replays per machine", host_gbs, 50, 1e-3, 1e6),
     OPTION("--own", "ns per parameter and step of the plugin's own passes on the device", own_ns, 0, 0, 1e9),
 };
-enum { N_NUMBERS = sizeof numbers / sizeof *numbers, OWN = N_NUMBERS - 1 };
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers, OWN = N_NUMBERS - 1, LINK = 5 };
+_Static_assert(N_NUMBERS == 10, "LINK is the place of --link");
 
 static double *number_at(plan_options_t *options, size_t i) {
     return (double *)(void *)((char *)options + numbers[i].offset);
@@ -198,6 +200,9 @@ static int make_plan(plan_t *plan) {
     plan->has_measured_own = plan->options.is_cpu && !plan->is_own_given && plan->speeds.own_ns > 0;
     if (plan->has_measured_own)
         plan->options.own_ns = plan->speeds.own_ns;
+    plan->has_measured_link = !plan->options.is_cpu && !plan->is_link_given && plan->speeds.link_gbs > 0;
+    if (plan->has_measured_link)
+        plan->options.link_gbs = plan->speeds.link_gbs;
     plan->model.dtype = plan->options.dtype;
     if (model_read(plan->options.model_path, &plan->model))
         return 1;
@@ -302,10 +307,13 @@ static void print_speeds(const plan_t *plan, const int *given) {
     for (size_t i = 0; i < N_NUMBERS; i++) {
         plan_options_t options = plan->options;
         int is_own = plan->has_measured_own && strcmp(numbers[i].name, "--own") == 0;
-        int is_measured = (strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0) || is_own;
+        int is_link = plan->has_measured_link && i == LINK;
+        int is_measured = (strcmp(numbers[i].name, "--host") == 0 && plan->speeds.n > 0) || is_own || is_link;
         if (is_own)
             printf("           the plugin's own passes, %.3g ns per parameter and step, as measured in ",
                    options.own_ns);
+        else if (is_link)
+            printf("           %.3g %s, as measured in ", options.link_gbs, numbers[i].unit);
         else if (is_measured)
             printf("           replays as measured in ");
         else
@@ -400,7 +408,8 @@ static void print_help(void) {
            "  --device cuda|cpu        where the parameters live (cuda)\n"
            "  --dtype bf16|f16|f32     of weights and gradients (what MODEL says, else bf16)\n"
            "  --ranks N                of the job (1); --local-ranks N of them on a machine (8 at most)\n"
-           "  --machine FILE           speed of replays as `zf doctor --json > FILE` measured it\n"
+           "  --machine FILE           speed of replays, and of the first GPU's link, as `zf doctor --json > FILE` "
+           "measured it\n"
            "  --no-fetch               the trainer does not call param_fetch\n"
            "  --recompute              activations are computed again in the backward pass\n"
            "  --json                   for programs\n");
@@ -421,6 +430,7 @@ int zf_cli_plan(zf_cli_t *cli, int argc, char **argv) {
     if (!read_options(&plan.options, argc, argv, given))
         return 2;
     plan.is_own_given = given[OWN];
+    plan.is_link_given = given[LINK];
     status = make_plan(&plan);
     zf_cli_progress_end();
     if (!status && plan.options.is_json) {

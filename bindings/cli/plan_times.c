@@ -20,6 +20,13 @@ enum {
 
 /* ---- the machine ------------------------------------------------------------------------------------------------- */
 
+/* Of the first device: a half of both ways at once, since gradients go down while values come up; 0: not measured. */
+static double read_link(const json_t *found) {
+    const json_t *device = json_array_get(json_object_get(json_object_get(found, "cuda"), "devices"), 0);
+    double both = json_number_value(json_object_get(json_object_get(device, "link"), "both_gb_per_s"));
+    return both / 2 > 1e-3 && both / 2 < 1e6 ? both / 2 : 0;
+}
+
 int plan_read_machine(const char *path, plan_speeds_t *out) {
     size_t nbytes, i;
     json_error_t problem;
@@ -41,6 +48,7 @@ int plan_read_machine(const char *path, plan_speeds_t *out) {
     out->own_ns = json_number_value(json_object_get(json_object_get(found, "own"), "ns_per_elem"));
     if (!(out->own_ns >= 0 && out->own_ns < 1e9))
         out->own_ns = 0;
+    out->link_gbs = read_link(found);
     json_decref(found);
     if (out->n == 0)
         return zf_cli_complain(path, "has no speed of replays: make it with `zf doctor --json > %s`", path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, the plugin's replay, its own passes. */
+/* bindings/cli/speed.h - what `zf doctor` measures: memory bandwidth, the plugin's replay, its own passes, the link. */
 #ifndef ZF_CLI_SPEED_H
 #define ZF_CLI_SPEED_H
 
@@ -23,5 +23,14 @@ int zf_speed_replay(zf_cli_t *cli, uint32_t interval, uint64_t n_elems, zf_repla
 /* replay_speed.c: ns per element of a step that closes no window and waits for nothing: the plugin's own passes over
  * gradients and weights, on a CPU as the device, with the defaults. 0 after a message. */
 int zf_speed_own(zf_cli_t *cli, uint64_t n_elems, double *out_ns);
+
+/* GB/s (10^9 bytes) of page-locked memory: to the device, from it, and of both at once together. */
+typedef struct zf_link_speed {
+    double up, down, both;
+} zf_link_speed_t;
+
+/* link.c: between the host's memory and a CUDA device, a few copies of 64 MiB each way. NULL, or why it cannot be
+ * measured. The driver has been initialised (zf_machine_cuda). */
+const char *zf_speed_link(int device, zf_link_speed_t *out);
 
 #endif

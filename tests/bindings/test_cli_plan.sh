@@ -212,6 +212,9 @@ sed 's/"replay"/"own": {"ns_per_elem": 2}, "replay"/' "$dir/machine.json" >"$dir
 fast_own() { "$zf" --plugin "$plugin" plan "$llama" --tokens 16384 --host 1e5 --link 1e5 --json "$@"; }
 { fast_own --own 2 >"$dir/own-given.json" && fast_own --machine "$dir/own.json" --device cpu >"$dir/own-read.json" &&
     fast_own --machine "$dir/own.json" >"$dir/own-cuda.json" && fast_own --machine "$dir/own.json" --device cpu --own 0 >"$dir/own-none.json"; } || failed=1
+sed 's/^{/{"cuda": {"devices": [{"link": {"up_gb_per_s": 26, "down_gb_per_s": 25, "both_gb_per_s": 41}}]},/' "$dir/own.json" >"$dir/link.json"
+says 0 "  20.5 GB/s between host and device, each way, per rank, as measured in" "$llama" --machine "$dir/link.json"
+says 0 "  30 GB/s between host and device, each way, per rank$" "$llama" --machine "$dir/link.json" --link 30
 says 0 "own passes, 2 ns per parameter and step, as measured in" "$llama" --machine "$dir/own.json" --device cpu
 says 0 "on the device the plugin's own passes, 13[0-9]*\.[0-9] ms" "$llama" --own 2
 says 0 'backward [0-9.]*, waiting 0\.[0-9] (0\.[0-9] %)$' "$llama" --tokens 16384 --host 1e5 --link 1e5 --own 2

@@ -93,6 +93,10 @@ assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("gener
 assert found["plugin"]["version"] and found["memory"]["total_nbytes"] > 1 << 20
 PY
 
+# The link of each device; what cannot be page-locked is said. zf plan takes the first one's, unless --link says another.
+LD_LIBRARY_PATH=$driver "$zf" --plugin "$plugin" doctor >"$dir/linked"
+grep -qE '^ +link, page-locked: up [0-9.]+ GB/s, down [0-9.]+ GB/s, both at once [0-9.]+ GB/s$' "$dir/linked" &&
+    grep -q '^ *link: not measured, no page-locked memory' "$dir/linked" || { echo "FAIL: link: $(cat -v "$dir/linked")"; failed=1; }
 # ---- zf trace: of a training program, and of what is no trace ----
 printf '[zenflow]\nfull_warm_up_rounds = 4\n[trace]\nfile = %s/t.json\nfirst_step = 20\nsteps = 10\n' "$dir" >"$dir/trace.ini"
 ZFPLUGIN_PATH=$plugin timeout 100 "$trainer" "$dir/trace.ini" >"$dir/trained" || { echo "FAIL: $(cat "$dir/trained")"; failed=1; }
