@@ -13,7 +13,6 @@ static const struct {
 } table[] = {
     {"FAKECUDA_SEED", &fc_config.seed, 1},
     {"FAKECUDA_DELAY_US", &fc_config.delay_us, 100},
-    {"FAKECUDA_HOLD_US", &fc_config.hold_us, 0},
     {"FAKECUDA_QUEUES", &fc_config.n_queues, 0},
     {"FAKECUDA_DEVICES", &fc_config.n_devices, 1},
     {"FAKECUDA_DEVICE_BYTES", &fc_config.device_nbytes, 1ull << 30},

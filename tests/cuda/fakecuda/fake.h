@@ -24,7 +24,6 @@ enum { FC_MAX_DEVICES = 4, FC_ALL_DEVICES = -1 };
 typedef struct fc_config {
     uint64_t seed;             /* of delays, queues, orders of threads */
     uint64_t delay_us;         /* longest pause before an operation; 0: none */
-    uint64_t hold_us;          /* of the plugin's streams that the seed makes slow, before one operation in 16; 0: none is */
     uint64_t n_queues;         /* 0: one per stream */
     uint64_t n_devices;        /* 0: cuInit finds none */
     uint64_t device_nbytes;    /* of memory per device */
@@ -168,7 +167,7 @@ struct CUstream_st {
     uint64_t id;
     CUstreamCaptureStatus capture;
     CUstreamCaptureMode capture_mode;
-    uint64_t n_enqueued, n_run;
+    uint64_t n_enqueued;
     int is_plugin;
     CUstream next; /* all streams of the process */
 };

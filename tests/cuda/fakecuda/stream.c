@@ -91,13 +91,6 @@ static void pause_sometimes(fc_queue_t *q) {
         fc_pause_us((r >> 8) % fc_config.delay_us);
 }
 
-/* Half of the plugin's streams fall behind the others, for as long as many operations take. */
-static void hold(fc_op_t *op) {
-    CUstream s = op->stream;
-    if (fc_config.hold_us && s->is_plugin && mix(fc_config.seed * 31 + s->id) % 2 && ++s->n_run % 16 == 0)
-        fc_pause_us(fc_config.hold_us);
-}
-
 static fc_op_t *take(fc_queue_t *q) {
     for (;;) {
         uint32_t seen = __atomic_load_n(&q->n_enqueued, __ATOMIC_ACQUIRE);
@@ -119,7 +112,6 @@ static fc_op_t *take(fc_queue_t *q) {
 static void run(fc_queue_t *q, fc_op_t *op) {
     fc_acquire(op);
     pause_sometimes(q);
-    hold(op);
     int is_order = op->run == run_reach || op->run == run_wait;
     if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
         op->run(op);
