@@ -249,6 +249,33 @@ START_TEST(ranks_that_declare_otherwise) {
 }
 END_TEST
 
+/* Group 0, that of the norm, and one for each parameter. */
+static zf_status_t bind_in_groups(zt_rig_t *rig, uint32_t n) {
+    static const zt_shape_t shape = {.rows = 4, .cols = 4};
+    zt_shape_t shapes[16];
+    for (uint32_t i = 0; i < n; i++)
+        shapes[i] = shape;
+    zt_ranks_init(&ranks, 1);
+    zt_rig_start(rig, shapes, n);
+    rig->norm_group = NORM;
+    for (uint32_t i = 0; i < n; i++)
+        rig->decls[i].reduce_group = SECOND + i;
+    return zt_ranks_try_open(&ranks.ranks[0], rig, plain, 0);
+}
+
+START_TEST(as_many_groups_as_an_instance_can_be_in) {
+    zt_rig_t rig;
+    ZT_OK(&rig, bind_in_groups(&rig, 14));
+    zt_rig_end(&rig);
+    zt_ranks_free(&ranks);
+    ck_assert_int_eq(bind_in_groups(&rig, 15), ZF_ERR_RANKS);
+    ck_assert_msg(strstr(rig.err.message, "process group 16: an instance can be in 16, no more") != NULL, "%s",
+                  rig.err.message);
+    zt_rig_end(&rig);
+    zt_ranks_free(&ranks);
+}
+END_TEST
+
 START_TEST(a_host_without_groups) {
     static const zt_shape_t shape = {.rows = 4, .cols = 4};
     zt_rig_t rig;
@@ -451,5 +478,6 @@ END_TEST
 
 ZT_MAIN("groups", models_have_windows_of_their_own, each_gradient_counts_once, one_skips_all_skip,
         a_gradient_of_one_is_both_models, declarations_that_cannot_be_kept, ranks_that_declare_otherwise,
-        a_host_without_groups, steps_that_differ, each_model_has_a_checkpoint_of_its_own,
-        experts_have_checkpoints_with_what_is_beside_them, a_part_that_refuses_to_save_stops_the_others)
+        as_many_groups_as_an_instance_can_be_in, a_host_without_groups, steps_that_differ,
+        each_model_has_a_checkpoint_of_its_own, experts_have_checkpoints_with_what_is_beside_them,
+        a_part_that_refuses_to_save_stops_the_others)

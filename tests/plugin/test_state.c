@@ -494,6 +494,8 @@ START_TEST(shapes_in_the_header) {
     file->data[file->nbytes] = 0;
     ck_assert_ptr_nonnull(strstr((char *)file->data + 8, "\"w/layer.0.weight\":{\"dtype\":\"F32\",\"shape\":[96,80],"));
     ck_assert_ptr_nonnull(strstr((char *)file->data + 8, "\"m/layer.1.weight\":{\"dtype\":\"F32\",\"shape\":[17],"));
+    ck_assert_ptr_nonnull(strstr((char *)file->data + 8, "\"dtype\":\"BF16\"")); /* of a parameter of that type */
+    ck_assert_ptr_null(strstr((char *)file->data + 8, "\"dtype\":\"F16\""));
     zt_rig_end(&rig);
     zt_memory_store_end(&store);
 }

@@ -74,6 +74,31 @@ START_TEST(sums_are_closed_for_another_configuration) {
 }
 END_TEST
 
+/* A read that fails is said, whatever is read after it. */
+START_TEST(reads_that_fail_while_sums_are_closed) {
+    int n_calls;
+    zt_memory_store_start(&store);
+    zt_state_open(&rig, zt_state_configs[11]);
+    zt_state_steps(&rig, 6);
+    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
+    zt_state_open_copy(&copy, zt_state_configs[0], 1);
+    store.n_calls = 0;
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL));
+    n_calls = store.n_calls;
+    zt_rig_end(&copy);
+    zt_state_open_copy(&copy, zt_state_configs[0], 1);
+    for (int k = 1; k <= n_calls; k++) {
+        store.n_calls = 0;
+        store.fail_at = k;
+        ck_assert_msg(zt_load(&copy, &store.table, NULL, 0, NULL) == ZF_ERR_STORAGE, "call %d of %d", k, n_calls);
+    }
+    store.fail_at = 0;
+    zt_rig_end(&rig);
+    zt_rig_end(&copy);
+    zt_memory_store_end(&store);
+}
+END_TEST
+
 START_TEST(windows_closed_by_data) {
     check_carried(zt_state_configs[ZT_STATE_AUTOMATIC], zt_state_configs[0], 0);
     check_carried(zt_state_configs[ZT_STATE_AUTOMATIC + 1], zt_state_configs[0], 0);
@@ -300,4 +325,4 @@ END_TEST
 
 ZT_MAIN("state_carry", sums_are_closed_for_another_configuration, between_host_and_device, idle_keys_do_not_count,
         windows_closed_by_data, another_cut_is_carried, moments_of_another_type, another_number_of_a_parameter,
-        another_declaration_is_carried, another_model)
+        another_declaration_is_carried, reads_that_fail_while_sums_are_closed, another_model)
