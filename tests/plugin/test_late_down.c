@@ -18,7 +18,7 @@
 #include "rig.h"
 #include "suite.h"
 
-enum { N_STEPS = 16, N_SHAPES = 2, LOUD_STEP = 4, MOST_ELEMS = 12 * 20, PATIENCE_MS = 500, DEVICE_MS = 60 };
+enum { N_STEPS = 16, N_SHAPES = 2, LOUD_STEP = 4, MOST_ELEMS = 12 * 20, PATIENCE_MS = 600, DEVICE_MS = 250 };
 
 static const zt_shape_t shapes[N_SHAPES] = {{.rows = 12, .cols = 20}, {.rows = 20}};
 static _Atomic uint64_t n_submitted, hold_after; /* word of "down"; 0: none */
