@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "instance/instance.h"
 #include "instance/memory.h"
 #include "local_ranks.h"
@@ -130,6 +131,7 @@ static void end_jobs(job_t *jobs, uint32_t n) {
     for (uint32_t r = 0; r < n; r++)
         zt_rig_end(&jobs[r].rig);
     zt_ranks_free(&ranks);
+    ck_assert_uint_eq(zfi_arena_all_promised(), 0); /* nothing is still mapped */
 }
 
 /* Every rank has the same gradient, so their average is what one rank would have. */
@@ -712,6 +714,27 @@ START_TEST(what_differs_is_named) {
 }
 END_TEST
 
+/* All ranks say the same of what they have in common, and the last one has a parameter less. */
+static void *run_shorter_job(void *raw) {
+    job_t *job = raw;
+    zt_rig_start(&job->rig, shapes, N_SHAPES - (job->rank->rank == 2));
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    return NULL;
+}
+
+START_TEST(the_last_has_less) {
+    job_t jobs[3] = {{.config = config}, {.config = config}, {.config = config}};
+    zt_ranks_init(&ranks, 3);
+    run_jobs_with(run_shorter_job, jobs, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
+        ck_assert_msg(strstr(jobs[r].rig.err.message, "rank 0 and rank 2 differ") != NULL, "%s",
+                      jobs[r].rig.err.message);
+    }
+    end_jobs(jobs, 3);
+}
+END_TEST
+
 /* One parameter less; rank 1's first one lies where rank 0's does, which is refused. Both go on with what they had. */
 static void *run_rebinding_job(void *raw) {
     job_t *job = raw;
@@ -790,5 +813,5 @@ ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_fl
         four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
         fitted_to_the_least_memory, windows_that_differ, norms_of_the_hosts_that_differ,
         a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        a_transport_that_fails_half_way, what_differs_is_named, a_set_that_one_refuses_all_refuse,
+        a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named, a_set_that_one_refuses_all_refuse,
         destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

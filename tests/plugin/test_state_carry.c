@@ -162,6 +162,14 @@ START_TEST(idle_keys_do_not_count) {
     zt_state_steps(&rig, 6);
     zt_state_steps(&copy, 6);
     zt_state_check_equal(&rig, &copy, "after six steps more");
+    zt_rig_end(&copy);
+    zt_rig_start(&copy, zt_state_shapes,
+                 zt_n_state_shapes); /* what is said, and who computes, are no part of a state */
+    zt_rig_open(&copy,
+                "[zenflow]\ndeferred = none\ntopk_ratio = 0.3\nupdate_interval = 7\n[host]\nthreads = 1\n"
+                "[log]\nlevel = warn\n",
+                0);
+    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL));
     zt_rig_end(&rig);
     zt_rig_end(&copy);
     zt_memory_store_end(&store);
