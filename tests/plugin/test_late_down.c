@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/timeline.h"
+#include "instance/instance.h"
 #include "local_ranks.h"
 #include "rig.h"
 #include "suite.h"
@@ -22,12 +22,15 @@ enum { N_STEPS = 16, N_SHAPES = 2, LOUD_STEP = 4, MOST_ELEMS = 12 * 20, PATIENCE
 
 static const zt_shape_t shapes[N_SHAPES] = {{.rows = 12, .cols = 20}, {.rows = 20}};
 static _Atomic uint64_t n_submitted, hold_after; /* word of "down"; 0: none */
+static _Atomic int holds_control;                /* the control thread ends no step meanwhile */
 
 void __real_zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value);
 void __wrap_zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value);
 
 void __wrap_zfi_timeline_signal(zfi_timeline_t *timeline, uint64_t value) {
     uint64_t expected = value;
+    while (strcmp(timeline->name, "control") == 0 && atomic_load(&holds_control))
+        usleep(1000);
     __real_zfi_timeline_signal(timeline, value);
     if (strcmp(timeline->name, "down") == 0 && atomic_compare_exchange_strong(&hold_after, &expected, 0))
         for (int i = 0, late = 0; i < PATIENCE_MS && late < DEVICE_MS; i++, usleep(1000))
@@ -124,6 +127,35 @@ START_TEST(gradients_until_the_report) {
 }
 END_TEST
 
+/* ---- the control thread ------------------------------------------------------------------------------------------ */
+
+/* It reads what a step is in a ring of rows. Nothing is selected, so no record keeps the others near. */
+START_TEST(no_further_than_the_control_thread) {
+    enum { AHEAD = 6 };
+    static unsigned char memory[AHEAD][N_SHAPES][4 * MOST_ELEMS];
+    static zt_rig_t rig;
+    zfi_timeline_t *down;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 4\npublish_lag = 1\nfull_warm_up_rounds = 1\n",
+                ZF_CREATE_CAP_FETCH);
+    down = &rig.inst->engine.lines.down;
+    atomic_store(&holds_control, 1);
+    for (int t = 0; t < AHEAD; t++) {
+        for (uint32_t i = N_SHAPES; i-- > 0;)
+            deliver(&rig, i, memory[t][i], 1);
+        ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    }
+    for (int i = 0; i < 10000 && zfi_timeline_now(down) < ZFI_RECORD_DEPTH; i++)
+        usleep(1000);
+    usleep(1000 * DEVICE_MS);
+    ck_assert_uint_eq(zfi_timeline_now(down), ZFI_RECORD_DEPTH);
+    atomic_store(&holds_control, 0);
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ck_assert_uint_eq(zfi_timeline_now(down), AHEAD);
+    zt_rig_end(&rig);
+}
+END_TEST
+
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
 enum { N_RANKS = 2, HELD_STEP = 5 };
@@ -193,4 +225,5 @@ START_TEST(gradients_of_ranks) {
 }
 END_TEST
 
-ZT_MAIN("late_down", records, sums_of_a_window, gradients_until_the_report, gradients_of_ranks)
+ZT_MAIN("late_down", records, sums_of_a_window, gradients_until_the_report, no_further_than_the_control_thread,
+        gradients_of_ranks)
