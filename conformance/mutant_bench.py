@@ -28,7 +28,8 @@ JUDGES = ("exact", "abi", "check", "shard", "sanitizer", "race")
 QUICK_JUDGES = JUDGES[:4]
 # Folders of the build with Check programs of the engine, and which of their tests; exact once more on a backend that delays what it may.
 CHECK_TESTS = (("tests/plugin", "."), ("tests/kernels", "."), ("tests/device", "^(test_backends|exact_shuffle)$"))
-# On the doubles of tests/cuda, where they were built: first for the CUDA backend and NCCL's transport; for all others the whole run last.
+# On the doubles of tests/cuda, where they were built: first for the CUDA backend and NCCL's transport; for all others two whole runs last.
+CUDA_FOR_ALL = ("cuda_exact", "test_cuda_nccl_discard")
 CUDA_TESTS = ("tests/cuda", "^(test_cuda_backend|test_cuda_backend_no_memops|test_cuda_nccl|test_cuda_nccl_discard|cuda_exact|cuda_exact_one_queue|cuda_exact_no_memops)$")
 # Tests that are no programs of their own name.
 TARGETS = {"exact_shuffle": "zfplugin_shuffle", "cuda_exact": "zf_double", "cuda_exact_one_queue": "zf_double",
@@ -94,7 +95,7 @@ def check_order(tests, file, costs):
     """The Check programs in the order in which a mutant of `file` meets them."""
     own = Path(file).stem
     is_cudas = "/cuda/" in file or own == "nccl"
-    tests = [t for t in tests if is_cudas or "cuda_" not in t.name or (file and t.name == "cuda_exact")]
+    tests = [t for t in tests if is_cudas or "cuda_" not in t.name or (file and t.name in CUDA_FOR_ALL)]
     return sorted(tests, key=lambda t: (t.name not in (f"test_{own}", f"test_kernels_{own}"), ("cuda_" in t.name) != is_cudas, -costs.kills[room(file), t.name], t.seconds, t.name))
 
 

@@ -355,6 +355,20 @@ START_TEST(nothing_to_load) {
 }
 END_TEST
 
+/* The other one reads nothing either, and says why. */
+START_TEST(one_has_nothing_to_load) {
+    char missing[256];
+    job_t saved[MOST] = {0}, jobs[MOST] = {0};
+    snprintf(missing, sizeof missing, "%s/missing", zt_state_dir());
+    run(saved, 2, sharded, path_of("there"), NULL);
+    end(saved, 2);
+    jobs[1].load_from = missing;
+    run(jobs, 2, sharded, NULL, path_of("there"));
+    check_failed(jobs, 2, ZF_ERR_STORAGE, "cannot open the checkpoint");
+    end(jobs, 2);
+}
+END_TEST
+
 START_TEST(gradients_on_their_way) {
     job_t jobs[MOST] = {0};
     jobs[0].delivers_before = jobs[1].delivers_before = 1;
@@ -423,5 +437,5 @@ END_TEST
 ZT_MAIN("ranks_state", from_four_to_two, from_four_to_one, from_one_to_four, a_shared_state, a_shared_state_to_more,
         compact_of_a_shared_state, windows_that_data_ends, back_to_where_it_was, one_cannot_write,
         directories_that_differ, arguments_that_differ, damaged, checkpoints_that_differ, nothing_to_load,
-        gradients_on_their_way, one_rank_delivers_before_an_exact_load, one_rank_delivers_before_a_partial_load,
-        a_load_forgets_what_one_rank_was_told, joined_checksums)
+        one_has_nothing_to_load, gradients_on_their_way, one_rank_delivers_before_an_exact_load,
+        one_rank_delivers_before_a_partial_load, a_load_forgets_what_one_rank_was_told, joined_checksums)
