@@ -2,7 +2,7 @@
 """mutant_bench.py - one scratch copy of the sources with its build, and the judges of a mutant in it.
 
 Judges, in this order up to the first that fails: `zf-conform exact`, `zf-conform abi`, the Check programs of tests/ with
-exact_shuffle, and those on the doubles of tests/cuda, all for plugin/device/cuda and comm/nccl.c, one for others; `zf-conform shard` on three ranks, where mpirun is; exact
+exact_shuffle, and those on the doubles of tests/cuda, all for plugin/device/cuda and comm/nccl.c, two for others; `zf-conform shard` on three ranks, where mpirun is; exact
 with the quick Check programs once more under the address and undefined-behaviour sanitizers; and the Check programs of threads under the
 thread sanitizer. Which Check program comes first decides what a kill costs and never whether there is one: the program named
 after the mutant's file, then those that killed mutants of its folder before, then the quick ones. Each is linked only when
