@@ -68,13 +68,13 @@ else
     list >"$build/files"
 fi
 
-n=$(wc -l <"$build/files")
-started=$(date +%s)
-# shellcheck disable=SC2086 # no word, or one
 if [ -n "$base" ] && [ ! -s "$build/files" ]; then
     echo "tidy: no file of these folders differs from $base"
     exit 0
 fi
+n=$(wc -l <"$build/files")
+started=$(date +%s)
+# shellcheck disable=SC2086 # no word, or one
 xargs -P "${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}" -n 4 "$tidy" -p "$build" --quiet $checks <"$build/files" \
     >"$build/findings" 2>"$build/errors"
 status=$?
