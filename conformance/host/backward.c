@@ -9,8 +9,6 @@ static host_affine_arrays_t grads_of(const host_affine_t *pair) {
     return (host_affine_arrays_t){pair->weight->grad_sum, pair->bias->grad_sum};
 }
 
-static host_compute_t *compute_of(const host_encoder_t *e) { return e->model->word_table->compute; }
-
 /* Adds the gradients of y = linear(x) to the pair and writes dx, or adds to it with keep_dx. */
 static void linear_back(const host_affine_t *pair, const host_real_t *x, const host_real_t *dy, size_t n, int keep_dx,
                         host_real_t *dx) {
@@ -20,7 +18,7 @@ static void linear_back(const host_affine_t *pair, const host_real_t *x, const h
 
 static void norm_back(const host_encoder_t *e, const host_affine_t *pair, const host_norm_kept_t *kept,
                       host_real_t *d) {
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     c->ops->norm_backward(c, pair->weight->wide, kept->normal, kept->inverse_deviation, e->n_tokens,
                           e->model->config.hidden, d, grads_of(pair));
@@ -41,7 +39,7 @@ static int classify_back(host_encoder_t *e, const host_batch_t *batch, const hos
                          glue_error_t *err) {
     host_backward_scratch_t *b = &e->scratch;
     size_t hidden = e->model->config.hidden, n = batch->n_sequences;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     linear_back(&e->model->classifier, e->pooled_dropped, e->d_logits_there, n, 0, b->d_pooled);
     if (deliver_pair(e, &e->model->classifier, hook, err) != 0)
@@ -60,7 +58,7 @@ static void feed_forward_back(host_encoder_t *e, size_t i) {
     const host_layer_kept_t *kept = &e->layers[i];
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     norm_back(e, &layer->out_norm, &kept->out_norm, b->d);
     c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
@@ -76,7 +74,7 @@ static void attention_back(host_encoder_t *e, size_t i, const host_real_t *in) {
     const host_layer_kept_t *kept = &e->layers[i];
     host_backward_scratch_t *b = &e->scratch;
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     norm_back(e, &layer->attention_norm, &kept->attention_norm, b->d);
     c->ops->copy(c, b->d_branch, b->d, n_elems * sizeof *b->d);
@@ -109,7 +107,7 @@ static int layer_back(host_encoder_t *e, size_t i, const host_real_t *in, const 
 }
 
 static void add_to_table(const host_encoder_t *e, host_param_t *table, const int32_t *rows) {
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     c->ops->add_to_chosen(c, table->grad_sum, rows, e->n_tokens, e->model->config.hidden, e->scratch.d);
 }

@@ -10,11 +10,9 @@ int host_encoder_init(host_encoder_t *e, host_model_t *model, glue_error_t *err)
     return e->layers != NULL ? 0 : glue_fail(err, "encoder: out of memory");
 }
 
-static host_compute_t *compute_of(const host_encoder_t *e) { return e->model->word_table->compute; }
-
 void host_encoder_free(host_encoder_t *e) {
     if (e->model != NULL)
-        compute_of(e)->ops->release(compute_of(e), e->arena);
+        host_encoder_compute(e)->ops->release(host_encoder_compute(e), e->arena);
     free(e->logits);
     free(e->layers);
     *e = (host_encoder_t){.model = NULL};
@@ -134,7 +132,7 @@ static int prepare(host_encoder_t *e, const host_batch_t *batch, glue_error_t *e
                                             .head_width = config->hidden / config->n_heads};
     n_needed = lay_out(e, batch, NULL);
     if (n_needed > e->arena_elems) {
-        host_compute_t *c = compute_of(e);
+        host_compute_t *c = host_encoder_compute(e);
 
         c->ops->release(c, e->arena);
         e->arena_elems = n_needed + n_needed / 4;
@@ -152,8 +150,8 @@ void host_encoder_dropout(const host_encoder_t *e, uint64_t place, host_real_t *
     size_t n_rows_before = place == HOST_DROPOUT_POOLED ? e->n_sequences_before : e->n_tokens_before;
 
     if (e->has_dropout)
-        compute_of(e)->ops->dropout(compute_of(e), x, n_rows_before * e->model->config.hidden, n_elems,
-                                    e->model->config.dropout, glue_rng(e->dropout_seed, place));
+        host_encoder_compute(e)->ops->dropout(host_encoder_compute(e), x, n_rows_before * e->model->config.hidden,
+                                              n_elems, e->model->config.dropout, glue_rng(e->dropout_seed, place));
 }
 
 /* Announces one parameter to the hook, then makes its current value readable. */
@@ -178,21 +176,21 @@ static void linear(const host_affine_t *pair, const host_real_t *x, size_t n, ho
 }
 
 static void norm(const host_encoder_t *e, const host_affine_t *pair, host_real_t *x, host_norm_kept_t *kept) {
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     c->ops->norm_forward(c, wide_of(pair), e->n_tokens, e->model->config.hidden, e->model->config.layer_norm_eps, x,
                          kept->normal, kept->inverse_deviation);
 }
 
 static void add_rows_of(const host_encoder_t *e, const host_param_t *table, const int32_t *rows) {
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     c->ops->add_chosen(c, table->value, table->dtype, rows, e->n_tokens, e->model->config.hidden, e->embedded);
 }
 
 static int embed(host_encoder_t *e, const host_batch_t *batch, const host_param_hook_t *hook, glue_error_t *err) {
     host_model_t *model = e->model;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
     size_t n_elems = e->n_tokens * model->config.hidden;
 
     if (use_param(e, model->word_table, hook, err) != 0 || use_param(e, model->position_table, hook, err) != 0 ||
@@ -222,7 +220,7 @@ static void run_layer(host_encoder_t *e, size_t i, const host_real_t *in) {
     host_layer_kept_t *kept = &e->layers[i];
     size_t n = e->n_tokens, n_elems = n * e->model->config.hidden;
     uint64_t place = HOST_DROPOUT_FIRST_LAYER + HOST_DROPOUTS_PER_LAYER * i;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     linear(&layer->query, in, n, kept->q);
     linear(&layer->key, in, n, kept->k);
@@ -244,7 +242,7 @@ static void run_layer(host_encoder_t *e, size_t i, const host_real_t *in) {
 static int classify(host_encoder_t *e, const host_batch_t *batch, const host_real_t *encoded,
                     const host_param_hook_t *hook, glue_error_t *err) {
     size_t hidden = e->model->config.hidden, n_elems = batch->n_sequences * hidden;
-    host_compute_t *c = compute_of(e);
+    host_compute_t *c = host_encoder_compute(e);
 
     if (use_pair(e, &e->model->pooler, hook, err) != 0 || use_pair(e, &e->model->classifier, hook, err) != 0)
         return -1;
@@ -313,7 +311,7 @@ double host_encoder_loss(host_encoder_t *e, const host_batch_t *batch, double sc
             sum += cross_entropy(logits, n_labels, (size_t)batch->targets[s], scale, d);
         }
     }
-    compute_of(e)->ops->copy_in(compute_of(e), e->d_logits_there, e->d_logits,
-                                batch->n_sequences * n_labels * sizeof *e->d_logits);
+    host_encoder_compute(e)->ops->copy_in(host_encoder_compute(e), e->d_logits_there, e->d_logits,
+                                          batch->n_sequences * n_labels * sizeof *e->d_logits);
     return sum;
 }

@@ -72,6 +72,11 @@ typedef struct host_encoder {
     uint64_t dropout_seed;
 } host_encoder_t;
 
+/* Where it computes: where the model's parameters lie. */
+static inline host_compute_t *host_encoder_compute(const host_encoder_t *encoder) {
+    return encoder->model->word_table->compute;
+}
+
 int host_encoder_init(host_encoder_t *encoder, host_model_t *model, glue_error_t *err);
 void host_encoder_free(host_encoder_t *encoder);
 

@@ -60,6 +60,12 @@ static void deliver(zt_rig_t *rig, uint32_t i, unsigned char *memory, int has_fe
     ZT_OK(rig, zt_rig_deliver(rig, i, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_ASYNC_READ, has_fence ? &read : NULL));
 }
 
+static zf_status_t export_param(zt_rig_t *rig, uint32_t i, float *out) {
+    zf_export_item_t item = {.struct_size = sizeof item, .id = rig->params[i].id, .dst = out};
+    item.dst_nbytes = rig->params[i].n_elems * sizeof(float);
+    return rig->zf->export_params(rig->inst, &item, 1, sizeof item, &rig->err);
+}
+
 static void train(course_t *course, int is_held) {
     static unsigned char memory[N_STEPS][N_SHAPES][4 * MOST_ELEMS];
     static zt_rig_t rig;
@@ -79,9 +85,7 @@ static void train(course_t *course, int is_held) {
                                 &rig.err)); /* in open windows selected channels show by themselves */
     ck_assert_uint_eq(atomic_load(&hold_after), 0);
     for (uint32_t i = 0; i < N_SHAPES; i++) {
-        zf_export_item_t item = {.struct_size = sizeof item, .id = rig.params[i].id, .dst = course->weights[i]};
-        item.dst_nbytes = rig.params[i].n_elems * sizeof(float);
-        ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+        ZT_OK(&rig, export_param(&rig, i, course->weights[i]));
         memcpy(course->visible[i], rig.params[i].visible, rig.params[i].n_elems * rig.params[i].elem_nbytes);
     }
     ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
@@ -189,9 +193,7 @@ static void *run_rank(void *raw) {
     if (job->st >= 0)
         job->st = job->rig.zf->quiesce(job->rig.inst, ZF_QUIESCE_FLUSH, &job->rig.err);
     for (uint32_t i = 0; i < N_SHAPES && job->st >= 0; i++) {
-        zf_export_item_t item = {.struct_size = sizeof item, .id = job->rig.params[i].id, .dst = job->weights[i]};
-        item.dst_nbytes = job->rig.params[i].n_elems * sizeof(float);
-        job->st = job->rig.zf->export_params(job->rig.inst, &item, 1, sizeof item, &job->rig.err);
+        job->st = export_param(&job->rig, i, job->weights[i]);
     }
     return NULL;
 }

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - compute.h's table on a CUDA device (device.h). The driver's functions are declared here (cuda.h), as in
- * zf-conform's exact_device.c. */
+/* device.c - compute.h's table on a CUDA device (device.h). */
 #include "device.h"
 
 #include "cublas.h"
+#include "driver.h"
 #include "kernels.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef unsigned long long address_t; /* CUdeviceptr */
 
 enum { STREAM_NON_BLOCKING = 1, DEVICE_NAME_NBYTES = 64 };
 
@@ -56,41 +53,16 @@ static const char *const kernel_names[] = {
 #undef NAME
 };
 
-typedef struct driver {
-    void *library;
-    int (*Init)(unsigned);
-    int (*DeviceGetCount)(int *);
-    int (*DeviceGet)(int *, int);
-    int (*DeviceGetName)(char *, int, int);
-    int (*DevicePrimaryCtxRetain)(void **, int);
-    int (*DevicePrimaryCtxRelease_v2)(int);
-    int (*CtxSetCurrent)(void *);
-    int (*StreamCreate)(void **, unsigned);
-    int (*StreamDestroy_v2)(void *);
-    int (*StreamSynchronize)(void *);
-    int (*ModuleLoadData)(void **, const void *);
-    int (*ModuleUnload)(void *);
-    int (*ModuleGetFunction)(void **, void *, const char *);
-    int (*MemAlloc_v2)(address_t *, size_t);
-    int (*MemFree_v2)(address_t);
-    int (*MemcpyHtoDAsync_v2)(address_t, const void *, size_t, void *);
-    int (*MemcpyDtoHAsync_v2)(void *, address_t, size_t, void *);
-    int (*MemcpyDtoDAsync_v2)(address_t, address_t, size_t, void *);
-    int (*MemsetD8Async)(address_t, unsigned char, size_t, void *);
-    int (*LaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-                        void **);
-} driver_t;
-
 /* Memory on the device that grows with what it is asked for, and its twin here. */
 typedef struct growing {
-    address_t at;
+    host_cuda_address_t at;
     size_t nbytes;
     void *here; /* NULL: nothing is sent from here */
 } growing_t;
 
 typedef struct device {
     host_compute_t base;
-    driver_t cuda;
+    host_cuda_driver_t cuda;
     int number, is_retained;
     void *context, *module;
     void *kernels[N_KERNELS];
@@ -115,7 +87,7 @@ static int has_failed(const device_t *d) { return d->base.error.text[0] != '\0';
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static address_t address_of(const void *there) { return (address_t)(uintptr_t)there; }
+static host_cuda_address_t address_of(const void *there) { return (host_cuda_address_t)(uintptr_t)there; }
 
 static void zero(host_compute_t *c, void *there, size_t nbytes) {
     device_t *d = (device_t *)c;
@@ -127,7 +99,7 @@ static void zero(host_compute_t *c, void *there, size_t nbytes) {
 static void *allocate(host_compute_t *c, size_t nbytes) {
     device_t *d = (device_t *)c;
     size_t n = nbytes > 0 ? nbytes : 1;
-    address_t at = 0;
+    host_cuda_address_t at = 0;
 
     if (has_failed(d) || d->cuda.MemAlloc_v2(&at, n) != 0)
         return NULL;
@@ -507,49 +479,6 @@ static const host_compute_ops_t cuda_ops = {.name = "cuda",
                                             .narrow = narrow,
                                             .close = close_device};
 
-static int find_functions(driver_t *cuda, glue_error_t *err) {
-    const struct function {
-        const char *name;
-        void *at;
-    } functions[] = {
-#define FIND(name) {"cu" #name, &cuda->name}
-        FIND(Init),
-        FIND(DeviceGetCount),
-        FIND(DeviceGet),
-        FIND(DeviceGetName),
-        FIND(DevicePrimaryCtxRetain),
-        FIND(DevicePrimaryCtxRelease_v2),
-        FIND(CtxSetCurrent),
-        FIND(StreamCreate),
-        FIND(StreamDestroy_v2),
-        FIND(StreamSynchronize),
-        FIND(ModuleLoadData),
-        FIND(ModuleUnload),
-        FIND(ModuleGetFunction),
-        FIND(MemAlloc_v2),
-        FIND(MemFree_v2),
-        FIND(MemcpyHtoDAsync_v2),
-        FIND(MemcpyDtoHAsync_v2),
-        FIND(MemcpyDtoDAsync_v2),
-        FIND(MemsetD8Async),
-        FIND(LaunchKernel),
-#undef FIND
-    };
-
-    cuda->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (cuda->library == NULL)
-        return glue_fail(err, "cuda: %s; the driver of an NVIDIA GPU is needed", dlerror());
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(cuda->library, functions[i].name);
-
-        if (found == NULL)
-            return glue_fail(err, "cuda: libcuda.so.1 has no %s: a driver of CUDA 12 or newer is needed",
-                             functions[i].name);
-        *(void **)functions[i].at = found;
-    }
-    return 0;
-}
-
 static int find_device(device_t *d, char name[DEVICE_NAME_NBYTES], glue_error_t *err) {
     int n = 0, device, rc = d->cuda.Init(0);
 
@@ -603,7 +532,7 @@ int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glu
         return glue_fail(err, "cuda: out of memory");
     d->base = (host_compute_t){.ops = &cuda_ops, .device_type = 2 /* ZF_DEVICE_CUDA */};
     d->base.device_id = d->number = options->device;
-    if (find_functions(&d->cuda, err) != 0 || find_device(d, name, err) != 0 || load_kernels(d, err) != 0 ||
+    if (host_cuda_driver_open(&d->cuda, err) != 0 || find_device(d, name, err) != 0 || load_kernels(d, err) != 0 ||
         open_products(d, options, name, err) != 0) {
         close_device(&d->base);
         return -1;
