@@ -46,6 +46,19 @@ char *zf_cli_read_fd(int fd, size_t nbytes);
 /* All of a file, the same way; NULL after a message. */
 char *zf_cli_read_file(const char *path, uint64_t most_nbytes, size_t *out_nbytes);
 
+/* A file that is written beside its path, under a random name that is created exclusively, and takes the path's place
+ * when it is whole, on the disk (replace.c). A path where something else than a regular file lies is refused. */
+typedef struct zf_cli_replace {
+    FILE *to;
+    const char *path; /* the caller's; lives until the end */
+    char *name;
+} zf_cli_replace_t;
+/* 0, or 1 after a message: then there is no end. */
+int zf_cli_replace_begin(const char *path, zf_cli_replace_t *out);
+/* 0: it lies at the path. 1: not, after a message where it could not be written, and nothing is left; is_whole 0: the
+ * caller has said why. */
+int zf_cli_replace_end(zf_cli_replace_t *file, int is_whole);
+
 int zf_cli_config(zf_cli_t *cli, int argc, char **argv);           /* config.c */
 int zf_cli_doctor(zf_cli_t *cli, int argc, char **argv);           /* doctor.c */
 int zf_cli_plan(zf_cli_t *cli, int argc, char **argv);             /* plan.c */

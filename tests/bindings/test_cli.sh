@@ -94,6 +94,19 @@ expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/lin
 [ "$(ls "$dir" | grep -c 'linked')" -eq 2 ] || { echo "FAIL: a part of a file was left"; failed=1; }
 [ "$(stat -c %a "$dir/linked.safetensors")" = "$(stat -c %a "$dir/precious")" ] || { echo "FAIL: another mode"; failed=1; }
 
+# a target that is no regular file is refused and stays what it is; a target that is one keeps its mode
+mkfifo "$dir/pipe.safetensors"
+ln -s "$dir/precious" "$dir/away.safetensors"
+mkdir "$dir/folder.safetensors"
+for name in pipe away folder; do
+    expect 1 "$name.safetensors: is not a regular file" timeout 20 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/$name.safetensors"
+done
+{ [ -p "$dir/pipe.safetensors" ] && [ -L "$dir/away.safetensors" ] && [ "$(cat "$dir/precious")" = kept ]; } ||
+    { echo "FAIL: something that is no regular file was replaced"; failed=1; }
+chmod 600 "$dir/linked.safetensors"
+expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/linked.safetensors"
+[ "$(stat -c %a "$dir/linked.safetensors")" = 600 ] || { echo "FAIL: the mode of a file was lost"; failed=1; }
+
 # files that are none: refused at once
 mkdir "$dir/fifo" "$dir/link"
 mkfifo "$dir/fifo/zf_state.json"
