@@ -70,10 +70,9 @@ static void print_part(const json_t *part) {
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
     json_t *index;
     const json_t *files;
-    (void)cli;
     if (argc != 1)
         return 2;
-    index = zf_cli_read_index(argv[0]);
+    index = zf_cli_open_index(cli, argv[0]);
     if (!index)
         return 1;
     if (strcmp(text(index, "format"), "zf.state") != 0) {

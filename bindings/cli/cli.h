@@ -36,6 +36,8 @@ void zf_cli_print(FILE *to, const char *text);
 /* The index of a checkpoint, unchecked but for being JSON; NULL after a message (index.c). A file that is no plain file
  * is refused, and nothing waits for one. */
 json_t *zf_cli_read_index(const char *dir);
+/* The same, where no checkpoint may be there because a save was killed between two renames: the plugin puts it back. */
+json_t *zf_cli_open_index(zf_cli_t *cli, const char *dir);
 
 /* Prints "zf: PATH: what is wrong"; returns 1 (file.c). */
 int zf_cli_complain(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -133,7 +133,7 @@ int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     job.state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!job.state)
         return 1;
-    index = zf_cli_read_index(argv[0]);
+    index = zf_cli_open_index(cli, argv[0]);
     if (!index)
         return 1;
     job.params = json_object_get(index, "params");
