@@ -31,6 +31,8 @@ const zf_cli_command_t *zf_cli_commands(size_t *out_n);
 const void *zf_cli_extension(zf_cli_t *cli, const char *id);
 /* Prints an error of the plugin; returns 1. */
 int zf_cli_fail(const zf_error_t *err);
+/* Says in what a command was called wrongly; returns 2. */
+int zf_cli_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints text that came from a file: control characters, and what else a terminal would obey, as \\xNN (text.c). */
 void zf_cli_print(FILE *to, const char *text);
 /* The index of a checkpoint, unchecked but for being JSON; NULL after a message (index.c). A file that is no plain file

@@ -128,7 +128,7 @@ int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     json_t *index;
     int status;
     if (argc != 2)
-        return 2;
+        return zf_cli_misuse("ckpt consolidate: need DIR and FILE, have %d words", argc);
     args.path = job.dir = argv[0];
     job.state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!job.state)

@@ -96,11 +96,15 @@ static int read_options(tune_t *tune, int argc, char **argv) {
             tune->is_forced = 1;
         else if (i + 1 < argc && take_value(tune, argv[i], argv[i + 1]))
             i++;
-        else
+        else {
+            zf_cli_misuse("tune: \"%s\" is no option, or it lacks its value", argv[i]);
             return 0;
+        }
     }
-    if (!tune->command)
+    if (!tune->command) {
+        zf_cli_misuse("tune: --command is missing");
         return 0;
+    }
     if (strstr(tune->command, "{config}") || strstr(tune->command, "ZF_TUNE_CONFIG"))
         return 1;
     fprintf(stderr, "zf tune: the command does not say where the configuration goes: write {config} where your trainer "

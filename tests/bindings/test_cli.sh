@@ -17,9 +17,30 @@ printf '[zenflow]\nupdate_interval = 4\n' >"$dir/good.ini"
 expect 0 correct "$zf" --plugin "$plugin" config "$dir/good.ini"
 expect 1 update_interval "$zf" --plugin "$plugin" config "$dir/bad.ini"
 expect 1 'No such file' "$zf" --plugin "$plugin" config "$dir/none.ini"
-expect 2 usage "$zf"
-expect 2 usage "$zf" ckpt
-expect 2 usage "$zf" ckpt verify
+expect 1 'no section before its key' "$zf" --plugin "$plugin" config "$dir/good.ini" topk_ratio=0.2
+expect 1 'it has no "=" and no value' "$zf" --plugin "$plugin" config "$dir/good.ini" zenflow.topk_ratio
+# called wrongly: the error and one line of usage
+wrong() { # TEXT ARGUMENTS...
+    want_text=$1
+    shift
+    expect 2 "$want_text" "$zf" "$@"
+    "$zf" "$@" >"$dir/said" 2>&1 </dev/null
+    { grep -q '^usage: ' "$dir/said" && [ "$(wc -l <"$dir/said")" -le 3 ]; } || { echo "FAIL: zf $*: $(cat "$dir/said")"; failed=1; }
+}
+wrong 'a command is missing'
+wrong 'there is no command docter' docter
+wrong 'ckpt: a command is missing' ckpt
+wrong 'ckpt: there is no command verfy' ckpt verfy x
+wrong 'ckpt verify: need one DIR' ckpt verify
+wrong '"--quik" is no option' doctor --quik
+wrong 'MODEL is missing' plan
+wrong 'command is missing' tune
+wrong 'trace: need one FILE' trace
+expect 0 '^zf [0-9]*\.[0-9]*\.[0-9]*$' "$zf" --version
+# without a path it finds the library that was built beside it
+case $(dirname "$plugin") in
+"$(cd "$(dirname "$zf")/../../plugin" && pwd)") expect 0 'update_interval = ' env -u ZFPLUGIN_PATH "$zf" config ;;
+esac
 expect 0 consolidate "$zf" --help
 
 "$example" "$dir/ckpt" "$dir/weights.bin" || { echo "FAIL: no checkpoint was made"; exit 1; }
