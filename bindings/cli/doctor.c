@@ -119,8 +119,9 @@ static void measure_replay(doctor_t *doctor, uint64_t n_elems) {
             doctor->lacks_needed = 1;
             break;
         }
-        json_array_append_new(rows, json_pack("{s:i, s:f, s:f}", "update_interval", (int)intervals[i], "elems_per_s",
-                                              speed.elems_per_s, "gb_per_s", speed.nbytes_per_s / 1e9));
+        json_array_append_new(rows, json_pack("{s:i, s:f, s:f, s:f, s:f}", "update_interval", (int)intervals[i],
+                                              "elems_per_s", speed.elems_per_s, "least_elems_per_s", speed.least,
+                                              "most_elems_per_s", speed.most, "gb_per_s", speed.nbytes_per_s / 1e9));
     }
     json_object_set_new(
         doctor->found, "replay",
@@ -239,8 +240,9 @@ static void print_speed(const json_t *found) {
         printf("replay     kernels %s, %d worker(s), bfloat16\n", string(replay, "kernels"),
                (int)number(replay, "workers"));
     json_array_foreach(json_object_get(replay, "windows"), i, row)
-        printf("           S = %d: %.2f G elements x steps per second, %.1f GB/s\n",
-               (int)number(row, "update_interval"), number(row, "elems_per_s") / 1e9, number(row, "gb_per_s"));
+        printf("           S = %d: %.2f G elements x steps per second, %.1f GB/s; its windows %.2f to %.2f\n",
+               (int)number(row, "update_interval"), number(row, "elems_per_s") / 1e9, number(row, "gb_per_s"),
+               number(row, "least_elems_per_s") / 1e9, number(row, "most_elems_per_s") / 1e9);
     if (json_object_get(found, "own"))
         printf("own passes %.2f ns per parameter and step, where the CPU is the device\n",
                number(json_object_get(found, "own"), "ns_per_elem"));

@@ -14,6 +14,7 @@
 enum { N_INTERVALS = 5, N_ROWS = 2 * N_INTERVALS, VALUE_NBYTES = 64 };
 static const uint32_t intervals[N_INTERVALS] = {1, 2, 3, 4, 8};
 static const double MAX_STALL = 0.03;
+static const double MUCH_SPREAD = 1.25; /* what is less is said by `zf doctor` alone */
 
 typedef struct plan {
     zf_cli_t *cli;
@@ -345,6 +346,8 @@ static void print_speeds(const plan_t *plan, const int *given) {
             printf("           %g %s", *number_at(&options, i), numbers[i].unit);
         if (is_measured)
             zf_cli_print(stdout, plan->options.machine_path);
+        if (is_measured && !is_own && !is_link && plan->speeds.spread > MUCH_SPREAD)
+            printf(", whose windows differed by a factor of %.1f: so may these times", plan->speeds.spread);
         printf("%s\n", is_measured || given[i] ? "" : " (assumed)");
     }
 }

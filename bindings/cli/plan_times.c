@@ -5,6 +5,7 @@
  * activations are recomputed; attention adds 4 x layers x hidden x sequence per token to each forward (PaLM, appendix
  * B, arXiv 2204.02311). Memory traffic of a window of S steps: w and the moments read and written, S slots read, the
  * values written. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,13 @@ static double read_link(const json_t *found) {
     return both / 2 > 1e-3 && both / 2 < 1e6 ? both / 2 : 0;
 }
 
+/* The fastest of the windows that doctor measured by the slowest; 0: an older file. */
+static double spread_of(const json_t *row) {
+    double least = json_number_value(json_object_get(row, "least_elems_per_s"));
+    double most = json_number_value(json_object_get(row, "most_elems_per_s"));
+    return least > 0 && most >= least && most < 1e18 ? most / least : 0;
+}
+
 int plan_read_machine(const char *path, plan_speeds_t *out) {
     size_t nbytes, i;
     json_error_t problem;
@@ -41,6 +49,7 @@ int plan_read_machine(const char *path, plan_speeds_t *out) {
         double speed = json_number_value(json_object_get(row, "elems_per_s"));
         if (out->n == PLAN_MAX_SPEEDS || interval < 1 || interval > 64 || !(speed > 0) || speed > 1e18)
             continue;
+        out->spread = fmax(out->spread, spread_of(row));
         out->intervals[out->n] = (uint32_t)interval;
         out->elems_per_s[out->n++] = speed;
     }

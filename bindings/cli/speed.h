@@ -10,7 +10,8 @@
 int zf_speed_bandwidth(uint32_t n_threads, uint64_t nbytes, double *out_read, double *out_copy);
 
 typedef struct zf_replay_speed {
-    double elems_per_s;  /* elements x steps of a window, per second, of all workers together */
+    double elems_per_s;  /* elements x steps of a window, per second, of all workers together: the median window */
+    double least, most;  /* the slowest window, and the fastest */
     double nbytes_per_s; /* memory traffic of that, by the formula 26 + 2 S bytes per element and window */
     uint32_t n_workers;
     char kernels[32]; /* the instruction set that the plugin has chosen */

@@ -87,6 +87,7 @@ found = json.load(open(sys.argv[1]))
 rows = found["replay"]["windows"]
 assert [row["update_interval"] for row in rows] == [1, 2, 4, 8], rows
 assert all(row["elems_per_s"] > 1e6 for row in rows), rows
+assert all(0 < row["least_elems_per_s"] <= row["elems_per_s"] <= row["most_elems_per_s"] for row in rows), rows
 assert found["bandwidth"]["read_gb_per_s"] > 0.1 and found["bandwidth"]["copy_gb_per_s"] > 0.1, found["bandwidth"]
 assert 0.01 < found["own"]["ns_per_elem"] < 1000, found["own"]
 assert found["replay"]["workers"] >= 1 and found["replay"]["kernels"] in ("generic", "avx2", "avx512"), found["replay"]
