@@ -12,7 +12,7 @@
 #include "speed.h"
 #include "zf/ext/stats.h"
 
-enum { COLUMNS = 4096, WINDOWS = 5, OWN_STEPS = 16, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
+enum { COLUMNS = 4096, WINDOWS = 3, OWN_STEPS = 16, ONE_BF16 = 0x3f80, SMALL_BF16 = 0x3a83 };
 
 typedef struct run {
     const zf_plugin_t *zf;
