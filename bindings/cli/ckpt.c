@@ -70,10 +70,9 @@ static void print_part(const json_t *part) {
 int zf_cli_ckpt_inspect(zf_cli_t *cli, int argc, char **argv) {
     json_t *index;
     const json_t *files;
-    (void)cli;
     if (argc != 1)
-        return 2;
-    index = zf_cli_read_index(argv[0]);
+        return zf_cli_misuse("ckpt inspect: need one DIR, have %d words", argc);
+    index = zf_cli_open_index(cli, argv[0]);
     if (!index)
         return 1;
     if (strcmp(text(index, "format"), "zf.state") != 0) {
@@ -113,7 +112,7 @@ int zf_cli_ckpt_verify(zf_cli_t *cli, int argc, char **argv) {
     zf_state_args_t args = {.struct_size = sizeof args};
     const zf_state_ext_t *state;
     if (argc != 1)
-        return 2;
+        return zf_cli_misuse("ckpt verify: need one DIR, have %d words", argc);
     args.path = argv[0];
     state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!state)

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/consolidate.c - `zf ckpt consolidate`: the weights that FLUSH would leave, as one safetensors file.
  *
- * Memory: one parameter. The plugin replays what is open (zf.state/1, weights). The file appears under its name when it
- * is whole; until then it has a name of its own beside it, which nobody could have prepared. A checkpoint that a
- * trainer replaces meanwhile is noticed by its index: weights of two steps are never mixed. */
+ * Memory: one parameter. The plugin replays what is open (zf.state/1, weights). A checkpoint that a trainer replaces
+ * meanwhile is noticed by its index: weights of two steps are never mixed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "progress.h"
@@ -101,26 +98,7 @@ static int write_all(const job_t *job) {
             return -1;
     }
     zf_cli_progress_begin("bringing to the disk the weights of", job->dir);
-    if (fflush(job->out) || fsync(fileno(job->out))) {
-        say_error("zf: writing");
-        return -1;
-    }
     return 0;
-}
-
-/* A file that did not exist, with the mode that fopen would give it. */
-static FILE *open_new(char *path) {
-    mode_t mask = umask(0);
-    int fd = mkstemp(path);
-    FILE *out = NULL;
-    umask(mask);
-    if (fd >= 0 && fchmod(fd, 0666 & ~mask) == 0)
-        out = fdopen(fd, "wb");
-    if (!out && fd >= 0) {
-        close(fd);
-        unlink(path);
-    }
-    return out;
 }
 
 /* Whether the checkpoint is still the one whose index was read first. */
@@ -136,29 +114,11 @@ static int is_same(const job_t *job, json_t *index) {
 }
 
 static int write_file(job_t *job, json_t *index, const char *name) {
-    size_t n = strlen(name) + sizeof ".XXXXXX";
-    char *tmp = malloc(n);
-    int is_bad;
-    if (!tmp) {
-        fprintf(stderr, "zf: no memory for a path\n");
-        return -1;
-    }
-    snprintf(tmp, n, "%s.XXXXXX", name);
-    job->out = open_new(tmp);
-    if (!job->out) {
-        say_error(name);
-        free(tmp);
-        return -1;
-    }
-    is_bad = write_all(job) || !is_same(job, index);
-    if (fclose(job->out) != 0 || (!is_bad && rename(tmp, name) != 0)) {
-        say_error(name);
-        is_bad = 1;
-    }
-    if (is_bad)
-        unlink(tmp);
-    free(tmp);
-    return is_bad ? -1 : 0;
+    zf_cli_replace_t file;
+    if (zf_cli_replace_begin(name, &file))
+        return 1;
+    job->out = file.to;
+    return zf_cli_replace_end(&file, write_all(job) == 0 && is_same(job, index));
 }
 
 int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
@@ -168,12 +128,12 @@ int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     json_t *index;
     int status;
     if (argc != 2)
-        return 2;
+        return zf_cli_misuse("ckpt consolidate: need DIR and FILE, have %d words", argc);
     args.path = job.dir = argv[0];
     job.state = zf_cli_extension(cli, ZF_EXT_STATE);
     if (!job.state)
         return 1;
-    index = zf_cli_read_index(argv[0]);
+    index = zf_cli_open_index(cli, argv[0]);
     if (!index)
         return 1;
     job.params = json_object_get(index, "params");
@@ -181,7 +141,7 @@ int zf_cli_ckpt_consolidate(zf_cli_t *cli, int argc, char **argv) {
     if (job.state->verify(&args, NULL, &err) < 0) /* also: what the index says may be trusted from here on */
         status = zf_cli_fail(&err);
     else
-        status = write_file(&job, index, argv[1]) ? 1 : 0;
+        status = write_file(&job, index, argv[1]);
     zf_cli_progress_end();
     if (status == 0)
         printf("%s: %zu weights, float32\n", argv[1], json_array_size(job.params));

@@ -269,8 +269,10 @@ static int read_options(doctor_t *doctor, int argc, char **argv) {
             doctor->needs_cuda = 1, i++;
         else if (strcmp(argv[i], "--need") == 0 && i + 1 < argc && strcmp(argv[i + 1], "mpi") == 0)
             doctor->needs_mpi = 1, i++;
-        else
+        else {
+            zf_cli_misuse("doctor: \"%s\" is no option, or what follows it is none of its values", argv[i]);
             return 0;
+        }
     }
     return 1;
 }

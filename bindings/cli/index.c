@@ -54,3 +54,14 @@ json_t *zf_cli_read_index(const char *dir) {
     close(fd);
     return out;
 }
+
+json_t *zf_cli_open_index(zf_cli_t *cli, const char *dir) {
+    zf_error_t err = {.struct_size = sizeof err};
+    zf_state_args_t args = {.struct_size = sizeof args, .path = dir};
+    const zf_state_ext_t *state = access(dir, F_OK) ? zf_cli_extension(cli, ZF_EXT_STATE) : NULL;
+    if (state && state->verify(&args, NULL, &err) < 0) {
+        zf_cli_fail(&err);
+        return NULL;
+    }
+    return zf_cli_read_index(dir);
+}

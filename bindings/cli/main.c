@@ -53,28 +53,76 @@ const zf_cli_command_t *zf_cli_commands(size_t *out_n) {
     return commands;
 }
 
-static int usage(FILE *to) {
-    fprintf(to, "usage: zf [--plugin FILE] COMMAND ...\n");
+static int usage(void) {
+    printf("usage: zf [--plugin FILE] COMMAND ...\n");
     for (size_t i = 0; i < N_COMMANDS; i++) {
         char head[64];
         snprintf(head, sizeof head, "%s%s%s %s", commands[i].group, commands[i].name ? " " : "",
                  commands[i].name ? commands[i].name : "", commands[i].args);
-        fprintf(to, "  %-40s %s\n", head, commands[i].what);
+        printf("  %-40s %s\n", head, commands[i].what);
     }
-    fprintf(to, "the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1\n");
-    return to == stdout ? 0 : 2;
-}
-
-static int help(const zf_cli_command_t *command) {
-    printf("usage: zf [--plugin FILE] %s%s%s %s\n%s\n%s", command->group, command->name ? " " : "",
-           command->name ? command->name : "", command->args, command->what, command->more ? command->more : "");
+    printf("the plugin: --plugin FILE, else ZFPLUGIN_PATH, else libzfplugin.so.1; `zf --version` is that of this "
+           "command\n");
     return 0;
 }
 
+static void print_usage(FILE *to, const zf_cli_command_t *command) {
+    fprintf(to, "usage: zf [--plugin FILE] %s%s%s %s\n", command->group, command->name ? " " : "",
+            command->name ? command->name : "", command->args);
+}
+
+static int help(const zf_cli_command_t *command) {
+    print_usage(stdout, command);
+    printf("%s\n%s", command->what, command->more ? command->more : "");
+    return 0;
+}
+
+int zf_cli_misuse(const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "zf: ");
+    zf_cli_print(stderr, text);
+    fprintf(stderr, "\n");
+    return 2;
+}
+
+/* No command is called so. The words of a group that is there, or the groups. */
+static int misuse_command(const char *word, const char *second) {
+    const char *separator = "";
+    int is_group = 0;
+    for (size_t i = 0; i < N_COMMANDS && word; i++)
+        is_group |= strcmp(commands[i].group, word) == 0;
+    if (!word)
+        zf_cli_misuse("a command is missing");
+    else if (is_group)
+        zf_cli_misuse("%s: %s%s", word, second ? "there is no command " : "a command is missing", second ? second : "");
+    else
+        zf_cli_misuse("there is no command %s", word);
+    fprintf(stderr, "usage: zf %s", is_group ? word : "");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const char *name = is_group ? commands[i].name : commands[i].group;
+        if (is_group ? strcmp(commands[i].group, word) != 0 : i > 0 && strcmp(commands[i - 1].group, name) == 0)
+            continue;
+        fprintf(stderr, "%s%s", *separator ? separator : is_group ? " " : "", name);
+        separator = "|";
+    }
+    fprintf(stderr, " ...; zf --help says what each does\n");
+    return 2;
+}
+
 static int run_command(zf_cli_t *cli, const zf_cli_command_t *command, int argc, char **argv) {
+    int status;
     if (!command->takes_help && argc > 0 && strcmp(argv[0], "--help") == 0)
         return help(command);
-    return command->run(cli, argc, argv);
+    status = command->run(cli, argc, argv);
+    if (status == 2)
+        print_usage(stderr, command);
+    if (status == 2 && (command->more || command->takes_help))
+        fprintf(stderr, "zf %s --help says more\n", command->group);
+    return status;
 }
 
 int zf_cli_fail(const zf_error_t *err) {
@@ -106,7 +154,9 @@ int main(int argc, char **argv) {
         at += 2;
     }
     if (argc > at && (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "help") == 0))
-        return usage(stdout);
+        return usage();
+    if (argc > at && strcmp(argv[at], "--version") == 0)
+        return printf("zf %s\n", ZF_VERSION) < 0;
     for (size_t i = 0; i < N_COMMANDS && argc > at && status < 0; i++) {
         int n = commands[i].name ? 2 : 1;
         if (strcmp(argv[at], commands[i].group) != 0 ||
@@ -115,8 +165,8 @@ int main(int argc, char **argv) {
         status = run_command(&cli, &commands[i], argc - at - n, argv + at + n);
     }
     zf_loader_close(cli.loader);
-    if (status < 0 || status == 2)
-        return usage(stderr);
+    if (status < 0)
+        return misuse_command(argc > at ? argv[at] : NULL, argc > at + 1 ? argv[at + 1] : NULL);
     if (fflush(stdout) != 0) {
         perror("zf: stdout");
         return 1;

@@ -73,6 +73,7 @@ int model_add(model_t *model, const char *name, model_dtype_t dtype, int ndim, c
     memcpy(param->name, name, strlen(name) + 1);
     memcpy(param->shape, shape, (size_t)ndim * sizeof *shape);
     model->n_elems += n_elems;
+    model->n_assumed += model->dtype == MODEL_ANY_DTYPE && dtype == MODEL_ANY_DTYPE;
     model->nbytes += n_elems * model_dtype_nbytes(param->dtype);
     return 0;
 }

@@ -20,11 +20,13 @@ typedef struct model_param {
 } model_param_t;
 
 typedef struct model {
-    const char *path;      /* for messages */
-    model_dtype_t dtype;   /* of all of them; MODEL_ANY_DTYPE: what the file says, bfloat16 where it says nothing */
-    model_param_t *params; /* in the order in which a forward pass uses them, as far as the file tells */
+    const char *path;       /* for messages */
+    model_dtype_t dtype;    /* of all of them; MODEL_ANY_DTYPE: what the file says, bfloat16 where it says nothing */
+    const char *dtype_said; /* the member of a config.json that says it, or NULL */
+    model_param_t *params;  /* in the order in which a forward pass uses them, as far as the file tells */
     uint32_t n, capacity;
     uint64_t n_elems, nbytes;
+    uint32_t n_assumed;     /* of which the file does not say the type */
     uint32_t n_not_trained; /* tensors of other data types, left out */
     /* of a config.json, else 0; for the work of attention */
     uint64_t n_layers, hidden;

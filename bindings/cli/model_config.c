@@ -264,11 +264,15 @@ enum { N_FAMILIES = sizeof families / sizeof *families };
 
 int model_read_config(const char *path, const json_t *config, model_t *model) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    const char *dtype = json_string_value(json_object_get(config, "torch_dtype"));
+    static const char *const members[] = {"dtype", "torch_dtype"}; /* what transformers writes, and what it wrote */
     builder_t b = {.model = model, .config = config};
     char known[TEXT_NBYTES] = "";
-    if (model->dtype == MODEL_ANY_DTYPE && dtype)
-        model->dtype = model_dtype_of(dtype);
+    for (int i = 0; i < 2 && model->dtype == MODEL_ANY_DTYPE && !model->dtype_said; i++) {
+        const char *said = json_string_value(json_object_get(config, members[i]));
+        if (said && (model->dtype = model_dtype_of(said)) == MODEL_ANY_DTYPE)
+            return zf_cli_complain(path, "\"%s\" is \"%.60s\": say --dtype bf16, f16 or f32", members[i], said);
+        model->dtype_said = said ? members[i] : NULL;
+    }
     for (size_t i = 0; i < N_FAMILIES; i++) {
         size_t n = strlen(known);
         if (strcmp(type, families[i].type) == 0) {

@@ -137,5 +137,5 @@ int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
         return print_man(cli);
     if (argc == 1 && strcmp(argv[0], "bash") == 0)
         return print_bash();
-    return 2;
+    return zf_cli_misuse("page: need man or bash");
 }

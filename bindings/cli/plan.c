@@ -130,13 +130,17 @@ static int read_options(plan_options_t *options, int argc, char **argv, int *giv
             options->model_path = argv[i];
         else if (i + 1 < argc && take_value(options, argv[i], argv[i + 1], given))
             i++;
-        else
+        else {
+            zf_cli_misuse("plan: \"%s\" is no option, or it lacks its value", argv[i]);
             return 0;
+        }
     }
     if (!options->n_local_ranks)
         options->n_local_ranks = options->n_ranks < 8 ? options->n_ranks : 8;
     if (options->n_local_ranks > options->n_ranks)
         options->n_local_ranks = options->n_ranks;
+    if (!options->model_path)
+        zf_cli_misuse("plan: MODEL is missing");
     return options->model_path != NULL;
 }
 
@@ -248,12 +252,33 @@ static const plan_row_t *choose(const plan_t *plan) {
     return plan_choose(plan->rows, N_ROWS, MAX_STALL, room > 0 ? room : INFINITY);
 }
 
+/* Which type weights and gradients have, and who says so. */
+static void print_dtypes(const plan_t *plan) {
+    static const char *const names[] = {"bf16", "f16", "f32"};
+    const char *separator = ": ";
+    for (int dtype = MODEL_BF16; dtype < MODEL_ANY_DTYPE; dtype++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < plan->model.n; i++)
+            n += plan->model.params[i].dtype == (model_dtype_t)dtype;
+        if (n)
+            printf("%s%s", separator, names[dtype]);
+        separator = n ? " and " : separator;
+    }
+    if (plan->options.dtype != MODEL_ANY_DTYPE)
+        printf(" (--dtype)");
+    else if (plan->model.dtype_said)
+        printf(" (its \"%s\")", plan->model.dtype_said);
+    else
+        printf(plan->model.n_assumed ? " (assumed where it says none)" : " (of its tensors)");
+}
+
 static void print_model(const plan_t *plan) {
     const plan_options_t *options = &plan->options;
     printf("model      ");
     zf_cli_print(stdout, options->model_path);
     printf(": %u tensors, %.4g M parameters, %.2f GiB", plan->model.n, (double)plan->model.n_elems / 1e6,
            gib((double)plan->model.nbytes));
+    print_dtypes(plan);
     if (plan->model.n_not_trained)
         printf("; %u of other data types left out", plan->model.n_not_trained);
     printf("\njob        %u rank%s, %u on a machine, stage %u, %s; the trainer %s\n", options->n_ranks,

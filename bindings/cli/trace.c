@@ -220,7 +220,7 @@ int zf_cli_trace(zf_cli_t *cli, int argc, char **argv) {
     int status;
     (void)cli;
     if (argc != 1)
-        return 2;
+        return zf_cli_misuse("trace: need one FILE, have %d words", argc);
     trace = calloc(1, sizeof *trace);
     if (!trace)
         return zf_cli_complain(argv[0], "no memory");

@@ -96,11 +96,15 @@ static int read_options(tune_t *tune, int argc, char **argv) {
             tune->is_forced = 1;
         else if (i + 1 < argc && take_value(tune, argv[i], argv[i + 1]))
             i++;
-        else
+        else {
+            zf_cli_misuse("tune: \"%s\" is no option, or it lacks its value", argv[i]);
             return 0;
+        }
     }
-    if (!tune->command)
+    if (!tune->command) {
+        zf_cli_misuse("tune: --command is missing");
         return 0;
+    }
     if (strstr(tune->command, "{config}") || strstr(tune->command, "ZF_TUNE_CONFIG"))
         return 1;
     fprintf(stderr, "zf tune: the command does not say where the configuration goes: write {config} where your trainer "
@@ -295,24 +299,31 @@ static void print_table(const tune_t *tune, const tune_row_t *chosen, const char
     }
 }
 
+/* Something lies where the output goes: 1 after a message, unless it may be replaced. */
+static int is_taken(const tune_t *tune) {
+    struct stat info;
+    if (tune->is_forced || lstat(tune->output, &info) != 0)
+        return 0;
+    return zf_cli_complain(tune->output, "is there already: --force overwrites it, --output names another");
+}
+
 /* 0, or 1 after a message. */
 static int write_output(const tune_t *tune, const tune_row_t *chosen) {
     char *text = tune_config(tune->text, chosen, NULL);
-    FILE *to = text ? fopen(tune->output, tune->is_forced ? "we" : "wxe") : NULL;
-    int is_bad = !to;
-    if (to) {
-        fprintf(to, "# Written by zf tune for: ");
-        zf_cli_print(to, tune->command);
-        fprintf(to, "\n# S = %u, lag %u: %s (at most %g of a step)\n", chosen->update_interval, chosen->publish_lag,
-                reason(tune, chosen), tune->max_stall);
-        print_table(tune, chosen, "# ", to);
-        fprintf(to, "%s", text);
-        is_bad = ferror(to) != 0;
-        if (fclose(to) != 0)
-            is_bad = 1;
+    zf_cli_replace_t file;
+    int is_bad;
+    if (!text)
+        return zf_cli_complain(tune->output, "no memory for it");
+    is_bad = is_taken(tune) || zf_cli_replace_begin(tune->output, &file);
+    if (!is_bad) {
+        fprintf(file.to, "# Written by zf tune for: ");
+        zf_cli_print(file.to, tune->command);
+        fprintf(file.to, "\n# S = %u, lag %u: %s (at most %g of a step)\n", chosen->update_interval,
+                chosen->publish_lag, reason(tune, chosen), tune->max_stall);
+        print_table(tune, chosen, "# ", file.to);
+        fprintf(file.to, "%s", text);
+        is_bad = zf_cli_replace_end(&file, 1);
     }
-    if (is_bad)
-        zf_cli_complain(tune->output, "%s", text ? strerror(errno) : "no memory for it");
     free(text);
     return is_bad;
 }
@@ -381,8 +392,8 @@ static int report(const tune_t *tune) {
 
 static int start(tune_t *tune) {
     size_t n;
-    if (!tune->is_forced && access(tune->output, F_OK) == 0)
-        return zf_cli_complain(tune->output, "is there already: --force overwrites it, --output names another");
+    if (is_taken(tune))
+        return 1;
     tune->text = tune->config_path ? zf_cli_read_file(tune->config_path, MOST_INI_NBYTES, &n) : calloc(1, 1);
     if (!tune->text)
         return 1;

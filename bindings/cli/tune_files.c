@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/tune_files.c - the INI file of a setting, and the counters that its run left (contract in tune.h). */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,13 +57,11 @@ char *tune_config(const char *text, const tune_row_t *row, const char *counters_
 }
 
 int tune_write_file(const char *path, const char *text) {
-    FILE *to = fopen(path, "we");
-    int is_bad = !to || fputs(text, to) < 0;
-    if (to && fclose(to) != 0)
-        is_bad = 1;
-    if (is_bad)
-        zf_cli_complain(path, "%s", strerror(errno));
-    return is_bad ? -1 : 0;
+    zf_cli_replace_t file;
+    if (zf_cli_replace_begin(path, &file))
+        return -1;
+    fputs(text, file.to);
+    return zf_cli_replace_end(&file, 1) ? -1 : 0;
 }
 
 /* ---- the counters ------------------------------------------------------------------------------------------------ */

@@ -83,8 +83,22 @@ static int wait_until(pid_t pid, double end_s, double began_s, const char *what)
     return 1;
 }
 
+/* A log that is read while it grows: it takes its place at once. -1 after a message. */
+static int open_log(const char *path) {
+    zf_cli_replace_t file;
+    int log = -1;
+    if (zf_cli_replace_begin(path, &file))
+        return -1;
+    log = fcntl(fileno(file.to), F_DUPFD_CLOEXEC, 3);
+    if (zf_cli_replace_end(&file, log >= 0) == 0)
+        return log;
+    if (log >= 0)
+        close(log);
+    return -1;
+}
+
 tune_end_t tune_run(const tune_process_t *process, int *out_status) {
-    int log = open(process->log_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int log = open_log(process->log_path);
     double began = now_s();
     tune_end_t end;
     pid_t pid;

@@ -34,7 +34,7 @@ static double forward_and_backward(void) {
 int main(int argc, char **argv) {
     const int64_t shape[] = {N, N};
     zf_loader_t *loader;
-    zf_host_t host; /* must live as long as opt */
+    zf_host_t host; /* create copies it */
     zf_stream_t here;
     zf_instance_t *opt;
     zf_tensor_t weights, gradient;

@@ -220,6 +220,12 @@ static void expect_refusal(zx_run_t *run, const zf_state_args_t *args) {
     zx_count_drawn(run->result, ZX_FAILED_LOAD, 1);
     if (st != ZF_ERR_CHECKPOINT && st != ZF_ERR_STORAGE)
         zx_fails(run->result, &where, "status %d", st);
+    if (!extension(run)->verify)
+        return;
+    st = extension(run)->verify(args, NULL, &err);
+    if (run->damage == OTHER_MODEL ? st < 0 : st != ZF_ERR_CHECKPOINT && st != ZF_ERR_STORAGE)
+        zx_fails(run->result, &where, "verify says %d of it, and it is %s", st,
+                 run->damage == OTHER_MODEL ? "whole" : "damaged");
 }
 
 void zx_run_damage_point(zx_run_t *run) {

@@ -122,6 +122,7 @@ static const zf_state_ext_t *extension(const zx_run_t *run) {
 /* Where save number n_saves lies. */
 static void draw_store(const zx_run_t *run, zx_store_t *out) {
     zx_store_draw(out, run->c->seed, run->c->index, run->n_saves, run->state_path);
+    out->is_alone = !run->c->ranks;
 }
 
 static int save(zx_run_t *run, int is_compact) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exact_rng.h"
+#include "exact_synced.h"
 
 static const char host_suffix[] = ".blobs";
 enum { MOST_SWEEPS = 20 };
@@ -191,10 +192,20 @@ static zf_status_t save_in_a_crowd(const zf_state_ext_t *state, zf_instance_t *i
     return find_leftover(args->path, err);
 }
 
+static zf_status_t check_synced(const char *path, zf_error_t *err) {
+    const char *missing = zx_synced_missing(path);
+
+    if (!missing)
+        return ZF_OK;
+    snprintf(err->message, sizeof err->message, "save without ZF_STATE_NO_SYNC has not synced %.200s of %.100s",
+             missing, path);
+    return ZF_ERR_STORAGE;
+}
+
 zf_status_t zx_store_save(zx_store_t *store, const zf_state_ext_t *state, zf_instance_t *instance, uint32_t flags,
                           zf_error_t *err) {
     zf_state_args_t args = {.struct_size = sizeof args, .flags = flags | (store->is_synced ? 0 : ZF_STATE_NO_SYNC)};
-    int here = go_beside(store, &args.path);
+    int here = go_beside(store, &args.path), is_watched = store->is_synced && store->is_alone && !store->is_host;
     zf_status_t st;
 
     if (store->is_host) {
@@ -204,7 +215,11 @@ zf_status_t zx_store_save(zx_store_t *store, const zf_state_ext_t *state, zf_ins
     }
     if (store->has_many_files)
         setenv("ZF_STATE_FILE_NBYTES", "4096", 1);
+    if (is_watched)
+        zx_synced_begin();
     st = state->save(instance, &args, NULL, err);
+    if (st >= 0 && is_watched)
+        st = check_synced(args.path, err);
     if (st >= 0 && store->is_crowded && !store->is_host && state->verify)
         st = save_in_a_crowd(state, instance, &args, err);
     unsetenv("ZF_STATE_FILE_NBYTES");

@@ -2,7 +2,7 @@
 /* exact_store.h - where a saved run lies: drawn for each save, from numbers of its own, so that the case's other draws
  * do not depend on it.
  *
- *   a directory by its path, or by its bare name in the working directory; synced or not
+ *   a directory by its path, or by its bare name in the working directory; synced or not: what is to be synced must be
  *   blobs that the host keeps itself (zf_state_store_t), here files of a directory beside it
  *   one file for everything, or as many as there are parameters
  *   crowded: saved again to the same path while another thread verifies what is there, which must always be whole; at
@@ -16,6 +16,7 @@
 #include "zf/ext/state.h"
 
 typedef struct zx_store {
+    int is_alone; /* no other rank writes parts of it */
     int is_host, is_bare, is_synced, has_many_files, is_crowded;
     char path[4096];        /* the directory, or that of the host's blobs */
     zf_state_store_t table; /* is_host */

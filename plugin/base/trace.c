@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -58,16 +59,23 @@ static void name_file(const zfi_trace_wish_t *wish, unsigned number, char out[FI
     snprintf(out, FILE_NBYTES, "%.*s%s%s%s", n, wish->file, rank, again, wish->file + n);
 }
 
+static int is_regular(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 /* The file, locked against other instances and empty; NULL: errno says why. */
 static FILE *create_file(const zfi_trace_wish_t *wish, char out_name[FILE_NBYTES]) {
     FILE *file = NULL;
     for (unsigned number = 1; number <= MOST_FILES; number++) {
         int fd, rc;
         name_file(wish, number, out_name);
-        fd = open(out_name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+        fd = open(out_name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
         if (fd < 0)
             return NULL;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
+        if (!is_regular(fd))
+            errno = ENOTSUP;
+        else if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
             file = fdopen(fd, "w");
         if (file)
             return file;
@@ -102,10 +110,11 @@ zf_status_t zfi_trace_open(const zfi_trace_wish_t *wish, zfi_trace_t **out, zf_e
     }
     trace->file = create_file(wish, trace->name);
     if (!trace->file) {
-        int rc = errno;
+        int rc = errno, is_other = rc == ELOOP || rc == ENOTSUP || rc == ENXIO;
         free_trace(trace);
         return zfi_error_scoped(err, ZF_ERR_STORAGE, ZF_SCOPE_CALL, rc, "create",
-                                "[trace] file = %.200s: cannot create it: %s", wish->file, strerror(rc));
+                                "[trace] file = %.200s: cannot create it: %s", wish->file,
+                                is_other ? "it is there and is no regular file; name another" : strerror(rc));
     }
     trace->id = atomic_fetch_add(&n_opened, 1) + 1;
     trace->first_step = wish->first_step;

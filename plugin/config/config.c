@@ -288,7 +288,9 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
     char where[32], copy[LINE_MAX_NBYTES + 1], shown[EXCERPT_NBYTES], *dot, *equals, *key_end, *value;
     snprintf(where, sizeof where, "override %lu", (unsigned long)i + 1);
     if (!text || strlen(text) > LINE_MAX_NBYTES) {
-        add_problem(r, where, 0, text ? "more than %d bytes" : "NULL, at most %d bytes", LINE_MAX_NBYTES);
+        add_problem(r, where, 0,
+                    text ? "more than %d bytes: need section.key=value" : "is NULL: need section.key=value",
+                    LINE_MAX_NBYTES);
         return;
     }
     if (!check_bytes(r, where, text, strlen(text)))
@@ -297,7 +299,8 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
     equals = strchr(copy, '=');
     dot = strchr(copy, '.');
     if (!equals || !dot || dot > equals) {
-        add_problem(r, where, 0, "\"%s\" is not section.key=value", excerpt(text, shown));
+        add_problem(r, where, 0, "\"%s\" is not section.key=value: %s", excerpt(text, shown),
+                    equals ? "no section before its key" : "it has no \"=\" and no value");
         return;
     }
     for (key_end = equals; key_end > dot && is_blank(key_end[-1]); key_end--) {

@@ -67,6 +67,9 @@ uint32_t zfi_config_predict(const zfi_config_t *config);
  * mean". NULL: it has an effect, or its default. has_effect: whether its value is ever read with deferred as it is. */
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i);
 int zfi_config_has_effect(const zfi_config_t *config, uint32_t i);
+/* [any-thread] What key i does in a settled configuration, as text: two configurations in which each key has the same
+ * do the same. */
+void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes);
 
 /* [any-thread] Keys of the table, and one value as INI text (what zf.config/1 offers). */
 uint32_t zfi_config_n_keys(void);

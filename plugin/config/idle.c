@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/config/idle.c - keys that were changed although another key leaves them without effect (contract in
  * config.h). They are no error: a file may keep the settings of several modes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -31,7 +32,8 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
     return strcmp(value, key->deflt) != 0;
 }
 
-const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
+/* The setting without which the key has no effect, where it is not met; else NULL. */
+static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) {
     const need_t needs[] = {
         {"energy", "topk_ratio = auto", zfi_config_is_topk_auto(config)},
         {"max_topk_ratio", "topk_ratio = auto", zfi_config_is_topk_auto(config)},
@@ -48,13 +50,35 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
         {"steps", "[trace] file", *config->trace_file != '\0'},
         {"interval_s", "[stats] prometheus", *config->stats_file != '\0'},
     };
-    const zfi_key_t *key = zfi_key_at(i);
-    if (!zfi_config_has_effect(config, i))
-        return is_changed(config, key) ? "deferred = replay, mean or moments" : NULL;
-    for (size_t k = 0; k < sizeof needs / sizeof *needs; k++) {
-        if (strcmp(key->name, needs[k].key) != 0 || needs[k].is_met)
-            continue;
-        return is_changed(config, key) ? needs[k].need : NULL;
-    }
+    for (size_t k = 0; k < sizeof needs / sizeof *needs; k++)
+        if (strcmp(key->name, needs[k].key) == 0 && !needs[k].is_met)
+            return needs[k].need;
     return NULL;
+}
+
+const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
+    const zfi_key_t *key = zfi_key_at(i);
+    const char *need =
+        zfi_config_has_effect(config, i) ? unmet_need(config, key) : "deferred = replay, mean or moments";
+    return need && is_changed(config, key) ? need : NULL;
+}
+
+/* overlap_step is another word for publish_lag, and one cohort is not staggered. */
+static int is_read(const zfi_config_t *config, uint32_t i) {
+    const zfi_key_t *key = zfi_key_at(i);
+    return zfi_config_has_effect(config, i) && !unmet_need(config, key) && strcmp(key->name, "overlap_step") != 0 &&
+           (strcmp(key->name, "stagger") != 0 || config->given_update_interval != 1);
+}
+
+void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes) {
+    const zfi_key_t *key = zfi_key_at(i);
+    int is_pinned = !config->is_interval_auto && !config->is_interval_fit;
+    if (!is_read(config, i))
+        snprintf(buf, nbytes, "without effect");
+    else if (strcmp(key->name, "predict") == 0 && is_pinned)
+        snprintf(buf, nbytes, "%u", (unsigned)zfi_config_predict(config));
+    else if (strcmp(key->name, "select_interval") == 0 && is_pinned)
+        snprintf(buf, nbytes, "%u", (unsigned)zfi_config_select_interval(config));
+    else
+        zfi_key_print(key, config, buf, nbytes);
 }

@@ -14,6 +14,7 @@
 #include "base/timeline.h"
 #include "zf/ext/state.h"
 
+static const char new_mark[] = ZFI_BESIDE_MARK ".new"; /* a mark that is being written */
 static const char infix[] = ".zf-save-";
 enum { DIGITS = 16, MARK_NBYTES = 2 * ZFI_BESIDE_NAME + 32 };
 static const char *const words[] = {
@@ -22,7 +23,7 @@ static const char *const words[] = {
 int zfi_beside_is_file(const char *name) {
     static const char prefix[] = "zf_state-";
     size_t n_digits;
-    if (strcmp(name, ZF_STATE_INDEX) == 0 || strcmp(name, ZFI_BESIDE_MARK) == 0)
+    if (strcmp(name, ZF_STATE_INDEX) == 0 || strcmp(name, ZFI_BESIDE_MARK) == 0 || strcmp(name, new_mark) == 0)
         return 1;
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
         return 0;
@@ -54,13 +55,13 @@ static int may_be(const char *name, const char *base) {
            strspn(digits, "0123456789abcdef") == DIGITS && digits[DIGITS] == '\0';
 }
 
-int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base) {
+int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, int is_synced) {
     char text[MARK_NBYTES];
     size_t n = (size_t)snprintf(text, sizeof text, "%s\n%s\n%s\n", words[what], name, base);
     int fd, code = 0;
-    if (unlinkat(dir_fd, ZFI_BESIDE_MARK, 0) && errno != ENOENT)
+    if (unlinkat(dir_fd, new_mark, 0) && errno != ENOENT)
         return errno;
-    fd = openat(dir_fd, ZFI_BESIDE_MARK, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fd = openat(dir_fd, new_mark, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0)
         return errno;
     for (size_t done = 0; done < n && !code;) {
@@ -70,9 +71,14 @@ int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char 
         else
             done += (size_t)k;
     }
+    if (!code && ((is_synced && fsync(fd)) || renameat(dir_fd, new_mark, dir_fd, ZFI_BESIDE_MARK) ||
+                  (is_synced && fsync(dir_fd))))
+        code = errno;
     close(fd);
-    if (code)
+    if (code) {
+        unlinkat(dir_fd, new_mark, 0);
         zfi_beside_unmark(dir_fd);
+    }
     return code;
 }
 
@@ -98,7 +104,8 @@ static zfi_beside_t read_mark(int dir_fd, const char *name, const char *base) {
 /* ---- making and removing ------------------------------------------------------------------------------------------
  */
 
-int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
+/* ENOENT: another process's sweep took the directory away before it was marked. */
+static int make_one(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
     int fd, code = 0;
     zfi_beside_name(base, out_name);
     if (mkdirat(parent_fd, out_name, mode))
@@ -110,7 +117,7 @@ int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[
         return code;
     }
     flock(fd, LOCK_SH | LOCK_NB); /* nobody knows the name yet, so it fails only where there are no locks */
-    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base);
+    code = zfi_beside_mark(fd, ZFI_BESIDE_SAVING, out_name, base, 0);
     if (code) {
         close(fd);
         unlinkat(parent_fd, out_name, AT_REMOVEDIR);
@@ -118,6 +125,14 @@ int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[
     }
     *out_fd = fd;
     return 0;
+}
+
+int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd) {
+    enum { TRIES = 10 };
+    int code = ENOENT;
+    for (int i = 0; i < TRIES && code == ENOENT; i++)
+        code = make_one(parent_fd, base, mode, out_name, out_fd);
+    return code;
 }
 
 void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
@@ -135,19 +150,14 @@ void zfi_beside_remove(int parent_fd, const char *name, DIR *dir) {
 /* ---- what killed processes left -----------------------------------------------------------------------------------
  */
 
-static int exists(int parent_fd, const char *name) {
-    struct stat info;
-    return fstatat(parent_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
+/* An empty directory without a mark is what is left between making and marking one, or between both at its end. */
 static void clear_one(int parent_fd, const char *base, const char *name) {
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     zfi_beside_t what = fd < 0 ? ZFI_BESIDE_NONE : read_mark(fd, name, base);
     DIR *dir = NULL;
-    if (what == ZFI_BESIDE_ASIDE && !exists(parent_fd, base)) {
-        if (renameat(parent_fd, name, parent_fd, base) == 0)
-            zfi_beside_unmark(fd);
-    } else if (what != ZFI_BESIDE_NONE && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    if (what == ZFI_BESIDE_NONE)
+        unlinkat(parent_fd, name, AT_REMOVEDIR);
+    else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         dir = fdopendir(fd);
         if (dir)
             zfi_beside_remove(parent_fd, name, dir);
@@ -181,6 +191,16 @@ int zfi_beside_sweep(int parent_fd, const char *base) {
     return 0;
 }
 
+int zfi_beside_is_there(int parent_fd, const char *base) {
+    int fd = openat(parent_fd, base, O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_there;
+    struct stat info;
+    if (fd < 0)
+        return 0;
+    is_there = fstatat(fd, ZF_STATE_INDEX, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    close(fd);
+    return is_there;
+}
+
 int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BESIDE_NAME]) {
     DIR *dir = open_again(parent_fd);
     const struct dirent *entry;
@@ -193,7 +213,7 @@ int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BES
                      : -1;
         if (fd < 0)
             continue;
-        if (read_mark(fd, entry->d_name, base) == ZFI_BESIDE_ASIDE) {
+        if (read_mark(fd, entry->d_name, base) == ZFI_BESIDE_ASIDE && zfi_beside_is_there(parent_fd, entry->d_name)) {
             snprintf(out_name, ZFI_BESIDE_NAME, "%s", entry->d_name);
             code = 0;
         }
@@ -201,4 +221,19 @@ int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BES
     }
     closedir(dir);
     return code;
+}
+
+int zfi_beside_put_back(int parent_fd, const char *base) {
+    char name[ZFI_BESIDE_NAME];
+    int fd, code = zfi_beside_is_there(parent_fd, base) ? ENOENT : zfi_beside_find_aside(parent_fd, base, name);
+    if (code)
+        return code;
+    if (renameat(parent_fd, name, parent_fd, base) || fsync(parent_fd))
+        return errno;
+    fd = openat(parent_fd, base, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        zfi_beside_unmark(fd);
+        close(fd);
+    }
+    return 0;
 }

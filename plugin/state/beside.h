@@ -6,12 +6,13 @@
  *         is of a save only where its mark names it. So nothing that a user made, copied or renamed is ever touched.
  *   saving    a checkpoint that is being written
  *   replaced  the former checkpoint, whose files are being removed
- *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once
+ *   aside     the former checkpoint between two renames, where the file system cannot exchange two names at once. The
+ *             mark is on the disk before the first rename, and stays until the second one is
  * Lock:   whoever writes or reads one holds it shared (flock), whoever removes it holds it exclusively. Where the file
  *         system has no locks, nothing that another process may be using is removed.
  *
- * What a killed process left is removed by the next save to the same path; one that was aside while nothing is at the
- * path goes back there. */
+ * What a killed process left is removed by the next save to the same path. A checkpoint that is aside while none is at
+ * the path is the only one: whoever comes next puts it back, and nobody removes it. */
 #ifndef ZFI_STATE_BESIDE_H
 #define ZFI_STATE_BESIDE_H
 
@@ -29,16 +30,23 @@ typedef enum zfi_beside { ZFI_BESIDE_NONE, ZFI_BESIDE_SAVING, ZFI_BESIDE_REPLACE
 void zfi_beside_name(const char *base, char out[ZFI_BESIDE_NAME]);
 /* A marked directory, locked shared. */
 int zfi_beside_make(int parent_fd, const char *base, mode_t mode, char out_name[ZFI_BESIDE_NAME], int *out_fd);
-/* Marks a directory that has, or is about to get, this name. */
-int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base);
+/* Marks a directory that has, or is about to get, this name; is_synced: the mark is on the disk afterwards. */
+int zfi_beside_mark(int dir_fd, zfi_beside_t what, const char *name, const char *base, int is_synced);
 void zfi_beside_unmark(int dir_fd);
 /* Removes a checkpoint's files, then the directory; whatever else is in it stays, and the directory with it. Keeps
  * everything where somebody holds a lock. The caller's own lock on dir is given up. */
 void zfi_beside_remove(int parent_fd, const char *name, DIR *dir);
-/* Removes or puts back what killed processes left. Fails only for want of memory. */
+/* The caller holds the lock on the parent directory, and there is nothing to put back. Removes what killed processes
+ * left. Fails only for want of memory. */
 int zfi_beside_sweep(int parent_fd, const char *base);
 /* The former checkpoint that lies aside; ENOENT: there is none. */
 int zfi_beside_find_aside(int parent_fd, const char *base, char out_name[ZFI_BESIDE_NAME]);
+
+/* The caller holds the lock on the parent directory. Puts the former checkpoint that lies aside back to the path where
+ * none is, on the disk; ENOENT: there is nothing to put back. */
+int zfi_beside_put_back(int parent_fd, const char *base);
+/* A checkpoint is at the path: a directory with an index. */
+int zfi_beside_is_there(int parent_fd, const char *base);
 
 /* A name that a checkpoint's file can have: the index, the mark, or a data file with its number of five digits or more.
  */

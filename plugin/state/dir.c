@@ -3,10 +3,11 @@
  *
  * Everything is done relative to the parent directory, which is opened once: a change of the working directory in the
  * middle of a save does no harm. A save writes beside the path (state/beside.h) and takes the path's place in one
- * renameat2(RENAME_EXCHANGE); where the file system cannot do that, in two renames, and a reader that comes between
- * them finds the former checkpoint aside. A reader holds the directory that it opened under a shared lock, so that its
- * files stay until it is done. Saves of several processes to one path each write their own directory and take turns at
- * the end: a lock on the parent directory guards that, and the last one stays. */
+ * renameat2(RENAME_EXCHANGE); where the file system cannot do that, in two renames, and whoever comes between them
+ * finds the former checkpoint aside. If the process was killed there, a load puts it back; so does a save, which then
+ * fails once, since it would replace what its host has not seen. A reader holds the directory that it opened under a
+ * shared lock, so that its files stay until it is done. Saves of several processes to one path each write their own
+ * directory and take turns at the end: a lock on the parent directory guards that, and the last one stays. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -197,15 +198,33 @@ static zf_status_t make_tmp(zfi_store_t *store, former_t *former, zf_error_t *er
     return ZF_OK;
 }
 
+/* A killed save has left the only checkpoint aside: back to the path with it, and no further. */
+static zf_status_t put_back(const zfi_store_t *store, zf_error_t *err) {
+    int code = zfi_beside_put_back(store->parent_fd, store->base);
+    if (code == ENOENT)
+        return ZF_OK;
+    if (code == ENOMEM)
+        return no_memory(err);
+    if (code)
+        return fail(err, "a killed save left the checkpoint aside, and it cannot be put back to", store->path, "",
+                    code);
+    return zfi_error(
+        err, ZF_ERR_STORAGE, "state",
+        "a save was killed while it replaced %s, so that no checkpoint was there; it is back now, and nothing "
+        "was saved: load it, or save again to replace it",
+        store->path);
+}
+
 static zf_status_t begin_save(zfi_store_t *store, zf_error_t *err) {
     former_t former = {0};
     zf_status_t st = ZF_OK;
     if (!*store->base || strcmp(store->base, ".") == 0 || strcmp(store->base, "..") == 0)
         return zfi_error(err, ZF_ERR_ARGUMENT, "state", "%s cannot be replaced: name a directory in it", store->path);
     if (flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else another save is at it */
-        int code = zfi_beside_sweep(store->parent_fd, store->base);
+        st = put_back(store, err);
+        if (!st && zfi_beside_sweep(store->parent_fd, store->base))
+            st = no_memory(err);
         unlock_parent(store);
-        st = code ? no_memory(err) : ZF_OK;
     }
     if (!st)
         st = open_former(store, &former, err);
@@ -296,7 +315,8 @@ static int cannot_exchange(int code) {
     return code == EINVAL || code == ENOSYS || code == EPERM || code == EOPNOTSUPP || code == ENOTTY;
 }
 
-/* Two renames; the mark says meanwhile that what lies aside is the checkpoint. */
+/* Two renames. What lies aside is marked as the checkpoint until the caller knows that the second one is on the disk.
+ */
 static int replace_in_two(const zfi_store_t *store, former_t *former) {
     int code;
     if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
@@ -304,22 +324,21 @@ static int replace_in_two(const zfi_store_t *store, former_t *former) {
     if (!former->dir || (errno != ENOTEMPTY && errno != EEXIST))
         return errno;
     zfi_beside_name(store->base, former->name);
-    code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base);
+    code = zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_ASIDE, former->name, store->base, store->is_synced);
     if (!code && renameat(store->parent_fd, store->base, store->parent_fd, former->name))
         code = errno;
     if (code)
         return code;
-    if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0) {
-        zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, former->name, store->base);
+    if (renameat(store->parent_fd, store->tmp_name, store->parent_fd, store->base) == 0)
         return 0;
-    }
     code = errno;
     renameat(store->parent_fd, former->name, store->parent_fd, store->base);
     return code;
 }
 
 static int put_in_place(zfi_store_t *store, former_t *former) {
-    int code = former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base) : 0;
+    int code =
+        former->dir ? zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, store->tmp_name, store->base, 0) : 0;
     if (code)
         return code;
     if (renameat2(store->parent_fd, store->tmp_name, store->parent_fd, store->base, RENAME_EXCHANGE) == 0) {
@@ -350,11 +369,19 @@ static int take_back(const zfi_store_t *store, const former_t *former) {
 }
 
 static zf_status_t replace(zfi_store_t *store, former_t *former, zf_error_t *err) {
-    zf_status_t st = open_former(store, former, err); /* again: time has passed */
-    int code = st ? 0 : put_in_place(store, former);
+    zf_status_t st = put_back(store, err); /* again: time has passed */
+    int code;
+    if (!st)
+        st = open_former(store, former, err);
+    code = st ? 0 : put_in_place(store, former);
     if (code)
         return fail(err, "cannot put the new checkpoint in the place of", store->path, "", code);
-    if (st || !store->is_synced || fsync(store->parent_fd) == 0)
+    if (!st && (!store->is_synced || fsync(store->parent_fd) == 0)) {
+        if (*former->name && strcmp(former->name, store->tmp_name) != 0)
+            zfi_beside_mark(dirfd(former->dir), ZFI_BESIDE_REPLACED, former->name, store->base, store->is_synced);
+        return ZF_OK;
+    }
+    if (st)
         return st;
     code = errno;
     if (take_back(store, former) == 0)
@@ -417,6 +444,13 @@ static int open_checkpoint(zfi_store_t *store) {
     char aside[ZFI_BESIDE_NAME];
     int code;
     store->is_aside = 0;
+    if (*store->base && !zfi_beside_is_there(store->parent_fd, store->base) &&
+        flock(store->parent_fd, LOCK_EX | LOCK_NB) == 0) { /* else a save may be between its two renames */
+        code = zfi_beside_put_back(store->parent_fd, store->base);
+        unlock_parent(store);
+        if (code == ENOMEM)
+            return code;
+    }
     code = open_locked(store, name);
     if (code != ENOENT)
         return code;

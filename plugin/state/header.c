@@ -94,7 +94,9 @@ zf_status_t zfi_header_check(const zfi_saved_t *saved, uint32_t file, const unsi
         nbytes = nbytes << 8 | header[i];
     if (of->header_nbytes < 8 || nbytes != of->header_nbytes - 8)
         return bad(err, of->name, "its first eight bytes are not the length of its header");
-    parsed = zfi_json_parse((const char *)header + 8, nbytes, problem);
+    parsed = zfi_json_parse((const char *)header + 8, nbytes, &st, problem);
+    if (!parsed && st == ZF_ERR_MEMORY)
+        return zfi_error(err, st, "state", "the header of %s: %s", of->name, problem);
     if (!parsed) {
         snprintf(what, sizeof what, "its header is no JSON object: %s", problem);
         return bad(err, of->name, what);

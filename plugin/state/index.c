@@ -335,7 +335,7 @@ static json_t *print_all(zfi_json_t *json, const zfi_saved_t *saved) {
 char *zfi_index_print(const zfi_saved_t *saved) {
     zfi_json_t json = {0};
     json_t *all = print_all(&json, saved);
-    char *text = all && !json.is_bad ? json_dumps(all, JSON_COMPACT) : NULL, *out = NULL;
+    char *text = zfi_json_print(&json, all), *out = NULL;
     size_t n = text ? strlen(text) : 0;
     json_decref(all);
     if (n)

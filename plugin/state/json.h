@@ -2,13 +2,16 @@
 /* plugin/state/json.h - JSON that is whole or refused, also where memory runs out in the middle of it.
  *
  * jansson reports each failed allocation where it happens, but a list that lacks a value is still a list, and its
- * scanner drops the characters of a token for which it finds no memory and goes on. Here the first is kept in is_bad;
- * the second shows because what was read, written again, is shorter than the text. */
+ * scanner drops the characters of a token for which it finds no memory and goes on. Here the first is kept in is_bad.
+ * The second shows because the text is checked first, by a reader that needs no memory: what jansson then refuses, or
+ * writes again with another length, it had no memory for. */
 #ifndef ZFI_STATE_JSON_H
 #define ZFI_STATE_JSON_H
 
 #include <jansson.h>
 #include <stddef.h>
+
+#include "zf/types.h"
 
 typedef struct zfi_json {
     int is_bad; /* something could not be added: what was built must not be used */
@@ -18,10 +21,14 @@ typedef struct zfi_json {
 void zfi_json_append(zfi_json_t *json, json_t *list, json_t *value);
 void zfi_json_set(zfi_json_t *json, json_t *object, const char *name, json_t *value);
 
-/* [any-thread] The value that the text holds, or NULL and a sentence. Two members of one name are refused, and so is a
- * text that is not written as json_dumps() writes it (white space between tokens may differ): a number in another
- * notation, an escape that is not needed. */
+/* [any-thread] The value as text, without space; NULL where memory ran out, here or in what was added. To be freed.
+ * jansson may leave out a byte for which it finds no memory: the text is checked. */
+char *zfi_json_print(const zfi_json_t *json, const json_t *value);
+
+/* [any-thread] The value that the text holds, or NULL, ZF_ERR_MEMORY or ZF_ERR_CHECKPOINT, and a sentence. Two members
+ * of one name are refused, and so is a text that is not written as json_dumps() writes it (white space between tokens
+ * may differ): a number that is no integer of at most 18 digits, an escape that is not needed. */
 enum { ZFI_JSON_PROBLEM = 200 };
-json_t *zfi_json_parse(const char *text, size_t nbytes, char problem[ZFI_JSON_PROBLEM]);
+json_t *zfi_json_parse(const char *text, size_t nbytes, zf_status_t *out_why, char problem[ZFI_JSON_PROBLEM]);
 
 #endif

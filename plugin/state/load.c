@@ -129,10 +129,8 @@ static int config_differs(zfi_loader_t *loader) {
     char saved[256], here[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
-        if (!zfi_config_has_effect(&loader->saved.config, i) && !zfi_config_has_effect(&loader->run->engine->config, i))
-            continue;
-        zfi_key_print(key, &loader->saved.config, saved, sizeof saved);
-        zfi_key_print(key, &loader->run->engine->config, here, sizeof here);
+        zfi_config_effect(&loader->saved.config, i, saved, sizeof saved);
+        zfi_config_effect(&loader->run->engine->config, i, here, sizeof here);
         if (is_free_key(key) || strcmp(saved, here) == 0)
             continue;
         snprintf(loader->why, sizeof loader->why, "%s.%s was %.64s, is %.64s", key->section, key->name, saved, here);

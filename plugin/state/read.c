@@ -397,7 +397,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
             break;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {
-            st = bad(reader, "config", "need texts");
+            st = said ? no_memory(reader) : bad(reader, "config", "need texts");
             break;
         }
         snprintf(overrides[i++], length, "%s=%s", key, said);
@@ -529,7 +529,9 @@ static zf_status_t parse(const reader_t *reader, char *all, uint64_t nbytes) {
     if (st)
         return st;
     payload[-1] = '{';
-    root = zfi_json_parse(payload - 1, nbytes - (uint64_t)(payload - 1 - all), problem);
+    root = zfi_json_parse(payload - 1, nbytes - (uint64_t)(payload - 1 - all), &st, problem);
+    if (!root && st == ZF_ERR_MEMORY)
+        return zfi_error(reader->err, st, "state", "%s: %s", ZF_STATE_INDEX, problem);
     if (!root)
         return bad(reader, "JSON", problem);
     st = json_is_object(root) ? read_all(reader, root) : bad(reader, "JSON", "need an object");

@@ -150,7 +150,7 @@ static unsigned char *make_header(writer_t *writer, uint32_t number) {
     uint64_t n;
     zfi_json_set(&header.json, header.object, "__metadata__", json_pack("{s:s}", "format", "zf.state"));
     for_each_tensor(writer, number, add_to_header, &header, NULL);
-    text = header.json.is_bad ? NULL : json_dumps(header.object, JSON_COMPACT);
+    text = zfi_json_print(&header.json, header.object);
     json_decref(header.object);
     if (!text)
         return NULL;

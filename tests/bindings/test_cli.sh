@@ -17,9 +17,30 @@ printf '[zenflow]\nupdate_interval = 4\n' >"$dir/good.ini"
 expect 0 correct "$zf" --plugin "$plugin" config "$dir/good.ini"
 expect 1 update_interval "$zf" --plugin "$plugin" config "$dir/bad.ini"
 expect 1 'No such file' "$zf" --plugin "$plugin" config "$dir/none.ini"
-expect 2 usage "$zf"
-expect 2 usage "$zf" ckpt
-expect 2 usage "$zf" ckpt verify
+expect 1 'no section before its key' "$zf" --plugin "$plugin" config "$dir/good.ini" topk_ratio=0.2
+expect 1 'it has no "=" and no value' "$zf" --plugin "$plugin" config "$dir/good.ini" zenflow.topk_ratio
+# called wrongly: the error and one line of usage
+wrong() { # TEXT ARGUMENTS...
+    want_text=$1
+    shift
+    expect 2 "$want_text" "$zf" "$@"
+    "$zf" "$@" >"$dir/said" 2>&1 </dev/null
+    { grep -q '^usage: ' "$dir/said" && [ "$(wc -l <"$dir/said")" -le 3 ]; } || { echo "FAIL: zf $*: $(cat "$dir/said")"; failed=1; }
+}
+wrong 'a command is missing'
+wrong 'there is no command docter' docter
+wrong 'ckpt: a command is missing' ckpt
+wrong 'ckpt: there is no command verfy' ckpt verfy x
+wrong 'ckpt verify: need one DIR' ckpt verify
+wrong '"--quik" is no option' doctor --quik
+wrong 'MODEL is missing' plan
+wrong 'command is missing' tune
+wrong 'trace: need one FILE' trace
+expect 0 '^zf [0-9]*\.[0-9]*\.[0-9]*$' "$zf" --version
+# without a path it finds the library that was built beside it
+case $(dirname "$plugin") in
+"$(cd "$(dirname "$zf")/../../plugin" && pwd)") expect 0 'update_interval = ' env -u ZFPLUGIN_PATH "$zf" config ;;
+esac
 expect 0 consolidate "$zf" --help
 
 "$example" "$dir/ckpt" "$dir/weights.bin" || { echo "FAIL: no checkpoint was made"; exit 1; }
@@ -85,6 +106,17 @@ else
     [ -z "${CI:-}" ] || failed=1
 fi
 
+# a save that was killed between its two renames left the checkpoint aside: each command puts it back
+for command in inspect verify consolidate; do
+    cp -r "$dir/ckpt" "$dir/gone.zf-save-0123456789abcdef"
+    printf 'aside\ngone.zf-save-0123456789abcdef\ngone\n' >"$dir/gone.zf-save-0123456789abcdef/zf_state.mark"
+    [ "$command" = consolidate ] && set -- "$dir/gone.safetensors" || set --
+    expect 0 'exact\|float32' "$zf" --plugin "$plugin" ckpt "$command" "$dir/gone" "$@"
+    [ -f "$dir/gone/zf_state.json" ] && [ ! -e "$dir/gone/zf_state.mark" ] || { echo "FAIL: $command leaves it aside"; failed=1; }
+    rm -r "$dir"/gone*
+done
+expect 1 'No such file' "$zf" --plugin "$plugin" ckpt inspect "$dir/gone"
+
 # FILE.tmp is a user's: neither followed nor touched; what is written until it is whole has another name and goes
 ln -s "$dir/precious" "$dir/linked.safetensors.tmp"
 printf 'kept' >"$dir/precious"
@@ -93,6 +125,19 @@ expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/lin
 [ -L "$dir/linked.safetensors.tmp" ] || { echo "FAIL: FILE.tmp is gone"; failed=1; }
 [ "$(ls "$dir" | grep -c 'linked')" -eq 2 ] || { echo "FAIL: a part of a file was left"; failed=1; }
 [ "$(stat -c %a "$dir/linked.safetensors")" = "$(stat -c %a "$dir/precious")" ] || { echo "FAIL: another mode"; failed=1; }
+
+# a target that is no regular file is refused and stays what it is; a target that is one keeps its mode
+mkfifo "$dir/pipe.safetensors"
+ln -s "$dir/precious" "$dir/away.safetensors"
+mkdir "$dir/folder.safetensors"
+for name in pipe away folder; do
+    expect 1 "$name.safetensors: is not a regular file" timeout 20 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/$name.safetensors"
+done
+{ [ -p "$dir/pipe.safetensors" ] && [ -L "$dir/away.safetensors" ] && [ "$(cat "$dir/precious")" = kept ]; } ||
+    { echo "FAIL: something that is no regular file was replaced"; failed=1; }
+chmod 600 "$dir/linked.safetensors"
+expect 0 float32 "$zf" --plugin "$plugin" ckpt consolidate "$dir/ckpt" "$dir/linked.safetensors"
+[ "$(stat -c %a "$dir/linked.safetensors")" = 600 ] || { echo "FAIL: the mode of a file was lost"; failed=1; }
 
 # files that are none: refused at once
 mkdir "$dir/fifo" "$dir/link"

@@ -55,6 +55,19 @@ zenflow.deferred=mean zenflow.on_overwrite=off
 zenflow.deferred=moments zenflow.accumulate_on=device
 zenflow.deferred=none
 CONFIGURATIONS
+
+# ---- the data type: which one, and who says so ----
+config='"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100'
+echo "{$config, \"dtype\": \"float32\"}" >"$dir/new.json"
+echo "{$config, \"torch_dtype\": \"float16\"}" >"$dir/old.json"
+echo "{$config, \"dtype\": \"float8\"}" >"$dir/odd.json"
+echo "{$config}" >"$dir/silent.json"
+says 0 ': f32 (its "dtype")' "$dir/new.json"
+says 0 ': f16 (its "torch_dtype")' "$dir/old.json"
+says 0 ': bf16 (--dtype)' "$dir/new.json" --dtype bf16
+says 0 ': bf16 (assumed where it says none)' "$dir/silent.json"
+says 0 ': bf16 and f32 (assumed where' "$dir/run.txt"
+says 1 '"dtype" is "float8": say --dtype' "$dir/odd.json"
 shows "zf: planning $dir/run.txt" "$zf" --plugin "$plugin" plan "$dir/run.txt"
 echo "bytes of $n_alike configurations equal those of a run"
 [ "$n_alike" -eq 9 ] || failed=1

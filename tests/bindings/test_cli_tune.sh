@@ -112,6 +112,19 @@ printf '[zenflow]\ntopk_rato = 1\n' >typo.ini
 tune 1 'S1-lag0.ini: .*:2: .*nearest: topk_ratio' --config typo.ini --command "$trainer {config}"
 lacks "something was written without a choice" test -e zf-tuned.ini
 
+# ---- nothing is written through a link, and nothing but a regular file is replaced ----
+printf kept >precious
+mkdir planted
+for name in S1-lag0.ini S1-lag0.log; do
+    ln -s ../precious "planted/$name"
+    tune 1 "$name: is not a regular file" --folder planted --settings 1:0 --command "$trainer {config}"
+    rm "planted/$name"
+done
+ln -s precious link.ini
+tune 1 'link.ini: is there already' --output link.ini --settings 4:0 --command 'sh figures.sh {config} figures'
+tune 1 'link.ini: is not a regular file' --force --output link.ini --settings 4:0 --command 'sh figures.sh {config} figures'
+holds precious kept
+
 # ---- an endless trainer, and what it has started, end ----
 endless='sleep 300 & echo $! >child; echo $$ >parent; wait; {config}'
 tune 1 'it was ended after 0.5 s (--timeout)' --timeout 0.5 --settings 2:0 --command "$endless"

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/timeline.h"
+#include "state/beside.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -53,7 +54,26 @@ ssize_t write(int fd, const void *data, size_t n) {
     return syscall(SYS_write, fd, data, n);
 }
 
-int fsync(int fd) { return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd); }
+/* What is on the disk: the last files and directories that were synced and have not been changed by a rename. */
+enum { MOST_SYNCED = 64 };
+static ino_t synced[MOST_SYNCED];
+static int n_synced, is_watched; /* is_watched: each of two renames is looked at */
+
+int fsync(int fd) {
+    struct stat info;
+    if (is_watched && n_synced < MOST_SYNCED && fstat(fd, &info) == 0)
+        synced[n_synced++] = info.st_ino;
+    return fails(FSYNC) ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+static int is_synced(int dir, const char *name) {
+    struct stat info;
+    if (fstatat(dir, name, &info, 0) == 0)
+        for (int i = 0; i < n_synced; i++)
+            if (synced[i] == info.st_ino)
+                return 1;
+    return 0;
+}
 
 static void (*after_reads)(void);
 static int reads_left; /* pread() calls before after_reads() runs */
@@ -70,17 +90,48 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
 static void (*_Atomic after_rename)(void); /* once, in whichever thread renames next */
 static int renames_left = -1;              /* renameat() ends the process instead of call number renames_left */
 
+static int n_asides, n_marks; /* of what is watched */
+
+/* A mark is synced before it is named, and with its directory before that one goes aside; the parent is synced before
+ * the former checkpoint is marked as replaced. */
+static void watch(int dir, const char *from, const char *to) {
+    char mark[300], first[9] = "";
+    int fd;
+    if (strcmp(to, ZFI_BESIDE_MARK) == 0) {
+        fd = openat(dir, from, O_RDONLY);
+        ck_assert_int_gt(read(fd, first, 8), 0);
+        close(fd);
+        if (n_asides > 0) {
+            ck_assert_str_eq(first, "replaced");
+            ck_assert_msg(is_synced(dir, ".."), "marked as replaced before the new one is on the disk");
+            n_marks++;
+        }
+    } else if (strcmp(from, "ckpt") == 0) {
+        snprintf(mark, sizeof mark, "ckpt/%s", ZFI_BESIDE_MARK);
+        ck_assert_msg(is_synced(dir, mark) && is_synced(dir, "ckpt"), "the mark of what goes aside is not on the disk");
+        n_asides++;
+        n_synced = 0;
+    }
+}
+
 int renameat(int from_dir, const char *from, int to_dir, const char *to) {
-    if (renames_left >= 0 && renames_left-- == 0)
+    if (is_watched)
+        watch(from_dir, from, to);
+    if (strcmp(to, ZFI_BESIDE_MARK) != 0 && renames_left >= 0 && renames_left-- == 0)
         _exit(0);
     return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
 }
 
-static int flock_errno; /* what flock() fails with; 0: it works */
+static int flock_errno;  /* what flock() fails with; 0: it works */
+static int is_busy_once; /* the next one finds another's lock */
 
 int flock(int fd, int operation) {
-    errno = flock_errno;
-    return flock_errno ? -1 : (int)syscall(SYS_flock, fd, operation);
+    errno = is_busy_once ? EWOULDBLOCK : flock_errno;
+    if (is_busy_once)
+        return is_busy_once--, -1;
+    if (flock_errno && !(flock_errno == EWOULDBLOCK && (operation & LOCK_SH))) /* a lock that is held shared */
+        return -1;
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 static int is_hasty; /* usleep() returns at once */
@@ -252,15 +303,27 @@ START_TEST(without_exchange) {
 }
 END_TEST
 
-/* Killed between two renames: nothing is at the path, and the former checkpoint lies aside. A load takes it, also
- * twice; the next save puts it back first, so that it is never the only one and lost. */
-START_TEST(killed_between_two_renames) {
-    int status;
-    pid_t pid;
+/* The order in which two renames and their marks come to the disk, whatever the file system does with the rest. */
+START_TEST(two_renames_on_the_disk) {
     start_at(3);
     ZT_OK(&rig, save(&rig, 0));
-    zt_state_steps(&rig, 1);
-    pid = fork();
+    armed = RENAME;
+    left = 0;
+    code = EINVAL;
+    is_watched = 1;
+    ZT_OK(&rig, save(&rig, 0));
+    armed = NONE;
+    is_watched = 0;
+    ck_assert_int_eq(n_asides, 1);
+    ck_assert_int_eq(n_marks, 1);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Killed between two renames: nothing is at the path, and the former checkpoint lies aside. */
+static void kill_between_two_renames(void) {
+    int status;
+    pid_t pid = fork();
     if (pid == 0) {
         zt_state_open(&copy, config);
         armed = RENAME;
@@ -273,23 +336,75 @@ START_TEST(killed_between_two_renames) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the save came too far");
     ck_assert_int_eq(shell("test ! -e %s", path), 0);
-    check_whole(3);
-    zt_state_open_copy(&copy, config, 1);
-    ZT_OK(&copy, zt_load(&copy, NULL, path, 0, NULL));
-    zt_rig_end(&copy);
-    armed = WRITE;
-    left = 4; /* of a data file */
-    code = ENOSPC;
-    ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
-    armed = NONE;
-    ck_assert_int_eq(shell("test -e %s/zf_state.json", path), 0);
-    check_whole(3);
+}
+
+/* A load and a check put back what lies aside. Where they cannot, for another program holds the lock, they read it
+ * where it is. Deleted is deleted. */
+START_TEST(a_load_after_a_kill) {
+    start_at(3);
+    ZT_OK(&rig, save(&rig, 0));
+    zt_state_steps(&rig, 1);
+    for (int k = 0; k < 3; k++) {
+        kill_between_two_renames();
+        flock_errno = k == 1 ? EWOULDBLOCK : 0;
+        if (k == 2) /* a host that makes the folder before it looks into it */
+            ck_assert_int_eq(shell("mkdir %s", path), 0);
+        zt_state_open_copy(&copy, config, 1);
+        if (k)
+            ZT_OK(&copy, zt_load(&copy, NULL, path, 0, NULL));
+        zt_rig_end(&copy);
+        check_whole(3);
+        ck_assert_int_eq(shell("test -e %s/zf_state.json", path) == 0, k != 1);
+        flock_errno = 0;
+        check_whole(3);
+        ck_assert_int_eq(shell("test -e %s/zf_state.json && ! test -e %s/zf_state.mark", path, path), 0);
+    }
     ZT_OK(&rig, save(&rig, 0));
     check_whole(4);
-    check_nothing_beside("a save after a kill");
+    check_nothing_beside("a save after a load after a kill");
     ck_assert_int_eq(shell("rm -r %s", path), 0);
     zf_state_args_t args = {.struct_size = sizeof args, .path = path};
     ck_assert_int_eq(zt_state(&rig)->verify(&args, NULL, &rig.err), ZF_ERR_STORAGE); /* deleted is deleted */
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* The host finds nothing at the path and starts anew: its first save puts the checkpoint back and says so, and only the
+ * next one replaces it. The lock is another's when the save begins, too; a folder that the host made is in the way. */
+START_TEST(a_save_after_a_kill) {
+    start_at(3);
+    ZT_OK(&rig, save(&rig, 0));
+    for (int k = 0; k < 3; k++) {
+        uint64_t step = rig.step;
+        kill_between_two_renames();
+        zt_state_steps(&rig, 1);
+        if (k == 2)
+            ck_assert_int_eq(shell("mkdir %s", path), 0);
+        is_busy_once = k == 1;
+        ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
+        ck_assert_msg(strstr(rig.err.message, "it is back now") != NULL, "%s", rig.err.message);
+        ck_assert_int_eq(is_busy_once, 0);
+        ck_assert_int_eq(shell("test -e %s/zf_state.json", path), 0);
+        check_whole(step);
+        ZT_OK(&rig, save(&rig, 0));
+        check_whole(rig.step);
+        check_nothing_beside("a save after a kill");
+    }
+    kill_between_two_renames(); /* what a user put there is in the way: nothing is replaced, nothing is lost */
+    ck_assert_int_eq(shell("mkdir %s && touch %s/thesis.tex", path, path), 0);
+    ck_assert_int_eq(save(&rig, 0), ZF_ERR_STORAGE);
+    ck_assert_int_eq(shell("test -e %s/thesis.tex && rm -r %s", path, path), 0);
+    check_whole(rig.step);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+/* Killed before the mark is written, or after it is gone: an empty folder is left, which the next save removes. */
+START_TEST(an_empty_folder) {
+    start_at(1);
+    ck_assert_int_eq(shell("mkdir %s.zf-save-0123456789abcdef", path), 0);
+    ZT_OK(&rig, save(&rig, 0));
+    check_nothing_beside("an empty folder of a killed save");
     zt_rig_end(&rig);
 }
 END_TEST
@@ -604,6 +719,7 @@ START_TEST(killed_at_any_moment) {
 }
 END_TEST
 
-ZT_MAIN("state_storage", failing_calls, two_saves_at_once, nothing_is_left, without_exchange,
-        killed_between_two_renames, a_user_s_own, modes_stay, a_lock_that_is_never_given, saves_and_loads_at_once,
-        a_save_in_the_middle_of_a_load, loads_without_locks, failing_reads, killed_at_any_moment)
+ZT_MAIN("state_storage", failing_calls, two_saves_at_once, nothing_is_left, without_exchange, two_renames_on_the_disk,
+        a_load_after_a_kill, a_save_after_a_kill, an_empty_folder, a_user_s_own, modes_stay, a_lock_that_is_never_given,
+        saves_and_loads_at_once, a_save_in_the_middle_of_a_load, loads_without_locks, failing_reads,
+        killed_at_any_moment)

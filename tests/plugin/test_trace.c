@@ -178,6 +178,26 @@ START_TEST(no_such_folder) {
 }
 END_TEST
 
+/* A link that somebody planted at the path is not followed, and what is no regular file is not written. */
+START_TEST(no_regular_file) {
+    static const char *const plants[] = {"ln -s precious t.json", "mkfifo t.json", "ln -s /dev/null t.json"};
+    char config[256], command[512];
+    make_folder();
+    snprintf(config, sizeof config, "[trace]\nfile = %s\n", in_folder("t.json"));
+    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++) {
+        snprintf(command, sizeof command, "cd %s && rm -f t.json && printf kept >precious && %s", folder, plants[i]);
+        ck_assert_int_eq(system(command), 0);
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        ck_assert_int_eq(zt_rig_try_create(&rig, config, 0), ZF_ERR_STORAGE);
+        ck_assert_msg(strstr(rig.err.message, "no regular file") != NULL, "%s", rig.err.message);
+        zt_rig_end(&rig);
+        snprintf(command, sizeof command, "cd %s && test $(cat precious) = kept", folder);
+        ck_assert_int_eq(system(command), 0);
+    }
+    remove_folder();
+}
+END_TEST
+
 /* What create() refuses for another reason leaves no file. */
 START_TEST(nothing_is_left) {
     char config[256];
@@ -379,4 +399,4 @@ START_TEST(counters_go_nowhere) {
 END_TEST
 
 ZT_MAIN("trace", counters_for_prometheus, steady_steps, counters_go_nowhere, asked_for_steps, until_the_end,
-        waits_are_seen, no_such_folder, nothing_is_left, files, when_it_records, full, full_disk)
+        waits_are_seen, no_such_folder, no_regular_file, nothing_is_left, files, when_it_records, full, full_disk)

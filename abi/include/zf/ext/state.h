@@ -26,8 +26,9 @@
  * of a save, so that nothing of the user's is touched. A directory that holds anything but a checkpoint is never
  * replaced. The new directory gets mode and group of the one that it replaces. Where the file system cannot exchange
  * names, the save renames twice; between the two nothing is at `path`, and a load takes the former checkpoint, which
- * lies beside it under such a name with the mark "aside". That is the only case in which a load reads another directory
- * than `path`. Loads and saves of several processes do not disturb each other: a load reads the checkpoint that it
+ * lies beside it under such a name with the mark "aside". Where a killed process left it so, a load, verify, note or
+ * weights puts it back. A save puts it back as well and fails once (ZF_ERR_STORAGE): a host that found nothing at `path`
+ * would replace what it has not seen. Loads and saves of several processes do not disturb each other: a load reads the checkpoint that it
  * began with, saves to one path take turns, and the last one stays. Where the file system has no locks (flock), a load
  * that lost its files begins again, and what killed processes left stays.
  *
