@@ -59,6 +59,12 @@ static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error
     return rc ? refuse(device, rc, "opening it", err) : ZF_OK;
 }
 
+/* For tests: ZF_CUDA_IN_FLIGHT in the environment is the most that is in flight in one stream, at least 16. */
+static void read_most_in_flight(zfi_device_t *device) {
+    const char *forced = getenv("ZF_CUDA_IN_FLIGHT");
+    device->most_in_flight = forced && atoi(forced) >= 16 ? (uint32_t)atoi(forced) : ZFI_CUDA_IN_FLIGHT;
+}
+
 /* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
 static zf_status_t read_attributes(zfi_device_t *device, zf_error_t *err) {
     const char *forced = getenv("ZF_CUDA_MEMOPS"), *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -124,8 +130,6 @@ static CUresult warm_up(zfi_device_t *device) {
     CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
     if (!rc)
         rc = zfi_cuda_kernels_warm_up(device, device->control);
-    if (!rc)
-        rc = device->driver->cuStreamSynchronize(device->control);
     return rc ? rc : fill(device, device->has_ended, 0, sizeof(uint64_t));
 }
 
@@ -153,6 +157,7 @@ static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi
     if (!device)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a device handle");
     device->env = *env;
+    read_most_in_flight(device);
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->poll_lock, NULL);
     zfi_timeline_init(&device->news, "cuda news");

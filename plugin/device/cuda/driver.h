@@ -46,7 +46,6 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuEventDestroy)                                                                                                  \
     X(cuEventRecord)                                                                                                   \
     X(cuEventQuery)                                                                                                    \
-    X(cuLaunchHostFunc)                                                                                                \
     X(cuLaunchKernel)                                                                                                  \
     X(cuModuleLoadDataEx)                                                                                              \
     X(cuModuleUnload)                                                                                                  \

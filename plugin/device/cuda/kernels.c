@@ -134,34 +134,36 @@ CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream) {
         void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
         rc = device->driver->cuLaunchKernel(device->kernels->functions[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters,
                                             NULL);
+        rc = rc ? rc : device->driver->cuStreamSynchronize(stream);
     }
     return rc;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
-static zf_status_t launch(zfi_device_t *device, CUstream stream, int number, const void *args, unsigned n_blocks,
-                          unsigned n_threads) {
+static zf_status_t launch(zfi_stream_t *stream, int number, const void *args, unsigned n_blocks, unsigned n_threads) {
+    const zfi_device_t *device = stream->device;
     CUdeviceptr has_ended = device->has_ended;
     void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
-    return zfi_cuda_check(device,
-                          device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads,
-                                                         1, 1, 0, stream, parameters, NULL),
-                          "launching a kernel");
+    CUresult rc;
+    zfi_cuda_begin_call(stream);
+    rc = device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads, 1, 1, 0,
+                                        stream->handle, parameters, NULL);
+    return zfi_cuda_end_call(stream, rc, "launching a kernel");
 }
 
 /* As many blocks as run at once. */
-static zf_status_t launch_wide(zfi_device_t *device, CUstream stream, int number, const void *args) {
-    return launch(device, stream, number, args, device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
+static zf_status_t launch_wide(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, stream->device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
 }
 
-static zf_status_t launch_thread(zfi_device_t *device, CUstream stream, int number, const void *args) {
-    return launch(device, stream, number, args, 1, 1);
+static zf_status_t launch_thread(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, 1, 1);
 }
 
-zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr word) {
-    zfi_cuda_gate_t args = {(const uint64_t *)(uintptr_t)word, (uint32_t *)(uintptr_t)device->has_ended};
-    return launch_thread(device, stream, K_zf_gate, &args);
+zf_status_t zfi_cuda_gate(zfi_stream_t *stream, CUdeviceptr word) {
+    zfi_cuda_gate_t args = {(const uint64_t *)(uintptr_t)word, (uint32_t *)(uintptr_t)stream->device->has_ended};
+    return launch_thread(stream, K_zf_gate, &args);
 }
 
 static int has_param(const zfi_gradient_t *gradients, uint32_t n, uint32_t param) {
@@ -172,16 +174,18 @@ static int has_param(const zfi_gradient_t *gradients, uint32_t n, uint32_t param
 }
 
 /* Entries of one parameter come one after another: a launch ends before a parameter's second entry. */
-static zf_status_t launch_collect(zfi_device_t *device, CUstream stream, const zfi_gradients_args_t *given) {
+static zf_status_t launch_collect(zfi_stream_t *stream, const zfi_gradients_args_t *given, uint32_t *from) {
     zfi_gradients_args_t args = *given;
     zf_status_t st = ZF_OK;
-    for (uint32_t first = 0, end; first < given->n && !st; first = end) {
-        for (end = first + 1; end < given->n; end++)
-            if (has_param(given->gradients + first, end - first, given->gradients[end].param))
+    for (uint32_t end; *from < given->n && !st; *from = end) {
+        if (!zfi_cuda_has_room(stream))
+            return ZF_IN_PROGRESS;
+        for (end = *from + 1; end < given->n; end++)
+            if (has_param(given->gradients + *from, end - *from, given->gradients[end].param))
                 break;
-        args.gradients = given->gradients + first;
-        args.n = end - first;
-        st = launch_wide(device, stream, K_zf_collect, &args);
+        args.gradients = given->gradients + *from;
+        args.n = end - *from;
+        st = launch_wide(stream, K_zf_collect, &args);
     }
     return st;
 }
@@ -194,44 +198,44 @@ static int is_last(const zfi_gradients_args_t *args, uint32_t i) {
     return 1;
 }
 
-static zf_status_t launch_statistics(zfi_device_t *device, CUstream stream, const zfi_gradients_args_t *given) {
-    zfi_cuda_statistics_t args = {.data = given->data, .turn = given->turn, .gathers = given->gathers};
+static zf_status_t launch_statistics(zfi_stream_t *stream, const zfi_gradients_args_t *given, uint32_t *from) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < given->n && !st; i++) {
-        const zfi_gradient_t *gradient = &given->gradients[i];
-        if ((gradient->flags & ZFI_GRADIENT_SHIP) && is_last(given, i))
-            args.list[args.n++] = (zfi_cuda_gradient_t){.grad = gradient->grad, .param = gradient->param};
-        if (args.n && (args.n == ZFI_CUDA_MOST_GRADIENTS || i + 1 == given->n)) {
-            st = launch_wide(device, stream, K_zf_statistics, &args);
-            args.n = 0;
+    while (*from < given->n && !st) {
+        zfi_cuda_statistics_t args = {.data = given->data, .turn = given->turn, .gathers = given->gathers};
+        if (!zfi_cuda_has_room(stream))
+            return ZF_IN_PROGRESS;
+        for (; *from < given->n && args.n < ZFI_CUDA_MOST_GRADIENTS; ++*from) {
+            const zfi_gradient_t *gradient = &given->gradients[*from];
+            if ((gradient->flags & ZFI_GRADIENT_SHIP) && is_last(given, *from))
+                args.list[args.n++] = (zfi_cuda_gradient_t){.grad = gradient->grad, .param = gradient->param};
         }
+        st = args.n ? launch_wide(stream, K_zf_statistics, &args) : ZF_OK;
     }
     return st;
 }
 
-static zf_status_t launch_run_ahead(zfi_device_t *device, CUstream stream, const zfi_run_ahead_args_t *args) {
-    zf_status_t st = launch_wide(device, stream, K_zf_run_ahead_begin, args);
+static zf_status_t launch_run_ahead(zfi_stream_t *stream, const zfi_run_ahead_args_t *args) {
+    zf_status_t st = launch_wide(stream, K_zf_run_ahead_begin, args);
     if (st || args->counts_only)
         return st;
-    return launch_wide(device, stream, K_zf_run_ahead, args);
+    return launch_wide(stream, K_zf_run_ahead, args);
 }
 
-static zf_status_t launch_update_all(zfi_device_t *device, CUstream stream, const zfi_update_all_args_t *args) {
-    zf_status_t st = launch_wide(device, stream, K_zf_update_all_begin, args);
+static zf_status_t launch_update_all(zfi_stream_t *stream, const zfi_update_all_args_t *args) {
+    zf_status_t st = launch_wide(stream, K_zf_update_all_begin, args);
     if (!st)
-        st = launch_wide(device, stream, K_zf_update_all, args);
-    return st ? st : launch_thread(device, stream, K_zf_update_all_end, args);
+        st = launch_wide(stream, K_zf_update_all, args);
+    return st ? st : launch_thread(stream, K_zf_update_all_end, args);
 }
 
-static zf_status_t launch_both(zfi_device_t *device, CUstream stream, int first, int second, const void *args,
-                               unsigned n_threads) {
-    zf_status_t st = launch_wide(device, stream, first, args);
+static zf_status_t launch_both(zfi_stream_t *stream, int first, int second, const void *args, unsigned n_threads) {
+    zf_status_t st = launch_wide(stream, first, args);
     if (st)
         return st;
-    return n_threads == 1 ? launch_thread(device, stream, second, args) : launch_wide(device, stream, second, args);
+    return n_threads == 1 ? launch_thread(stream, second, args) : launch_wide(stream, second, args);
 }
 
-zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args) {
+zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
     static const int wide[ZFI_N_KERNELS] = {
         [ZFI_KERNEL_GATHER] = K_zf_gather,
         [ZFI_KERNEL_ENTER_MAPS] = K_zf_enter_maps,
@@ -249,25 +253,25 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
     zf_status_t st;
     switch (kernel) {
     case ZFI_KERNEL_COLLECT:
-        return launch_collect(device, stream, args);
+        return launch_collect(stream, args, from);
     case ZFI_KERNEL_STATISTICS:
-        return launch_statistics(device, stream, args);
+        return launch_statistics(stream, args, from);
     case ZFI_KERNEL_NORM_PART:
-        return launch_both(device, stream, K_zf_norm_params, K_zf_norm_part, args, 1);
+        return launch_both(stream, K_zf_norm_params, K_zf_norm_part, args, 1);
     case ZFI_KERNEL_SCALARS:
-        return launch_thread(device, stream, K_zf_scalars, args);
+        return launch_thread(stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:
-        return launch_run_ahead(device, stream, args);
+        return launch_run_ahead(stream, args);
     case ZFI_KERNEL_UPDATE_ALL:
-        return launch_update_all(device, stream, args);
+        return launch_update_all(stream, args);
     case ZFI_KERNEL_CHECK:
-        st = launch_wide(device, stream, K_zf_check, args);
-        return st ? st : launch(device, stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
+        st = launch_wide(stream, K_zf_check, args);
+        return st ? st : launch(stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_ADD_SUMS:
-        return launch_both(device, stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
+        return launch_both(stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:
-        return launch_thread(device, stream, K_zf_report, args);
+        return launch_thread(stream, K_zf_report, args);
     default:
-        return launch_wide(device, stream, wide[kernel], args);
+        return launch_wide(stream, wide[kernel], args);
     }
 }

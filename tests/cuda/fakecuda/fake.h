@@ -25,6 +25,7 @@ typedef struct fc_config {
     uint64_t seed;             /* of delays, queues, orders of threads */
     uint64_t delay_us;         /* longest pause before an operation; 0: none */
     uint64_t n_queues;         /* 0: one per stream */
+    uint64_t depth;            /* commands that a queue takes; 0: any number. Default: about 1,000, by the seed */
     uint64_t n_devices;        /* 0: cuInit finds none */
     uint64_t device_nbytes;    /* of memory per device */
     uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
@@ -156,6 +157,7 @@ struct fc_op {
     void *user;
     uint64_t value;
     uint32_t flags;
+    int takes_room; /* of its queue */
 };
 
 struct CUstream_st {
@@ -172,6 +174,9 @@ struct CUstream_st {
     CUstream next; /* all streams of the process */
 };
 
+/* Calls that wait for room in a queue now. */
+__attribute__((visibility("default"))) uint32_t fakecuda_n_waiting_calls(void);
+
 /* The stream behind a handle, the legacy one for NULL and CU_STREAM_LEGACY; NULL: no such stream. */
 CUstream fc_stream_of(CUstream given);
 CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out);
@@ -182,8 +187,8 @@ void fc_marker_wait(fc_marker_t *m);   /* of a host thread */
 void fc_marker_drop(fc_marker_t *m);
 fc_marker_t *fc_marker_keep(fc_marker_t *m);
 fc_marker_t *fc_marker_new(fc_context_t *c);
-void fc_enqueue_reach(CUstream stream, fc_marker_t *m);
-void fc_enqueue_wait(CUstream stream, fc_marker_t *m);
+void fc_enqueue_record(CUstream stream, fc_marker_t *m); /* commands of the caller: they take room */
+void fc_enqueue_event_wait(CUstream stream, fc_marker_t *m);
 CUresult fc_synchronise(CUstream stream);
 CUresult fc_synchronise_context(fc_context_t *c);
 void fc_destroy_streams_of(fc_context_t *c);
