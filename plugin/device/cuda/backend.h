@@ -164,7 +164,7 @@ static inline int zfi_cuda_is_poisoned(const zfi_device_t *device) { return atom
 
 /* device.c. The first failure of the driver is for good: ZF_ERR_DEVICE, and the instance ends. */
 zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what);
-void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped */
+void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped; no part in captures */
 void zfi_cuda_leave(zfi_device_t *device);
 /* A free pair of addresses of one word, zero. */
 zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);

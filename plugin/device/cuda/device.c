@@ -25,10 +25,25 @@ zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what) 
     return ZF_ERR_DEVICE;
 }
 
-void zfi_cuda_enter(zfi_device_t *device) { (void)device->driver->cuCtxPushCurrent(device->context); }
+/* A thread of the host may capture a graph while another one, or the monitor, is here. Queries would spoil its capture,
+ * so a thread says while it is here that it has no part in captures. It may be here more than once. */
+static _Thread_local struct {
+    int n;
+    CUstreamCaptureMode outside;
+} entered;
+
+void zfi_cuda_enter(zfi_device_t *device) {
+    (void)device->driver->cuCtxPushCurrent(device->context);
+    if (entered.n++ > 0)
+        return;
+    entered.outside = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)device->driver->cuThreadExchangeStreamCaptureMode(&entered.outside);
+}
 
 void zfi_cuda_leave(zfi_device_t *device) {
     CUcontext context;
+    if (--entered.n == 0)
+        (void)device->driver->cuThreadExchangeStreamCaptureMode(&entered.outside);
     (void)device->driver->cuCtxPopCurrent(&context);
 }
 

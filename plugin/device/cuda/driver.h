@@ -39,6 +39,7 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuStreamSynchronize)                                                                                             \
     X(cuStreamQuery)                                                                                                   \
     X(cuStreamIsCapturing)                                                                                             \
+    X(cuThreadExchangeStreamCaptureMode)                                                                               \
     X(cuStreamWaitEvent)                                                                                               \
     X(cuStreamWaitValue64)                                                                                             \
     X(cuStreamWriteValue64)                                                                                            \

@@ -476,9 +476,7 @@ void zfi_cuda_streams_close(zfi_device_t *device) {
 }
 
 static CUstream handle_of(const zf_stream_t *given) {
-    if (given->handle)
-        return (CUstream)(uintptr_t)given->handle;
-    return given->flags & ZF_STREAM_FLAG_PER_THREAD ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    return given->handle ? (CUstream)(uintptr_t)given->handle : CU_STREAM_LEGACY;
 }
 
 static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_t *given, const char *origin,
@@ -488,6 +486,11 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
     if (given->kind != ZF_STREAM_CUDA)
         return zfi_error(err, ZF_ERR_DEVICE, origin, "stream kind %d: on a CUDA device the host computes on %d (CUDA)",
                          given->kind, ZF_STREAM_CUDA);
+    if ((given->flags & ZF_STREAM_FLAG_PER_THREAD) || handle_of(given) == CU_STREAM_PER_THREAD)
+        return zfi_error(
+            err, ZF_ERR_ARGUMENT, origin,
+            "the stream is CUDA's default of each thread (CU_STREAM_PER_THREAD), another one in every thread: "
+            "make a stream with cuStreamCreate, or give handle 0, the legacy default");
     rc = device->driver->cuStreamIsCapturing(handle_of(given), &capture);
     if (rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE ||
         (given->flags & ZF_STREAM_FLAG_CAPTURING))

@@ -131,12 +131,14 @@ static void wait_for_gate(void *unused) {
     ck_assert_int_eq(zfi_timeline_wait(&gate, 1, DEADLINE_NS, NULL), ZF_OK);
 }
 
-/* The host's stream stands still until the gate opens. */
-static void hold_hosts(void) {
+static void launch_on_hosts(CUhostFn fn) {
     CUresult (*launch)(CUstream, CUhostFn, void *) =
         (CUresult(*)(CUstream, CUhostFn, void *))driver_function("cuLaunchHostFunc");
-    ck_assert_int_eq(launch(hosts_handle, wait_for_gate, NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(launch(hosts_handle, fn, NULL), CUDA_SUCCESS);
 }
+
+/* The host's stream stands still until the gate opens. */
+static void hold_hosts(void) { launch_on_hosts(wait_for_gate); }
 
 /* A host may change streams between two calls: the plugin's work on the new one comes behind what is on the old one. */
 START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
@@ -331,6 +333,83 @@ START_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
 }
 END_TEST
 
+/* Two threads that use it would count as one stream. */
+START_TEST(the_stream_of_each_thread_is_refused) {
+    zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_stream_t *resolved = NULL;
+    open_all();
+    for (int by_flag = 0; by_flag < 2; by_flag++) {
+        given.handle = by_flag ? 0 : (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
+        given.flags = by_flag ? ZF_STREAM_FLAG_PER_THREAD : 0;
+        ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, &err), ZF_ERR_ARGUMENT);
+        ck_assert_ptr_nonnull(strstr(err.message, "CU_STREAM_PER_THREAD"));
+    }
+    close_all();
+}
+END_TEST
+
+enum { N_ROUNDS = 30 };
+
+static void *wait_with_hosts(void *unused) {
+    (void)unused;
+    for (uint64_t value = 1; value <= N_ROUNDS; value++)
+        enqueue(hosts, zfi_op_wait(&line, value, NULL));
+    return NULL;
+}
+
+static void tell_line(void *unused) {
+    (void)unused;
+    zfi_timeline_signal(&line, zfi_timeline_now(&line) + 1);
+}
+
+/* The host's stream waits for what a function of the host in another stream will tell: that one comes to run, though a
+ * context runs its functions one by one. */
+START_TEST(a_wait_keeps_no_host_function_from_running) {
+    zfi_stream_t *waiting;
+    pthread_t other;
+    open_all();
+    waiting = hosts;
+    host_stream(); /* whose handle the functions take */
+    ck_assert_int_eq(pthread_create(&other, NULL, wait_with_hosts, NULL), 0);
+    for (uint64_t value = 1; value <= N_ROUNDS; value++) {
+        ck_assert_int_eq(zfi_timeline_wait(&waiting->executed, 10 * value - 5, DEADLINE_NS, NULL),
+                         ZF_OK); /* it waits */
+        launch_on_hosts(tell_line);
+    }
+    pthread_join(other, NULL);
+    ck_assert_int_eq(zfi_timeline_wait(&line, N_ROUNDS, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(ops->synchronise(waiting, ops->mark(waiting), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(n_timed_out, 0);
+    close_all();
+}
+END_TEST
+
+static void *work_beside(void *unused) {
+    (void)unused;
+    for (uint64_t value = 1; value <= MORE_THAN_A_QUEUE_TAKES; value++)
+        enqueue(own, zfi_op_signal(&line, value));
+    return NULL;
+}
+
+/* A thread of the host captures a graph, while another one's hooks and the monitor go about their work. */
+START_TEST(a_capture_of_the_hosts_is_left_alone) {
+    CUresult (*begin)(CUstream, CUstreamCaptureMode) =
+        (CUresult(*)(CUstream, CUstreamCaptureMode))driver_function("cuStreamBeginCapture_v2");
+    CUresult (*end)(CUstream, CUgraph *) = (CUresult(*)(CUstream, CUgraph *))driver_function("cuStreamEndCapture");
+    CUgraph graph = NULL;
+    pthread_t other;
+    open_all();
+    ck_assert_int_eq(begin(hosts_handle, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    ck_assert_int_eq(pthread_create(&other, NULL, work_beside, NULL), 0);
+    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(end(hosts_handle, &graph), CUDA_SUCCESS);
+    ck_assert_int_eq(n_failed, 0);
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -345,6 +424,9 @@ int main(void) {
     tcase_add_test(orders, a_hook_that_blocks_in_the_driver_keeps_nobody_waiting);
     tcase_add_test(orders, what_is_in_flight_is_bounded);
     tcase_add_test(orders, an_event_that_a_call_waits_for_is_not_recorded_anew);
+    tcase_add_test(orders, the_stream_of_each_thread_is_refused);
+    tcase_add_test(orders, a_wait_keeps_no_host_function_from_running);
+    tcase_add_test(orders, a_capture_of_the_hosts_is_left_alone);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);

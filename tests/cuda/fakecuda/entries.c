@@ -67,6 +67,7 @@ static const struct {
     ENTRY(cuStreamGetPriority),
     ENTRY(cuStreamGetId),
     ENTRY(cuStreamGetCtx),
+    ENTRY(cuThreadExchangeStreamCaptureMode),
     ENTRY(cuStreamBeginCapture),
     ENTRY(cuStreamEndCapture),
     ENTRY(cuStreamIsCapturing),

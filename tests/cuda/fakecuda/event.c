@@ -100,7 +100,7 @@ FC_API cuStreamWaitEvent(CUstream given, CUevent e, unsigned int flags) {
 
 FC_API cuEventQuery(CUevent e) {
     CUresult st = enter_event(__func__, e);
-    if (st)
+    if (st || (st = fc_unless_captured()))
         return st;
     fc_marker_t *m = place_of(e);
     int is_over = m == NULL || __atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE);

@@ -78,7 +78,9 @@ extern __thread int fc_in_host_function;
 typedef struct CUctx_st {
     int device, n_retained;
     uint64_t used_nbytes;
-    int sticky; /* CUresult that every later call returns */
+    int sticky;               /* CUresult that every later call returns */
+    uint64_t number;          /* another one after each destruction */
+    fc_lock_t host_functions; /* held by the one that runs */
     CUstream legacy;
     /* Live objects, for the count of leaks. */
     int64_t n_memory, n_pinned, n_streams, n_events, n_modules;
@@ -192,8 +194,16 @@ void fc_enqueue_event_wait(CUstream stream, fc_marker_t *m);
 CUresult fc_synchronise(CUstream stream);
 CUresult fc_synchronise_context(fc_context_t *c);
 void fc_destroy_streams_of(fc_context_t *c);
-uint64_t fc_random(void); /* [any-thread] */
-int fc_is_capturing_globally(void);
+uint64_t fc_random(void);           /* [any-thread] */
+int fc_spoil_global_captures(void); /* the number of streams captured in that mode */
+/* Entry of a function of a stream: *s becomes the stream behind the handle. */
+CUresult fc_enter_stream(const char *function, CUstream *s);
+
+/* ---- capture.c, host_function.c ---------------------------------------------------------------------------------- */
+
+CUresult fc_unless_captured(void); /* of a call that is unsafe beside a capture: the error that it returns */
+/* For the double of NCCL: what its kernels would do, in stream order. */
+__attribute__((visibility("default"))) CUresult fakecuda_launch_work(CUstream s, CUhostFn fn, void *user);
 
 /* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
 

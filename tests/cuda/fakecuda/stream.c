@@ -315,20 +315,35 @@ CUresult fc_synchronise_context(fc_context_t *c) {
     return (CUresult)__atomic_load_n(&c->sticky, __ATOMIC_RELAXED);
 }
 
-int fc_is_capturing_globally(void) {
-    int is_capturing = 0;
+int fc_spoil_global_captures(void) {
+    int n = 0;
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s; s = s->next)
-        is_capturing |= s->capture != CU_STREAM_CAPTURE_STATUS_NONE && s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE && s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
+            s->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+            n++;
+        }
     fc_unlock(&fc_global_lock);
-    return is_capturing;
+    return n;
 }
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 
+/* Of each context that the thread uses; made at first use, gone with the context. */
+static CUstream stream_of_thread(fc_context_t *c) {
+    static __thread CUstream known[FC_MAX_DEVICES];
+    static __thread uint64_t number[FC_MAX_DEVICES]; /* of the context: another one has other streams */
+    if (number[c->device] != c->number)
+        fc_stream_new(c, CU_STREAM_DEFAULT, 0, &known[c->device]);
+    number[c->device] = c->number;
+    return known[c->device];
+}
+
 CUstream fc_stream_of(CUstream given) {
     if (given == NULL || given == CU_STREAM_LEGACY)
         return fc_current()->legacy;
+    if (given == CU_STREAM_PER_THREAD)
+        return stream_of_thread(fc_current());
     CUstream found = NULL;
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s && !found; s = s->next)
@@ -402,8 +417,7 @@ void fc_destroy_streams_of(fc_context_t *c) {
 
 /* ---- the driver's functions -------------------------------------------------------------------------------------- */
 
-/* Entry of a function of a stream: *s becomes the stream behind the handle. */
-static CUresult enter_stream(const char *function, CUstream *s) {
+CUresult fc_enter_stream(const char *function, CUstream *s) {
     CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
     if (st)
         return st;
@@ -429,7 +443,7 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
 FC_API cuStreamCreate(CUstream *out, unsigned int flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 
 FC_API cuStreamDestroy(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     if (s == s->context->legacy)
@@ -441,13 +455,13 @@ FC_API cuStreamDestroy(CUstream s) {
 }
 
 FC_API cuStreamSynchronize(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     return st ? st : fc_synchronise(s);
 }
 
 FC_API cuStreamQuery(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
+    CUresult st = fc_enter_stream(__func__, &s);
+    if (st || (st = fc_unless_captured()))
         return st;
     fc_marker_t *m = fc_mark(s);
     for (int i = 0; i < 20 && !__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE); i++)
@@ -460,7 +474,7 @@ FC_API cuStreamQuery(CUstream s) {
 }
 
 FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *flags = s->flags;
@@ -468,7 +482,7 @@ FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
 }
 
 FC_API cuStreamGetPriority(CUstream s, int *priority) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *priority = s->priority;
@@ -476,7 +490,7 @@ FC_API cuStreamGetPriority(CUstream s, int *priority) {
 }
 
 FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *id = s->id;
@@ -484,70 +498,9 @@ FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
 }
 
 FC_API cuStreamGetCtx(CUstream s, CUcontext *out) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *out = s->context;
     return CUDA_SUCCESS;
-}
-
-/* ---- capture: only its status and what it forbids ---------------------------------------------------------------- */
-
-FC_API cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    if (s == s->context->legacy || s->capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    s->capture_mode = mode;
-    s->capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-}
-
-FC_API cuStreamEndCapture(CUstream s, CUgraph *graph) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    if (s->capture == CU_STREAM_CAPTURE_STATUS_NONE)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    st = s->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    s->capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    *graph = NULL;
-    return st;
-}
-
-FC_API cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *status = s->capture;
-    return CUDA_SUCCESS;
-}
-
-/* ---- host functions ---------------------------------------------------------------------------------------------- */
-
-static void run_host_function(fc_op_t *op) {
-    fc_in_host_function = 1;
-    if (op->host_function)
-        op->host_function(op->user);
-    else
-        op->callback(op->stream, CUDA_SUCCESS, op->user);
-    fc_in_host_function = 0;
-}
-
-FC_API cuLaunchHostFunc(CUstream s, CUhostFn fn, void *user) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    return fn ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .host_function = fn, .user = user})
-              : CUDA_ERROR_INVALID_VALUE;
-}
-
-FC_API cuStreamAddCallback(CUstream s, CUstreamCallback callback, void *user, unsigned int flags) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    return callback && flags == 0
-               ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .callback = callback, .user = user})
-               : CUDA_ERROR_INVALID_VALUE;
 }
