@@ -172,6 +172,7 @@ zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
 /* kernels.c */
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err);
 void zfi_cuda_kernels_free(zfi_device_t *device);
+const char *zfi_cuda_kernels_image(const zfi_device_t *device);           /* which image was loaded, and why */
 CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* while *has_ended is set; waits */
 /* [lock, context] From gradient *from on, for kernels that take a list of them. ZF_IN_PROGRESS: no room for more in the
  * stream; *from says where to go on. */

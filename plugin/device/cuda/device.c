@@ -232,8 +232,10 @@ static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
     (void)device->driver->cuCtxPushCurrent(device->context);
     (void)device->driver->cuMemGetInfo(&free_nbytes, &total_nbytes);
     (void)device->driver->cuCtxPopCurrent(&context);
-    *out = (zfi_device_info_t){
-        .free_nbytes = free_nbytes, .total_nbytes = total_nbytes, .has_few_queues = device->has_few_queues};
+    *out = (zfi_device_info_t){.free_nbytes = free_nbytes,
+                               .total_nbytes = total_nbytes,
+                               .has_few_queues = device->has_few_queues,
+                               .image = zfi_cuda_kernels_image(device)};
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */

@@ -51,7 +51,7 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuModuleLoadDataEx)                                                                                              \
     X(cuModuleUnload)                                                                                                  \
     X(cuModuleGetFunction)                                                                                             \
-    X(cuFuncGetAttribute)                                                                                              \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                                     \
     X(cuGetErrorName)                                                                                                  \
     X(cuGetErrorString)
 

@@ -4,6 +4,7 @@
  * Machine code for the device's architecture is taken where this build has it, else the PTX, which the driver compiles.
  * How much there is to do stands in tables that only the device reads, so most kernels get as many blocks as the device
  * runs at once, and share out the work themselves. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,12 +50,11 @@ enum {
         N_KERNELS
 };
 
-enum { REGISTERS = 65536, MOST_BLOCKS = 8 /* of one processor */ };
-
 struct zfi_cuda_kernels {
     CUmodule module;
     CUfunction functions[N_KERNELS];
     unsigned n_blocks[N_KERNELS]; /* that the device runs at once */
+    char image[320];              /* which one was loaded, for the log */
 };
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -68,15 +68,28 @@ static const void *image_for(int major) {
     return NULL;
 }
 
-static CUresult load_module(zfi_device_t *device, CUmodule *out) {
-    int major = 0;
+/* Machine code of this build; what it lacks, or the driver refuses, the driver assembles from the PTX. */
+static CUresult load_module(zfi_device_t *device, zfi_cuda_kernels_t *kernels) {
+    const zfi_cuda_driver_t *driver = device->driver;
+    int major = 0, minor = 0;
+    char reason[192];
     const void *image;
-    CUresult rc =
-        device->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->id);
-    image = rc ? NULL : image_for(major);
-    if (image && device->driver->cuModuleLoadDataEx(out, image, 0, NULL, NULL) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return device->driver->cuModuleLoadDataEx(out, zfi_cuda_ptx, 0, NULL, NULL);
+    (void)driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->id);
+    (void)driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->id);
+    image = image_for(major);
+    if (image) {
+        CUresult rc = driver->cuModuleLoadDataEx(&kernels->module, image, 0, NULL, NULL);
+        zfi_cuda_error_text(driver, rc, reason, sizeof reason);
+        snprintf(kernels->image, sizeof kernels->image, "machine code for compute capability %d.%d%s%s", major, minor,
+                 rc ? " does not load, so the driver assembled the PTX: " : "", rc ? reason : "");
+        if (!rc)
+            return CUDA_SUCCESS;
+    } else {
+        snprintf(kernels->image, sizeof kernels->image,
+                 "PTX, assembled by the driver: this build has no machine code for compute capability %d.%d", major,
+                 minor);
+    }
+    return driver->cuModuleLoadDataEx(&kernels->module, zfi_cuda_ptx, 0, NULL, NULL);
 }
 
 static CUresult find_functions(zfi_device_t *device, zfi_cuda_kernels_t *kernels) {
@@ -86,34 +99,44 @@ static CUresult find_functions(zfi_device_t *device, zfi_cuda_kernels_t *kernels
 #undef NAME
     };
     for (int i = 0; i < N_KERNELS; i++) {
-        int n_registers = 0;
-        unsigned n;
+        int n = 0; /* of one processor */
         CUresult rc = device->driver->cuModuleGetFunction(&kernels->functions[i], kernels->module, names[i]);
         if (!rc)
-            rc = device->driver->cuFuncGetAttribute(&n_registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernels->functions[i]);
+            rc = device->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels->functions[i],
+                                                                             ZFI_CUDA_THREADS, 0);
         if (rc)
             return rc;
-        n = n_registers > 0 ? REGISTERS / ((unsigned)n_registers * ZFI_CUDA_THREADS) : 1;
-        n = n < 1 ? 1 : n > MOST_BLOCKS ? MOST_BLOCKS : n;
-        kernels->n_blocks[i] = n * (unsigned)device->n_processors;
+        kernels->n_blocks[i] = (unsigned)(n < 1 ? 1 : n) * (unsigned)device->n_processors;
     }
     return CUDA_SUCCESS;
 }
 
-zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {
+/* A driver that is older than the build's toolkit may know neither its PTX nor its machine code. */
+static zf_status_t refuse_to_load(const zfi_device_t *device, CUresult rc, zf_error_t *err) {
+    int version = 0;
     char reason[192];
+    (void)device->driver->cuDriverGetVersion(&version);
+    return zfi_error(
+        err, ZF_ERR_DEVICE, "create",
+        "the kernels do not load on CUDA device %d: %s; this plugin was built with CUDA %d.%d, the driver is "
+        "of CUDA %d.%d%s",
+        (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason), CUDA_VERSION / 1000,
+        CUDA_VERSION % 1000 / 10, version / 1000, version % 1000 / 10,
+        version < CUDA_VERSION ? ": install a newer driver, or build with an older toolkit" : "");
+}
+
+zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {
     CUresult rc;
     device->kernels = calloc(1, sizeof *device->kernels);
     if (!device->kernels)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for the table of kernels");
-    rc = load_module(device, &device->kernels->module);
+    rc = load_module(device, device->kernels);
     if (!rc)
         rc = find_functions(device, device->kernels);
-    if (rc)
-        return zfi_error(err, ZF_ERR_DEVICE, "create", "the kernels do not load on CUDA device %d: %s", (int)device->id,
-                         zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
-    return ZF_OK;
+    return rc ? refuse_to_load(device, rc, err) : ZF_OK;
 }
+
+const char *zfi_cuda_kernels_image(const zfi_device_t *device) { return device->kernels->image; }
 
 void zfi_cuda_kernels_free(zfi_device_t *device) {
     if (device->kernels && device->kernels->module)

@@ -410,6 +410,25 @@ START_TEST(a_capture_of_the_hosts_is_left_alone) {
 }
 END_TEST
 
+/* What was loaded is said; a driver that knows neither PTX nor machine code of this build's toolkit is told from
+ * others. */
+START_TEST(the_kernels_image_is_named) {
+    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .failed = failed};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_device_info_t info;
+    if (_i)
+        ck_assert_int_eq(setenv("FAKECUDA_DRIVER_VERSION", "12000", 1), 0);
+    ck_assert_int_eq(ops->open(0, &env, &device, &err), _i ? ZF_ERR_DEVICE : ZF_OK);
+    if (_i) {
+        ck_assert_msg(strstr(err.message, "the driver is of CUDA 12.0: install a newer driver"), "%s", err.message);
+        return;
+    }
+    ops->info(device, &info);
+    ck_assert_msg(strstr(info.image, "PTX, assembled by the driver"), "%s", info.image);
+    ops->close(device);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -427,6 +446,7 @@ int main(void) {
     tcase_add_test(orders, the_stream_of_each_thread_is_refused);
     tcase_add_test(orders, a_wait_keeps_no_host_function_from_running);
     tcase_add_test(orders, a_capture_of_the_hosts_is_left_alone);
+    tcase_add_loop_test(orders, the_kernels_image_is_named, 0, CUDA_VERSION >= 12010 ? 2 : 1);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);
