@@ -15,7 +15,7 @@ from pathlib import Path
 
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 SHORT = ("README.md", "conformance/README.md")
-READ_FIRST = ("README.md", "conformance/README.md")
+READ_FIRST = ("README.md", "plugin/README.md", "abi/README.md", "conformance/README.md")
 MAX_LINES, MAX_WORDS = 150, 35
 SKIPPED = {"build", ".git"}
 NEEDS = {"README.md": "needs ([^.]*?) and no\\s+other\\s+library",
