@@ -11,7 +11,8 @@
 #   dev          headers, loader, CMake and pkg-config files, documents  libzfplugin-dev
 #   mpi          libzf_mpi.so and its header, where MPI was found        libzf-mpi
 #   tools        zf, its manual page and completion                      zfplugin-tools
-#   conformance  zf-conform and zf-host, where they are built            zfplugin-conformance
+#   conformance  zf-conform and zf-host, where they are built, Python    zfplugin-conformance
+#                of the areas glue and ablation
 
 include(CMakePackageConfigHelpers)
 
@@ -40,13 +41,19 @@ if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL
     set_target_properties(zf PROPERTIES INSTALL_RPATH "$ORIGIN/${zf_bin_to_lib}")
 endif()
 
-# zf-conform looks for zf-host and for its counter of allocations beside itself (/proc/self/exe, so a link may lead to it).
+# zf-conform looks for zf-host, its counter of allocations and Python's packages (python/) beside itself (/proc/self/exe, so a link
+# may lead to it).
 if(TARGET zf-conform)
     set(zf_conform_dir ${CMAKE_INSTALL_LIBEXECDIR}/zfplugin)
     install(TARGETS zf-conform zf-host RUNTIME DESTINATION ${zf_conform_dir} COMPONENT conformance)
     if(TARGET zf_count_alloc)
         install(TARGETS zf_count_alloc LIBRARY DESTINATION ${zf_conform_dir} COMPONENT conformance)
     endif()
+    foreach(from_to IN ITEMS "bindings/python/zfplugin:zfplugin" "conformance/accuracy:zfplugin/accuracy")
+        string(REGEX MATCH "(.*):(.*)" _ ${from_to})
+        install(DIRECTORY ${CMAKE_MATCH_1}/ DESTINATION ${zf_conform_dir}/python/${CMAKE_MATCH_2} COMPONENT conformance
+                FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+    endforeach()
     file(RELATIVE_PATH zf_bin_to_conform "/${CMAKE_INSTALL_BINDIR}" "/${zf_conform_dir}")
     file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/links")
     foreach(name zf-conform zf-host)
@@ -73,7 +80,7 @@ if(ZF_PYTHON3)
     if(TARGET zf-conform AND NOT CMAKE_CROSSCOMPILING)
         add_custom_command(OUTPUT man/man1/zf-conform.1 man/man1/zf-host.1 DEPENDS zf-conform zf-host "${PROJECT_SOURCE_DIR}/abi/man.py" VERBATIM
             COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-conform>
-                    "the conformance suite of libzfplugin" abi exact shard glue curves ablation perf verdict
+                    "the conformance suite of libzfplugin" abi exact shard glue ablation perf
             COMMAND ${zf_man} program "${zf_page_version}" man/man1 $<TARGET_FILE:zf-host>
                     "the reference trainer of libzfplugin's conformance suite")
         add_custom_target(zf_conform_pages ALL DEPENDS man/man1/zf-conform.1)

@@ -8,8 +8,7 @@
 #
 # Looks for commands and pkg-config modules, not for packages: anything installed another way counts. Exit status: 0 all
 # that is required is there; 1 something required is missing, with the packages and the command to install them. oneDNN,
-# clang, clang-tidy, python3 and its matplotlib (plots and the page of results) are wanted but not required: what needs them is
-# left out.
+# clang, clang-tidy and, with --tests, Python are wanted but not required: what needs them is left out.
 set -u
 
 missing_required=
@@ -39,9 +38,20 @@ check() {
     has_module openblas || missing_required="$missing_required libopenblas-dev"
     [ -n "$(printf '#include <oneapi/dnnl/dnnl.h>\n' | cc -E -P - 2>/dev/null)" ] || missing_wanted="$missing_wanted libdnnl-dev"
     has_command clang || missing_wanted="$missing_wanted clang"
-    has_command python3 || missing_wanted="$missing_wanted python3"
-    sh "$(dirname "$0")/python.sh" >/dev/null || missing_wanted="$missing_wanted python3-matplotlib"
+    check_python
     [ "$for_tests" -eq 0 ] || check_tests
+}
+
+# check_python: zf-conform glue judges and draws with it. The tests have an environment of their own (tests/python_env.sh).
+check_python() {
+    python_packages=
+    has_command python3 || python_packages=" python3"
+    sh "$(dirname "$0")/python.sh" >/dev/null || python_packages="$python_packages python3-scipy python3-matplotlib"
+    if [ "$for_tests" -eq 0 ]; then
+        missing_required=$missing_required$python_packages
+    else
+        missing_wanted=$missing_wanted$python_packages
+    fi
 }
 
 # check_tests: a tool of LLVM may be there under a name with its version only.

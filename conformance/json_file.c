@@ -11,11 +11,10 @@
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-json_t *zj_read(const char *path) { return json_load_file(path, 0, NULL); }
-
 json_t *zj_parse(const char *text) { return json_loads(text, 0, NULL); }
 
-const json_t *zj_find(const json_t *from, const char *path) {
+/* The member that a path of names leads to; NULL where there is none. */
+static const json_t *find(const json_t *from, const char *path) {
     while (from != NULL && path != NULL) {
         size_t length = strcspn(path, ".");
         char name[64];
@@ -28,32 +27,9 @@ const json_t *zj_find(const json_t *from, const char *path) {
 }
 
 double zj_number(const json_t *from, const char *path, double fallback) {
-    const json_t *value = zj_find(from, path);
+    const json_t *value = find(from, path);
 
     return json_is_number(value) ? json_number_value(value) : fallback;
-}
-
-size_t zj_numbers(const json_t *from, const char *path, double *out, size_t max) {
-    const json_t *list = zj_find(from, path), *item;
-    size_t n;
-
-    json_array_foreach(list, n, item) {
-        if (!json_is_number(item))
-            break;
-        if (n < max)
-            out[n] = json_number_value(item);
-    }
-    return n;
-}
-
-int zj_text(const json_t *from, const char *path, char *out, size_t out_nbytes) {
-    const char *text = json_string_value(zj_find(from, path));
-
-    out[0] = '\0';
-    if (text == NULL)
-        return 0;
-    (void)strncat(out, text, out_nbytes - 1);
-    return 1;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_file.h - the JSON files that zf-host and the areas write and read, by jansson.
+/* json_file.h - the JSON files that zf-host and the areas write, and the texts that they read, by jansson.
  *
  * A path names members from the outside in, joined by dots: "report.metric.value"; NULL is the value itself. What is
  * looked for in NULL is not there. Values are made with jansson's own functions, but for those below, which take what
@@ -14,22 +14,11 @@
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-/* A whole file or text; NULL where it cannot be read or is not JSON. Release with json_decref. */
-json_t *zj_read(const char *path);
+/* NULL where the text is not JSON. Release with json_decref. */
 json_t *zj_parse(const char *text);
-
-/* The value, which belongs to the value around it, or NULL. json_array_foreach takes it as it is. */
-const json_t *zj_find(const json_t *from, const char *path);
 
 /* The number at path; fallback where there is none. */
 double zj_number(const json_t *from, const char *path, double fallback);
-
-/* Copies the first max numbers of the array at path; returns how many it has before its end or the first item that is
- * none. */
-size_t zj_numbers(const json_t *from, const char *path, double *out, size_t max);
-
-/* The string at path, cut where out is full; "" and 0 where there is none, else 1. */
-int zj_text(const json_t *from, const char *path, char *out, size_t out_nbytes);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 

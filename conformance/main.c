@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - zf-conform: what a user runs before deployment. One subcommand per area; each area owns its options, its
- * output and its files (cases/<area>_*.c; report_command.c has one page drawn of them), and returns the exit status:
- * 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
+ * output and its files (cases/<area>_*.c; glue and ablation are Python, accuracy/; report_command.c has one page drawn
+ * of them), and returns the exit status: 0 conforms, 1 does not, 2 could not run, 3 inconclusive, 77 skipped. */
 #include <stdio.h>
 #include <string.h>
 
 #include "abi_main.h"
-#include "ablation.h"
 #include "exact.h"
-#include "glue_area.h"
 #include "perf_area.h"
+#include "python_command.h"
 #include "report_command.h"
 #include "shard.h"
-#include "verdict_area.h"
 
 typedef struct area {
     const char *name;
@@ -24,11 +22,9 @@ static const area_t areas[] = {
     {"abi", zfc_abi_main, "the contract of the tables: layout, symbols, bad calls, isolation; against any .so"},
     {"exact", zx_exact_main, "the laws of the engine: the plugin against the oracle, bit for bit"},
     {"shard", zs_shard_main, "law 4: P ranks, under mpirun, against the oracle of one rank, bit for bit"},
-    {"glue", zg_glue_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
-    {"curves", zg_curves_main, "training loss of the plugin's modes beside AdamW's, from scratch"},
-    {"ablation", za_ablation_main, "what each factor of the configuration is worth: loss, bytes, memory, beside AdamW"},
+    {"glue", zc_accuracy_main, "accuracy parity: does training through the plugin reach what AdamW reaches?"},
+    {"ablation", zc_accuracy_main, "training loss of the plugin's settings beside AdamW's, on unlike tasks"},
     {"perf", zp_perf_main, "bytes moved and occupied against the formulas; time is shown, not judged"},
-    {"verdict", zv_verdict_main, "scores of another host, judged by the test that glue uses"},
 };
 
 static void print_usage(FILE *out) {

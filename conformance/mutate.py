@@ -16,7 +16,7 @@ reason, in mutants_equivalent.txt; a mutant that compiles to the same library is
 replaced by the next of the list. The list is shuffled from the seed, so the first N are a random sample. --jobs of them are judged side
 by side, each by one process at a time.
 
-Leaves conformance/results/mutants/mutation.json, one record per mutant, and mutation.md, the table. No dependency but Python 3.8, CMake
+Leaves build/mutation/mutation.json, one record per mutant, and mutation.md, the table. No dependency but Python 3.8, CMake
 and ninja. Children have 8 GiB of memory and run in a session of their own, which ends with its time limit.
 """
 import argparse
@@ -31,7 +31,7 @@ from pathlib import Path
 import mutants
 from mutant_bench import JUDGES, QUICK_JUDGES, ROOT, Bench, Costs, room
 
-RESULTS = ROOT / "conformance" / "results" / "mutants"
+RESULTS = ROOT / "build" / "mutation"
 EQUIVALENT = ROOT / "conformance" / "mutants_equivalent.txt"
 
 

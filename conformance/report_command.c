@@ -9,19 +9,21 @@
 #define _POSIX_C_SOURCE 200809L
 #include "report_command.h"
 
-#include "glue_run.h"
 #include "json_file.h"
 #include "option_table.h"
+#include "python_command.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { COULD_NOT_RUN = 2, NOT_FOUND = 127, MAX_AREAS = 8, MAX_ARGUMENTS = 160 };
+enum { COULD_NOT_RUN = 2, MAX_AREAS = 8, MAX_ARGUMENTS = 160 };
 
 /* How an area is told where its results go, and what it needs. */
 typedef struct runner {
@@ -32,8 +34,10 @@ typedef struct runner {
 } runner_t;
 
 static const runner_t runners[] = {
-    {"abi", "--json", 0, 0},   {"exact", "--json", 0, 0},   {"glue", "--out", 1, 1},
-    {"curves", "--out", 1, 1}, {"ablation", "--out", 1, 1}, {"perf", "--out", 0, 0},
+    {"abi", "--json", 0, 0},
+    {"exact", "--json", 0, 0},
+    {"glue", "--out", 1, 1},
+    {"perf", "--out", 0, 0},
 };
 
 typedef struct wanted {
@@ -46,7 +50,7 @@ typedef struct wanted {
 
 typedef struct command {
     const char *page, *results, *plugin, *data;
-    char folder[ZG_MAX_PATH]; /* results, where no --results says otherwise */
+    char folder[PATH_MAX]; /* results, where no --results says otherwise */
     wanted_t areas[MAX_AREAS];
     size_t n_areas;
     int wants_help;
@@ -71,7 +75,7 @@ static int print_help(void) {
         "zf-conform --report FILE.html [options] [AREA [options of the area] ...]\n"
         "Runs the areas named and draws one self-contained page of all results in the results folder; with no\n"
         "AREA nothing is run. python3 (or ZF_PYTHON) with matplotlib draws the page; without it the areas' tables\n"
-        "and JSON stand, and what is missing is named. Areas: abi exact glue curves ablation perf; zf-conform AREA\n"
+        "and JSON stand, and what is missing is named. Areas: abi exact glue perf; zf-conform AREA\n"
         "--help lists their options",
         table, N_OPTIONS, NULL,
         "the areas' worst (1 before 2 before 3), with or without a page; 2 where only the page was wanted\n"
@@ -146,6 +150,26 @@ static double now_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Makes a folder and those above it. */
+static int make_folder(const char *path, glue_error_t *err) {
+    char part[PATH_MAX];
+
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return glue_fail(err, "%s: the path is too long", path);
+    for (char *p = part + 1;; p++) {
+        char c = *p;
+
+        if (c != '/' && c != '\0')
+            continue;
+        *p = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return glue_fail(err, "%s: cannot make this folder: %s", part, strerror(errno));
+        *p = c;
+        if (c == '\0')
+            return 0;
+    }
+}
+
 static void become(const command_t *c, const wanted_t *area, const char *out_path) {
     const char *arguments[MAX_ARGUMENTS + 16] = {"zf-conform", area->runner->area, "--plugin", c->plugin};
     size_t n = 4;
@@ -180,7 +204,7 @@ static void remove_old(const char *folder, const char *area) {
 }
 
 static void run_area(const command_t *c, wanted_t *area) {
-    char path[ZG_MAX_PATH + 32];
+    char path[PATH_MAX + 32];
     double start = now_seconds();
     int status = 0;
     pid_t pid;
@@ -215,7 +239,7 @@ static int worst_status(const command_t *c) {
 
 /* What was run, for the page. */
 static int write_run(const command_t *c, glue_error_t *err) {
-    char path[ZG_MAX_PATH + 32];
+    char path[PATH_MAX + 32];
     json_t *ran = json_array();
 
     (void)snprintf(path, sizeof path, "%s/report.json", c->results);
@@ -225,27 +249,7 @@ static int write_run(const command_t *c, glue_error_t *err) {
     return zj_write(json_pack("{s:s, s:o}", "area", "report", "ran", ran), path, err);
 }
 
-/* A build with the tests takes the package of its source tree, as long as that is there. */
-static void add_python_path(void) {
-#ifdef ZFC_PYTHON_DIR
-    const char *before = getenv("PYTHONPATH");
-    char path[2 * ZG_MAX_PATH];
-
-    if (access(ZFC_PYTHON_DIR "/zfplugin/report/__main__.py", R_OK) != 0)
-        return;
-    (void)snprintf(path, sizeof path, "%s%s%s", ZFC_PYTHON_DIR, before != NULL && before[0] != '\0' ? ":" : "",
-                   before != NULL ? before : "");
-    (void)setenv("PYTHONPATH", path, 1);
-#endif
-}
-
-static const char *python_name(void) {
-    const char *name = getenv("ZF_PYTHON");
-
-    return name != NULL && name[0] != '\0' ? name : "python3";
-}
-
-/* Returns Python's exit status; NOT_FOUND where there is no Python. */
+/* Returns Python's exit status; ZC_PYTHON_NOT_FOUND where there is no Python. */
 static int run_python(const command_t *c) {
     int status = 0;
     pid_t pid;
@@ -253,10 +257,8 @@ static int run_python(const command_t *c) {
     (void)fflush(stdout);
     pid = fork();
     if (pid == 0) {
-        add_python_path();
-        (void)execlp(python_name(), python_name(), "-m", "zfplugin.report", c->results, "--page", c->page,
-                     (char *)NULL);
-        _exit(NOT_FOUND);
+        zc_become_python((const char *[]){"-m", "zfplugin.report", c->results, "--page", c->page, NULL});
+        _exit(ZC_PYTHON_NOT_FOUND);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
@@ -272,11 +274,11 @@ static int draw_page(const command_t *c, glue_error_t *err) {
     status = run_python(c);
     if (status == 0)
         return 0;
-    if (status == NOT_FOUND)
+    if (status == ZC_PYTHON_NOT_FOUND)
         (void)fprintf(stderr,
                       "zf-conform --report: %s is not there: apt-get install python3 python3-matplotlib, or set "
                       "ZF_PYTHON to a Python with matplotlib\n",
-                      python_name());
+                      zc_python_name());
     return glue_fail(err, "no page was drawn; %sthe JSON files are in %s; later: zf-conform --report %s --results %s",
                      c->n_areas > 0 ? "the tables stand above, " : "", c->results, c->page, c->results);
 }
@@ -289,7 +291,7 @@ int zr_report_main(int argc, char **argv) {
         return complain(&err);
     if (c.wants_help)
         return print_help();
-    if (c.n_areas > 0 && zg_make_folder(c.results, &err) != 0)
+    if (c.n_areas > 0 && make_folder(c.results, &err) != 0)
         return complain(&err);
     for (size_t i = 0; i < c.n_areas; i++)
         run_area(&c, &c.areas[i]);

@@ -10,20 +10,19 @@
 #   others       are passed on to zf-conform glue (zf-conform glue --help), but for --plugin and --out
 #
 # 1. conformance/deps.sh installs what is missing.   2. build/release is built, only what is needed.
-# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict.   5. the plot build/glue/glue.svg.
-# Finished training runs are kept in build/glue and not repeated. Plots and page are drawn by python3 (or ZF_PYTHON) with
-# matplotlib; without it tables and JSON stand and the last lines say what is missing. Exit status: that of glue (0
-# conforms, 1 does not, 2 could not run, 3 inconclusive); 1 if abi or exact fails; drawing has no part in it.
+# 3. zf-conform abi and a short exact, one line each.   4. zf-conform glue: the verdict, the table and the plot build/glue/glue.svg.
+# Finished training runs are kept in build/glue and not repeated. Python is ZF_PYTHON, or a python3 with scipy and
+# matplotlib. Exit status: that of glue (0 conforms, 1 does not, 2 could not run, 3 inconclusive); 1 if abi or exact fails; drawing has no part in it.
 set -u
 
 caller=$(pwd)
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 2
 
-# Paths on the command line mean the caller's folder.
+# Paths on the command line mean the caller's folder; a model that is no folder there is a package or a hub's name.
 absolute() {
     case $1 in
     /*) echo "$1" ;;
-    *) echo "$caller/$1" ;;
+    *) if [ "$arg" != --model ] || [ -d "$caller/$1" ]; then echo "$caller/$1"; else echo "$1"; fi ;;
     esac
 }
 
@@ -44,7 +43,7 @@ while [ "$n" -gt 0 ]; do
         sed -n '2,/^set -u/s/^# \{0,1\}//p' "$root/conformance/run.sh"
         exit 0
         ;;
-    --data | --config | --report)
+    --data | --model | --config | --report)
         [ "$n" -gt 0 ] || break
         value=$(absolute "$1")
         shift
@@ -123,8 +122,5 @@ preface exact "$conform" exact --plugin "$plugin" --cases 200
 echo "== glue"
 "$conform" glue --plugin "$plugin" --out build/glue "$@"
 rc=$?
-[ "$rc" -eq 2 ] || PYTHONPATH=bindings/python${PYTHONPATH:+:$PYTHONPATH} \
-    "$ZF_PYTHON" -m zfplugin.report build/glue/glue.json --plots build/glue --only loss ||
-    echo "run.sh: no plot was drawn; the figures above and build/glue/glue.json stand without it"
 [ "$rc" -ne 0 ] || exit "$status"
 exit "$rc"

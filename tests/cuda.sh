@@ -4,7 +4,8 @@
 #
 #   gate      ptxas and cuobjdump on the kernels: registers, spills, contractions; coalescing (tests/cuda/gate)
 #   plain     opcode table, the double's own tests, zf-conform exact --device cuda: N cases (default 60), and N/6 of each
-#             with streams that share hardware queues, without stream memory operations, and with long delays
+#             with streams that share hardware queues, without stream memory operations, with long delays, and with
+#             queues of 1,000, 64 and 24 commands
 #   glue      tests/cuda/host: the reference host's layers beside the processor's, curves, and a whole verdict of the GLUE area
 #   failures  calls of the driver that fail: an error each, no crash, no hang
 #   asan, tsan  the double's own tests, N/6 cases, and ranks over the double of NCCL, under the sanitizers
@@ -36,7 +37,7 @@ while [ $# -gt 0 ]; do
     --match) match=$2 ;;
     --record) record=$2 ;;
     *)
-        sed -n '3,22p' "$0" >&2
+        sed -n '3,23p' "$0" >&2
         exit 2
         ;;
     esac
@@ -44,7 +45,7 @@ while [ $# -gt 0 ]; do
 done
 jobs=${ZF_JOBS:-$(nproc 2>/dev/null || echo 2)}
 few=$((cases / 6 > 0 ? cases / 6 : 1))
-targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
+targets="zfplugin zf-conform zf-host zf_double zf_cublas_double test_cuda_host test_cuda_backend test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver"
 has_mpi=
 if command -v mpirun >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1; then
     has_mpi=1
@@ -158,6 +159,9 @@ stage_plain() {
     judge "plain, one hardware queue" build/cuda "$few" CUDA_DEVICE_MAX_CONNECTIONS=1 FAKECUDA_SEED=3
     judge "plain, no stream memory operations" build/cuda "$few" FAKECUDA_MEMOPS=0 FAKECUDA_SEED=4
     judge "plain, long delays" build/cuda "$few" FAKECUDA_DELAY_US=2000 FAKECUDA_SEED=6
+    judge "plain, queues of 1,000 commands" build/cuda "$few" FAKECUDA_DEPTH=1000 FAKECUDA_SEED=7
+    judge "plain, queues of 64 commands" build/cuda "$few" FAKECUDA_DEPTH=64 ZF_CUDA_IN_FLIGHT=64 FAKECUDA_SEED=8
+    judge "plain, queues of 24 commands" build/cuda "$few" FAKECUDA_DEPTH=24 ZF_CUDA_IN_FLIGHT=24 FAKECUDA_SEED=9
 }
 
 stage_glue() {
@@ -315,7 +319,7 @@ catches_by_own_tests() {
 }
 
 stage_faults() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree
@@ -417,7 +421,7 @@ fails_without() {
 
 # Each left out in turn.
 stage_waits() {
-    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
+    targets=$(echo "$targets" | sed 's/ zf-host//; s/ zf_cublas_double test_cuda_host//; s/ test_many_params test_cuda_nccl test_cuda_nccl_discard opcodes test_driver//')
     deadline=120
     most=1
     copy_tree

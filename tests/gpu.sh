@@ -5,7 +5,7 @@
 # test double models, the laws bit for bit (also without stream memory operations, and with one hardware queue), then the
 # device pass against a copy of device memory and the link. One table at the end; everything else goes to DIR.
 #
-# Needs: Linux on x86-64, an NVIDIA GPU of compute capability 8.0 or newer with a driver of CUDA 12 or newer, nvcc, cmake, ninja
+# Needs: Linux on x86-64, an NVIDIA GPU of compute capability 8.0 or newer with a driver at least as new as nvcc, cmake, ninja
 # (or make), a C compiler, and the packages of README.md's tests (libinih-dev libjansson-dev check libffi-dev libopenblas-dev).
 # cuBLAS (libcublas.so.12 or .13) for the reference host; python3 for its curves. Training steps are measured by
 # conformance/bench/gpu.sh.
@@ -54,7 +54,7 @@ check() { # name log command...
 }
 nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader | tee "$out/gpu.txt"
 check "instruction forms against plain C" opcodes.txt build/gpu/tests/cuda/opcodes build/gpu/tests/cuda/opcodes.ptx
-check "the driver as the double models it" driver.txt build/gpu/tests/cuda/test_driver_real
+check "the driver as the double models it" driver.txt env ZT_PTX=build/gpu/tests/cuda/driver.ptx build/gpu/tests/cuda/test_driver_real
 check "laws, bit for bit" exact.txt $conform exact --plugin "$plugin" --device cuda --cases "$cases" --json "$out/exact.json"
 check "laws without stream memory operations" exact-fallback.txt \
     env ZF_CUDA_MEMOPS=0 $conform exact --plugin "$plugin" --device cuda --cases 64 --seed 2

@@ -42,6 +42,10 @@ ZFPLUGIN_PATH=$(pkg-config --variable=module zfplugin)
 export ZFPLUGIN_PATH
 zf-conform abi | tail -n 1
 zf-conform exact --cases 20 | tail -n 1
+status=0
+zf-conform glue --seeds 1 --steps 20 --out /in/glue >/in/glue.out 2>/in/glue.err || status=$?
+[ "$status" -eq "$1" ] || { cat /in/glue.err; echo "glue: exit status $status, need $1"; exit 1; }
+[ "$1" -ne 2 ] || grep 'apt-get install python3 python3-scipy' /in/glue.err # Recommends were not installed: it says what to install
 END
     packages="libzfplugin1 libzfplugin-dev zfplugin-tools zfplugin-conformance libzf-mpi"
     # apt and dpkg run inside the new system, by chroot: run outside they would install on this machine.
@@ -49,7 +53,9 @@ END
     mmdebstrap --mode=root --variant=apt --skip=check/empty --include=gcc,libc6-dev,pkg-config,cmake,make \
         --customize-hook="cp -r '$work/in' \"\$1/in\"" \
         --customize-hook='chroot "$1" sh -c "apt-get -qq -y --no-install-recommends install /in/*.deb"' \
-        --customize-hook='chroot "$1" sh /in/use.sh' \
+        --customize-hook='chroot "$1" sh /in/use.sh 2' \
+        --customize-hook='chroot "$1" sh -c "apt-get -qq -y --no-install-recommends install python3-scipy python3-matplotlib"' \
+        --customize-hook='chroot "$1" sh /in/use.sh 3' \
         --customize-hook="chroot \"\$1\" dpkg --purge $packages >/dev/null" \
         --customize-hook='left=$(cd "$1" && find usr etc var/lib/dpkg/info -name "*zfplugin*" -o -name "zf-*" -o -name zf | grep -v ^usr/share/doc/zfplugin$); [ -z "$left" ] || { echo "left behind: $left"; exit 1; }' \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$work/system" >"$work/system.log" 2>&1 || {
@@ -107,6 +113,10 @@ test_wheel() {
     "$work/venv/bin/zf" doctor --quick | head -n 1
     "$work/venv/bin/zf-conform" abi | tail -n 1
     "$work/venv/bin/zf-conform" exact --cases 20 | tail -n 1
+    "$work/venv/bin/pip" -q install scipy matplotlib
+    status=0
+    "$work/venv/bin/zf-conform" glue --seeds 1 --steps 20 --out "$work/glue" >"$work/glue.out" || status=$?
+    [ "$status" -eq 3 ] || { echo "FAIL: zf-conform glue of the wheel: exit status $status, need 3" && exit 1; }
     mkdir "$work/site"
     "$tools/pip" -q install --no-index --no-deps --target "$work/site" "$wheel"
     if "${ZF_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/page.c - zf page man|bash: the manual page of the command, and its completion in bash, from the table of
- * commands and their --help, so that neither says anything else. */
+/* bindings/cli/page.c - zf page man|bash|configuration: the manual page of the command and its completion in bash, from
+ * the table of commands and their --help; and the page of all keys (docs/configuration.md), from the plugin's table.
+ * None of them says anything that its table does not. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
+#include "zf/ext/config.h"
 
 /* Text of a manual page: what its formatter would take for its own is escaped. */
 static void put(const char *text) {
@@ -89,7 +91,48 @@ static int print_bash(void) {
     return 0;
 }
 
+/* A cell of a table: a bar would end it. */
+static void put_cell(const char *text) {
+    for (const char *at = text; *at; at++)
+        printf("%s%c", *at == '|' ? "\\" : "", *at);
+}
+
+static void put_key(const zf_config_key_t *key) {
+    printf("| `%s` | ", key->key);
+    put_cell(key->deflt);
+    printf(" | ");
+    put_cell(key->range);
+    printf(" | ");
+    put_cell(key->doc);
+    printf(" |\n");
+}
+
+static int print_configuration(zf_cli_t *cli) {
+    const zf_config_ext_t *config = zf_cli_extension(cli, ZF_EXT_CONFIG);
+    const char *section = "";
+    if (!config)
+        return 1;
+    printf(
+        "# Configuration\n\nAn INI file, or `section.key=value` where a program takes overrides. `zf config FILE` "
+        "checks a "
+        "file and shows what holds.\n\nWritten by `zf page configuration` from the plugin's own table; the test `docs` "
+        "compares.\n");
+    for (uint32_t i = 0; i < config->n_keys(); i++) {
+        zf_error_t err = {.struct_size = sizeof err};
+        zf_config_key_t key = {.struct_size = sizeof key};
+        if (config->key(i, &key, &err) < 0)
+            return zf_cli_fail(&err);
+        if (strcmp(section, key.section) != 0)
+            printf("\n## [%s]\n\n| key | default | values | what |\n|---|---|---|---|\n", key.section);
+        section = key.section;
+        put_key(&key);
+    }
+    return 0;
+}
+
 int zf_cli_page(zf_cli_t *cli, int argc, char **argv) {
+    if (argc == 1 && strcmp(argv[0], "configuration") == 0)
+        return print_configuration(cli);
     if (argc == 1 && strcmp(argv[0], "man") == 0)
         return print_man(cli);
     if (argc == 1 && strcmp(argv[0], "bash") == 0)

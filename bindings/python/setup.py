@@ -61,6 +61,13 @@ def copy(files, target):
         shutil.copy(file, target / file.name)
 
 
+def copy_accuracy(package):
+    """The campaigns of conformance/accuracy as zfplugin.accuracy; they are in the repository alone."""
+    source = ROOT / "conformance" / "accuracy"
+    if source.is_dir():
+        shutil.copytree(source, package / "accuracy", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+
+
 def platform_of(library):
     header = library.read_bytes()[:20]
     machine = struct.unpack_from("<H", header, 18)[0] if header[:4] == b"\x7fELF" else None
@@ -73,12 +80,13 @@ class BuildPy(build_py):
     def run(self):
         super().run()
         package = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin"
+        copy_accuracy(package)
         given = os.environ.get("ZFPLUGIN_LIBRARY")
         if not given:
             installed = HERE / "build" / "installed"
             build(HERE / "build" / "cmake", installed)
             copy([installed / "lib" / SONAME], package / "lib")
-            copy([installed / "bin" / "zf", *sorted((installed / "libexec" / "zfplugin").glob("*"))], package / "bin")
+            copy([installed / "bin" / "zf", *sorted(p for p in (installed / "libexec" / "zfplugin").glob("*") if p.is_file())], package / "bin")
             return
         if not Path(given).exists():
             sys.exit(f"zfplugin: {given} (from ZFPLUGIN_LIBRARY) does not exist")

@@ -102,33 +102,45 @@ typedef struct zx_scribble { /* owns what it needs: the buffer may be in use aga
     zf_fence_t fence; /* kind NONE: over */
 } zx_scribble_t;
 
-static void wait_for_fence(const zx_scribble_t *s) {
+static void wait_for_fence(zx_host_t *h, const zf_fence_t *fence) {
     zf_error_t err = {.struct_size = sizeof err};
 
-    if (s->fence.kind == ZF_FENCE_HOST_COUNTER)
-        zx_is_call_bad(s->h, "done fence", zf_loader_fence_wait(s->h->loader, &s->fence, wait_ns, &err), &err);
+    if (fence->kind == ZF_FENCE_HOST_COUNTER)
+        zx_is_call_bad(h, "done fence", zf_loader_fence_wait(h->loader, fence, wait_ns, &err), &err);
 }
 
 static void scribble_now(void *arg) {
     zx_scribble_t *s = arg;
 
-    wait_for_fence(s);
-    if (!s->h->is_on_gpu)
-        zx_array_scribble(s->array);
+    wait_for_fence(s->h, &s->fence);
+    zx_array_scribble(s->array);
     free(s);
 }
 
-/* The plugin has finished with it, or will have when the queue comes here. */
+/* The plugin has finished with it, or will have when the queue comes here. On a GPU the host's thread waits: what ends
+ * a wait in a stream might lie behind it in the queue that both share. */
 static void give_back(zx_buffer_t *b) {
-    zx_scribble_t *s = zx_alloc(sizeof *s);
+    zx_scribble_t *s;
 
-    *s = (zx_scribble_t){.h = b->h, .array = &b->array};
-    if (b->has_fence)
-        s->fence = b->fence;
-    zx_launch(b->h, scribble_now, s);
-    if (b->h->is_on_gpu)
+    if (b->h->is_on_gpu) {
+        if (b->has_fence)
+            wait_for_fence(b->h, &b->fence);
         zx_device_scribble(&b->array);
+    } else {
+        s = zx_alloc(sizeof *s);
+        *s = (zx_scribble_t){.h = b->h, .array = &b->array};
+        if (b->has_fence)
+            s->fence = b->fence;
+        zx_launch(b->h, scribble_now, s);
+    }
     put_buffer(b);
+}
+
+/* Whether the host's thread would wait for it, and had better not: the plugin may read it beside the steps to come.
+ * Three fences in ten are waited for all the same. */
+static int is_lent_on(zx_host_t *h, const zx_buffer_t *b) {
+    return h->is_on_gpu && b->has_fence && h->instance && b->fence.kind == ZF_FENCE_HOST_COUNTER &&
+           __atomic_load_n(b->fence.counter, __ATOMIC_ACQUIRE) < b->fence.value && b->fence.value / 4 % 10 >= 3;
 }
 
 void zx_host_settle(zx_host_t *h, int is_reported) {
@@ -138,7 +150,10 @@ void zx_host_settle(zx_host_t *h, int is_reported) {
     while (b) {
         zx_buffer_t *next = b->next;
 
-        if (is_reported || b->has_fence || !h->instance) {
+        if (is_lent_on(h, b)) {
+            b->next = h->late_buffers;
+            h->late_buffers = b;
+        } else if (is_reported || b->has_fence || !h->instance) {
             b->has_fence &= h->instance != NULL; /* counters live as long as the instance */
             give_back(b);
         } else {
@@ -195,12 +210,13 @@ static zx_buffer_t *prepare(zx_host_t *h, const zx_delivery_t *d) {
     return b;
 }
 
-/* When the host gets its memory back: now (in stream order), or after the step, which leaves it on the late list. */
+/* When the host gets its memory back: now (in stream order), or after the step, which leaves it on the late list; on a
+ * GPU that is so wherever a counter tells. */
 static void after_call(zx_host_t *h, zx_buffer_t *b, int is_borrowed, const zf_fence_t *fence, int is_late) {
     b->has_fence = fence != NULL;
     if (fence)
         b->fence = *fence;
-    if (!is_borrowed || (fence && !(is_late && fence->kind == ZF_FENCE_HOST_COUNTER))) {
+    if (!is_borrowed || (fence && !((is_late || b->h->is_on_gpu) && fence->kind == ZF_FENCE_HOST_COUNTER))) {
         b->has_fence &= is_borrowed;
         give_back(b);
         return;

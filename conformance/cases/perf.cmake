@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Area "perf" of zf-conform: bytes moved and occupied. Included by conformance/CMakeLists.txt after glue.cmake.
+# Area "perf" of zf-conform: bytes moved and occupied. Included by conformance/CMakeLists.txt.
 target_sources(zf-conform PRIVATE cases/perf_child.c cases/perf_main.c cases/perf_model.c
     cases/perf_timeline.c)
 target_link_libraries(zf-conform PRIVATE ${CMAKE_DL_LIBS})

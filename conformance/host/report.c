@@ -5,6 +5,7 @@
 #include "json_file.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +76,21 @@ static json_t *counters_json(const host_run_result_t *r) {
     return out;
 }
 
+/* The most that this process has had in memory, as the kernel counts it from the start of the program on (VmHWM), in
+ * bytes; NAN where the system does not tell. getrusage() would tell more: the process that started this one counts. */
+static double peak_rss_nbytes(void) {
+    FILE *file = fopen("/proc/self/status", "r");
+    unsigned long long kib = 0;
+    char line[256];
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "VmHWM: %llu kB", &kib) == 1)
+            break;
+    if (file != NULL)
+        (void)fclose(file);
+    return kib != 0 ? 1024.0 * (double)kib : (double)NAN;
+}
+
 static json_t *report_json(const host_command_t *c, const host_workload_t *w, const host_run_result_t *r) {
     json_t *out = source_json(&c->run, w);
 
@@ -89,6 +105,7 @@ static json_t *report_json(const host_command_t *c, const host_workload_t *w, co
     (void)json_object_set_new(out, "resumed_after_step", json_integer((json_int_t)r->first_step));
     (void)json_object_set_new(out, "seconds", json_real(r->train.seconds));
     (void)json_object_set_new(out, "step_seconds", json_real(r->train.step_seconds));
+    (void)json_object_set_new(out, "peak_rss_bytes", zj_real(peak_rss_nbytes()));
     (void)json_object_set_new(out, "counters", counters_json(r));
     (void)json_object_set_new(out, "losses", zj_reals(r->train.losses, r->train.n_steps, 9));
     return out;

@@ -111,6 +111,7 @@ typedef struct zfi_device_info {
     uint64_t free_nbytes, total_nbytes; /* of device memory; UINT64_MAX: not known */
     int is_host_memory;                 /* device memory is taken from the host's */
     int has_few_queues; /* streams share hardware queues: what one of them waits for may lie behind it in another */
+    const char *image;  /* which kernels were loaded, for the log; NULL: they are part of the library */
 } zfi_device_info_t;
 
 typedef struct zfi_device_ops {

@@ -97,6 +97,13 @@ static zf_status_t open_ranks(zfi_engine_t *engine, zf_error_t *err) {
     return st ? st : zfi_serial_create(&engine->values, "zf-values", err);
 }
 
+static void log_image(const zfi_engine_t *engine) {
+    zfi_device_info_t info;
+    engine->ops->info(engine->device, &info);
+    if (info.image)
+        zfi_log(engine, ZF_LOG_INFO, "create", "kernels: %s", info.image);
+}
+
 zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     zfi_device_env_t env = {.kernels = engine->kernels,
                             .timeout_ns = engine->timeout_ns,
@@ -110,6 +117,8 @@ zf_status_t zfi_engine_open(zfi_engine_t *engine, zf_error_t *err) {
     int is_pageable;
     zf_status_t st = engine->ops->open(engine->device_id, &env, &engine->device, err);
     zfi_arena_take(&engine->pinned, 1, sizeof *engine->totals);
+    if (!st)
+        log_image(engine);
     if (!st)
         st = zfi_arena_map(&engine->pinned, "the device's counters", err);
     if (!st)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# command_line.sh ZF_CONFORM - the command line of every area: its help lists its options, and an unknown option, a value
+# command_line.sh ZF_CONFORM - the command line of every area in C (tests/accuracy has those in Python): its help lists its options, and an unknown option, a value
 # that is missing or out of range and an option given twice end with exit status 2 and one line that names them.
 set -u
 conform=$1
@@ -35,25 +35,16 @@ lists() {
     echo "$out" | tail -n 1 | grep -q '^exit status: 0 ' || fail "$area --help does not say what it ends with"
 }
 
-shared="--plugin --task --data --model --seeds --config --set --steps --batch --lr --warmup --dropout --max-tokens --dtype --products --device --blas
-    --jobs --out --host"
 lists shard --plugin --mpi --device --transport --cases --seed --only --stage --groups --save --load --deadline-ms --hold-us --fault --at-rank --overlap --balance --millions --ranks --steps
 lists abi --plugin --headers --mocks --layout --headers-only --print-layout --self-test --only --tap --json
 lists exact --plugin --cases --seed --law --only --times --device --threads --isa --jobs --deadline --max-failures --tap --json --quiet
-# shellcheck disable=SC2086 # a list of words
-{
-    lists glue $shared --sync-seeds --margin --full --ranks --mpi
-    lists curves $shared --full --readme
-    lists ablation $shared --quick --readme
-}
 lists perf --plugin --config --set --millions --out
-lists verdict FILE --margin --json
 
-for area in abi exact glue curves ablation perf verdict; do
+for area in abi exact perf; do
     refused 'found "--nonsense"; an option is needed, --help lists them' $area --nonsense 1
     refused '--help: given twice; once is needed' $area --help --help
 done
-for area in abi exact glue curves ablation perf; do
+for area in abi exact perf; do
     refused 'found "nonsense"; an option is needed, --help lists them' $area nonsense
     refused '--plugin: nothing follows; FILE is needed' $area --plugin
     refused '--plugin: given twice; once is needed' $area --plugin a.so --plugin b.so
@@ -63,16 +54,8 @@ refused '--cases: found "0"; a whole number from 1 to 99999999 is needed' exact 
 refused '--law: found "7"; a whole number from 1 to 6 is needed' exact --law 7
 refused '--isa: found "sse"; all or generic or avx2 or avx512 or plugin is needed' exact --isa sse
 refused '--seed: found "-1"; a whole number below 2^63 is needed' exact --seed -1
-refused '--seeds: found "0"; a whole number from 1 is needed' glue --seeds 0
-refused '--margin: found "-1"; a number above 0, below 10^6 is needed' glue --margin -1
-refused 'found "--margin"; an option is needed, --help lists them' curves --margin 1
-refused '--dtype: found "fp16"; fp32 or bf16 is needed' ablation --dtype fp16
 refused '--set: found "a.b"; section.key=value, at most 64 times is needed' perf --set a.b
 refused '--millions: found "0.5"; a number from 1 to 100000 is needed' perf --millions 0.5
-refused '--margin: found "0"; a number above 0, below 10^6 is needed' verdict --margin 0 -
-refused 'FILE: given twice; once is needed' verdict a b
-refused 'FILE is needed, with lines SEED BASELINE PLUGIN; - reads standard input' verdict --json
-refused '/nowhere/scores: cannot open: No such file or directory' verdict /nowhere/scores
 
 # shows TEXT AREA ARGUMENT...: what it does is said on a terminal, and not in a pipe
 shows() {

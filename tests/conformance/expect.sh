@@ -19,6 +19,14 @@ has() {
     done
 }
 
+# needs_scipy - ends the test where Python has no scipy: skipped, and a failure where CI is set, which promises that everything is there
+needs_scipy() {
+    "${ZF_PYTHON:-python3}" -c 'import scipy' 2>/dev/null && return
+    echo "scipy is not installed for ${ZF_PYTHON:-python3}: apt-get install python3-scipy"
+    [ -z "${CI:-}" ] || exit 1
+    exit 77
+}
+
 # readable FILE-OR-FOLDER... - zfplugin.report takes the JSON that an area left, and has a section for it; no matplotlib needed
 readable() {
     command -v "${ZF_PYTHON:-python3}" >/dev/null 2>&1 || {

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs.py SOURCE_DIR [PLUGIN.so] - what the documents say and a program can check.
+"""docs.py SOURCE_DIR [PLUGIN.so [ZF]] - what the documents say and a program can check.
 
-  program   the C program in README.md is bindings/examples/first.c, which example_first builds and runs
+  program   the C code in README.md stands so in bindings/examples/train_zf.c, which a test builds and runs
+  length    README.md and conformance/README.md have at most 150 lines
+  sentences the pages that are read first have no sentence of more than 35 words
   links     every relative link and image of a Markdown file leads to a file, and to a heading that is there
   needs     the libraries that the texts name are the ones that PLUGIN.so needs (readelf)
+  keys      docs/configuration.md is what `ZF page configuration` prints of PLUGIN.so
 """
 import re
 import subprocess
@@ -11,6 +14,9 @@ import sys
 from pathlib import Path
 
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+SHORT = ("README.md", "conformance/README.md")
+READ_FIRST = ("README.md", "plugin/README.md", "abi/README.md", "conformance/README.md")
+MAX_LINES, MAX_WORDS = 150, 35
 SKIPPED = {"build", ".git"}
 NEEDS = {"README.md": "needs ([^.]*?) and no\\s+other\\s+library",
          "conformance/cases/abi_report.h": "needs no library but ([^\"]*)\""}
@@ -23,11 +29,35 @@ def markdown(root):
 
 def check_program(root):
     text = (root / "README.md").read_text(encoding="utf-8")
+    program = (root / "bindings/examples/train_zf.c").read_text(encoding="utf-8")
     blocks = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
-    program = (root / "bindings/examples/first.c").read_text(encoding="utf-8")
-    program = program[program.index("#include"):]
-    if blocks != [program]:
-        yield "README.md: its C program differs from bindings/examples/first.c (from the first #include on)"
+    if not blocks or any(block not in program for block in blocks):
+        yield "README.md: its C code does not stand so in bindings/examples/train_zf.c"
+
+
+def check_length(root):
+    for name in SHORT:
+        n = len((root / name).read_text(encoding="utf-8").splitlines())
+        if n > MAX_LINES:
+            yield f"{name}: {n} lines, at most {MAX_LINES}"
+
+
+def sentences(text):
+    """Sentences of running text and lists: no code, no headings, no tables; a link counts as its words."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*] |\d+\. |\||#|    ))", text):
+        if not re.match(r"\s*(\||#|    )", paragraph):
+            yield from re.split(r"(?<=[.!?])\s+(?=[A-Z*(0-9]|code)", " ".join(paragraph.split()))
+
+
+def check_sentences(root):
+    for name in READ_FIRST:
+        for sentence in sentences((root / name).read_text(encoding="utf-8")):
+            n = len(sentence.split())
+            if n > MAX_WORDS:
+                yield f"{name}: a sentence of {n} words, at most {MAX_WORDS}: {sentence[:90]}..."
 
 
 def anchors(path):
@@ -60,11 +90,19 @@ def check_needs(root, plugin):
             yield f"{path}: says that the library needs {sorted(said)}, it needs {sorted(needed)}"
 
 
+def check_keys(root, plugin, zf):
+    printed = subprocess.run([zf, "--plugin", plugin, "page", "configuration"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    if printed != (root / "docs/configuration.md").read_text(encoding="utf-8"):
+        yield "docs/configuration.md: differs; write it again: zf page configuration > docs/configuration.md"
+
+
 def main():
     root = Path(sys.argv[1])
-    problems = [*check_program(root), *check_links(root)]
+    problems = [*check_program(root), *check_length(root), *check_sentences(root), *check_links(root)]
     if len(sys.argv) > 2:
         problems += check_needs(root, sys.argv[2])
+    if len(sys.argv) > 3:
+        problems += check_keys(root, sys.argv[2], sys.argv[3])
     print("\n".join(problems) or "the documents hold")
     return 1 if problems else 0
 

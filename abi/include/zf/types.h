@@ -92,7 +92,7 @@ typedef struct zf_tensor {
 #define ZF_STREAM_CUDA 3        /* handle is a CUstream */
 #define ZF_STREAM_FLAG_CAPTURING 1u
 #define ZF_STREAM_FLAG_LEGACY_DEFAULT 2u
-#define ZF_STREAM_FLAG_PER_THREAD 4u
+#define ZF_STREAM_FLAG_PER_THREAD 4u /* another stream in every thread: refused, as CU_STREAM_PER_THREAD is */
 
 typedef struct zf_stream {
     uint32_t struct_size;

@@ -27,15 +27,6 @@ SAMPLES = {
         {"name": "zenflow", "title": "ZenFlow", "metric": [80.5, 81], "verdict": "INCONCLUSIVE", "mean_difference": 0.25, "lower": -1.2,
          "upper": None, "start": {"conforms": True}, "last_quarter_ratio": 1.02, "link_bytes_per_step": LINK, "stall_us_per_step": 12,
          "step_us": 7000, "host_bytes_per_parameter": {"mapped": 28.6}, "mean_losses": [x + 0.01 for x in LOSSES]}]},
-    "curves": {"area": "curves", **SOURCE, "exit_status": 1, "seeds": 2, "arms": [
-        {"name": "adamw", "last_quarter_loss": 0.26, "to_adamw": 1, "bar": None, "curve_every": 10, "curve": [0.7, 0.5]},
-        {"name": "r4", "title": "replay, S = 4", "last_quarter_loss": 0.3, "to_adamw": 1.2, "bar": 1.05, "dev_metric": 80.5,
-         "curve_every": 10, "curve": [0.7, 0.6]}]},
-    "ablation": {"area": "ablation", **SOURCE, "exit_status": 0, "seeds": 2, "is_quick": True, "levels": [
-        {"factor": "publish_lag", "level": "0", "arm": 1, "against_default": "better"},
-        {"factor": "predict", "level": "auto", "not_run": HOSTILE}], "arms": [
-        {"title": "AdamW", "rates": [{"lr": "1e-3", "to_adamw": 1, "curve_every": 5, "curve": [1, 0.5]}]},
-        {"title": "0", "rates": [{"lr": "1e-3", "to_adamw": 1.01, "curve_every": 5, "curve": [1, 0.6]}]}]},
     "defaults": {"area": "defaults", "plugin": "0.1.0", "exit_status": 0,
                  "bars": {"fetches": {"mean": 0.005, "worst": 0.02}, "does not fetch": {"mean": 0.01, "worst": 0.04}},
                  "cells": [{"name": "gpt", "what": HOSTILE, "trained_by": "PyTorch", "dtype": "fp32", "steps": 300, "batch": 8, "lr": 1e-3,
@@ -63,8 +54,6 @@ SAMPLES = {
         {"update_interval": 1, "publish_lag": 1, "has_run": True, "verdict": "later, or slower", "steps": 142, "step_s": 0.017029,
          "stall_share": 0.012, "lateness": 0.000991},
         {"update_interval": 8, "publish_lag": 0, "has_run": False, "verdict": HOSTILE}]},
-    "verdict": {"area": "verdict", "exit_status": 0, "verdict": "PASS", "sentence": "PASS: +0.10 points", "n_seeds": 3,
-                "mean_difference": 0.1, "standard_deviation": 0.2, "lower": -0.2, "upper": None, "margin": 1},
 }
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-matplotlib]. Exit status 77, with the reason, where
+"""Runs test files for ctest: run_tests.py FILE... [--needs-torch] [--needs-matplotlib] [--needs-scipy]. Exit status 77, with the reason, where
 it cannot run; with CI set, which promises that everything is installed, that is a failure.
 
 unittest, which every Python has; under pytest the files run as they are. ZF_PYTHON names another interpreter to run them
 with (one that has torch): tests/run.sh sets it to a virtual environment.
 """
+import importlib
 import os
 import subprocess
 import sys
@@ -25,21 +26,18 @@ def main():
                                 env={**os.environ, "ZF_PYTHON_IS_CHOSEN": "1"}).returncode)
     if sys.version_info < (3, 9):
         skip("python %d.%d is older than 3.9" % sys.version_info[:2])
-    if "--needs-torch" in sys.argv:
-        try:
-            import torch  # noqa: F401
-        except ImportError as problem:
-            skip(f"torch is not installed for {sys.executable} ({problem})")
-    if "--needs-matplotlib" in sys.argv:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as problem:
-            skip(f"matplotlib is not installed for {sys.executable} ({problem})")
+    for package in ("torch", "matplotlib", "scipy"):
+        if "--needs-" + package in sys.argv:
+            try:
+                importlib.import_module(package)
+            except ImportError as problem:
+                skip(f"{package} is not installed for {sys.executable} ({problem})")
     import unittest
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.path.insert(0, str(HERE))
-    names = [Path(x).stem for x in sys.argv[1:] if not x.startswith("-")]
+    files = [HERE / x for x in sys.argv[1:] if not x.startswith("-")]
+    sys.path[:0] = dict.fromkeys([*(str(x.parent) for x in files), str(HERE)])
+    names = [x.stem for x in files]
     name = " ".join(names)
     suites = [unittest.defaultTestLoader.loadTestsFromName(x) for x in names]
     for suite in suites:

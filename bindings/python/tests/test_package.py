@@ -56,6 +56,7 @@ class Wheel(unittest.TestCase):
         self.assertIn("zfplugin/lib/libzfplugin.so.1", files)
         self.assertIn("zfplugin-0.1.0.dist-info/licenses/LICENSE", files)
         self.assertTrue(files["zfplugin/bin/zf"].external_attr >> 16 & 0o100, "zf is no program")
+        self.assertIn("zfplugin/accuracy/ablation/command.py", files)
         self.assertFalse([name for name in files if "test" in name or name.endswith((".c", ".h"))])
         python = self.install(wheel)
         out = run(python, FEW_STEPS, env=self.environment(), cwd=self.folder)
@@ -63,6 +64,8 @@ class Wheel(unittest.TestCase):
         out = run(python, "-c", "import sys, zfplugin.programs as p; sys.argv = ['zf', 'doctor', '--quick']; p.zf()",
                   env=self.environment(), cwd=self.folder)
         self.assertIn("site-packages", out)
+        for command in ("glue", "ablation"):  # the help needs no scipy
+            self.assertIn("--seeds N", run(python, "-m", "zfplugin.accuracy", command, "--help", env=self.environment(), cwd=self.folder))
         lacking = subprocess.run([python, "-c", "import zfplugin.programs as p; p.zf_conform()"], capture_output=True, text=True,
                                  env=self.environment(), cwd=self.folder)
         self.assertEqual((lacking.returncode, lacking.stderr[:47]),

@@ -84,8 +84,7 @@ class Pictures(Folder):
                 for axes in shown:
                     labels = [t.get_text() for t in axes.get_yticklabels()]
                     self.assertTrue(axes.get_ylabel() or any(labels), names[-1])
-        self.assertEqual(names, ["glue scores", "glue differences", "glue link", "glue stall", "glue", "glue relative", "curves",
-                                 "curves relative", "ablation 1e-3", "defaults fetching", "defaults not-fetching", "defaults other",
+        self.assertEqual(names, ["glue scores", "glue differences", "glue link", "glue stall", "glue", "glue relative", "defaults fetching", "defaults not-fetching", "defaults other",
                                  "perf link", "perf memory", "perf stall", "perf timeline", "tune"])
 
     def test_the_choice_of_tune_is_marked(self):
@@ -107,7 +106,7 @@ class Pictures(Folder):
     def test_no_text_lies_over_another(self):
         data = copy.deepcopy(SAMPLES)
         data["glue"]["arms"][1]["title"] = "a very long name of an arm that somebody chose"
-        data["ablation"]["levels"][0]["level"] = "a very long name of a level"
+        data["defaults"]["settings"][0]["name"] = "a very long name of a setting"
         for area, sample in data.items():
             for figure in section(area, sample).figures():
                 boxes = text_boxes(figure.draw)
@@ -118,10 +117,10 @@ class Pictures(Folder):
 
     def test_files_are_named_after_their_results(self):
         self.keep("glue", name="fine-tune-cola")
-        self.keep("ablation")
-        done = self.start(".", "--plots", "out", "--only", "loss,1e-3")
+        self.keep("defaults")
+        done = self.start(".", "--plots", "out", "--only", "loss,fetching")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()), ["ablation-1e-3.svg", "fine-tune-cola.svg"])
+        self.assertEqual(sorted(p.name for p in (self.folder / "out").iterdir()), ["defaults-fetching.svg", "fine-tune-cola.svg"])
         done = self.start("fine-tune-cola.json", "--plots", "png", "--only", "scores", "--format", "png")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.folder / "png" / "fine-tune-cola-scores.png").read_bytes()[:4], b"\x89PNG")
@@ -134,7 +133,7 @@ class Pictures(Folder):
                 value = data
                 for key in path:
                     value = value[key]
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and path[-1] != "arm" and "timeline" not in path:
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and "timeline" not in path:
                     put(data, path, None)
             if area == "perf":
                 del data["timeline"]

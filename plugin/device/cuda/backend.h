@@ -13,15 +13,26 @@
  * hardware queue, and what would end the wait might lie behind it. Such operations are parked here, in order, until
  * they can be issued. A stream of the host cannot be held back: there the wait is one for the host's word.
  *
- * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for, a stream
- * of the plugin parks every wait that is not an event, and one of the host waits in a host function.
- *
- * Where the process asks for fewer hardware queues than the driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some
+ * Without 64-bit memory operations (an attribute of the device) signals are events that the monitor asks for. Then, and
+ * where the process asks for fewer hardware queues than the driver takes by itself (CUDA_DEVICE_MAX_CONNECTIONS; some
  * trainers set 1), no stream carries a wait for a word at all: the plugin's streams park it, and a hook that would put
- * one into a stream of the host waits itself.
+ * one into a stream of the host waits itself. A host function never waits, for a context may run them one by one.
  *
- * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called. The monitor
- * reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before. `poll_lock` guards `seen`.
+ * Room. A driver takes about a thousand commands per stream; a call that brings one more blocks until one is over.
+ *  - A stream of the plugin: what is in flight is counted (flight.c), never above `most_in_flight`, and operations
+ *    beyond are parked. So no such call blocks, and it is made under `lock`.
+ *  - A stream of the host: its own commands are not known, so every call may block. It is made without `lock`
+ *    (zfi_cuda_begin_call lets it go), by the hook that brings the operation and by no other thread.
+ *
+ * Why nothing stands still. Whoever holds `lock` never blocks in the driver and waits for nothing but poll_lock, whose
+ * holders wait for nothing. So the monitor and the control thread always come to issue what can be issued. A hook that
+ * blocks waits for commands ahead in its stream: work of the host, events of commands that were issued before, and
+ * words that host threads or the monitor raise. None of these needs the hook.
+ *
+ * Threads. `lock` guards lines, streams and parked operations, and is held while the driver is called for a stream of
+ * the plugin. The monitor reads words without it: `n_lines` and `n_streams` only rise, and rows are complete before.
+ * `poll_lock` guards `seen`. A signal is found only once its event is recorded, and an event that a call without `lock`
+ * waits for is not recorded anew. One thread at a time signals a line, and one enqueues on a stream.
  */
 #ifndef ZFI_CUDA_BACKEND_H
 #define ZFI_CUDA_BACKEND_H
@@ -40,14 +51,21 @@ enum {
     ZFI_CUDA_PARK_NBYTES = 1 << 20,
     ZFI_CUDA_WORD_NBYTES = 64, /* distance of words */
     ZFI_CUDA_WORDS = 2 * ZFI_CUDA_LINES,
-    ZFI_CUDA_HOST_WAITS = 256 /* without memory operations: waits of a stream of the host */
+    ZFI_CUDA_IN_FLIGHT = 256, /* commands in flight in a stream of the plugin; drivers take about a thousand */
+    ZFI_CUDA_MARKS = 8        /* events that tell how many of them are over */
 };
 
 typedef _Atomic uint64_t zfi_word_t;
 
+typedef struct zfi_cuda_event {
+    CUevent handle;
+    uint32_t n_users; /* calls for a stream of the host that wait for it, made without the lock */
+    int is_out;       /* of the ring: the last user destroys it */
+} zfi_cuda_event_t;
+
 typedef struct zfi_cuda_signal {
     uint64_t value;
-    CUevent event;
+    zfi_cuda_event_t *event;
     const zfi_stream_t *stream;
 } zfi_cuda_signal_t;
 
@@ -60,7 +78,7 @@ typedef struct zfi_cuda_line {
     uint64_t seen;                  /* [poll_lock] of device_word */
     _Atomic uint64_t enqueued;      /* newest signal */
     int has_events;                 /* its signals can be waited for by other streams */
-    uint32_t n_signals;             /* the newest ZFI_CUDA_SIGNALS of them are in the ring */
+    uint32_t n_signals, first;      /* those in the ring: [first, n_signals), at most ZFI_CUDA_SIGNALS */
     uint32_t n_asked;               /* without memory operations: signals whose events have passed */
     zfi_cuda_signal_t signals[ZFI_CUDA_SIGNALS];
     uint64_t lost; /* value of the newest signal that is no longer in the ring */
@@ -71,6 +89,16 @@ typedef struct zfi_cuda_park {
     unsigned char *ring; /* [ZFI_CUDA_PARK_NBYTES]; NULL: a stream of the host */
     uint64_t head, tail; /* bytes taken out and put in, ever */
 } zfi_cuda_park_t;
+
+/* Commands of a stream of the plugin (flight.c). */
+typedef struct zfi_cuda_flight {
+    uint64_t n_given, n_over; /* ever; n_over are known to be over */
+    uint32_t n_marks, n_passed;
+    struct {
+        CUevent event;
+        uint64_t n_given; /* before it */
+    } marks[ZFI_CUDA_MARKS];
+} zfi_cuda_flight_t;
 
 /* Progress is a timeline that the stream signals. Its numbers are odd while operations of the plugin run, even between
  * calls of enqueue: a stream of the host that has work of ours ahead and stands at an even number runs its own. */
@@ -84,6 +112,7 @@ struct zfi_stream {
     _Atomic uint64_t planned; /* written under lock: newest number that was given away, parked operations included */
     CUevent order;
     zfi_cuda_park_t park;
+    zfi_cuda_flight_t flight;
     uint64_t idle_since_ns;   /* monitor: the host's own work runs since; 0: it does not */
     _Atomic uint64_t busy_ns; /* monitor */
 };
@@ -99,12 +128,6 @@ typedef struct zfi_cuda_wait {
     uint64_t reached_ns, busy_ns; /* monitor */
 } zfi_cuda_wait_t;
 
-/* What a host function waits for. */
-typedef struct zfi_cuda_host_wait {
-    zfi_timeline_t *timeline;
-    uint64_t value;
-} zfi_cuda_host_wait_t;
-
 typedef struct zfi_cuda_kernels zfi_cuda_kernels_t;
 
 struct zfi_device {
@@ -115,6 +138,7 @@ struct zfi_device {
     int has_context, has_memops, n_processors;
     int has_few_queues; /* CUDA_DEVICE_MAX_CONNECTIONS below the driver's own number: a stream may wait behind any other
                          */
+    uint32_t most_in_flight;
     int lowest_priority, highest_priority, n_created;
     zfi_cuda_kernels_t *kernels;
     CUstream control;      /* for what is waited for at once */
@@ -129,8 +153,6 @@ struct zfi_device {
     zfi_cuda_line_t lines[ZFI_CUDA_LINES];
     zfi_stream_t *streams[ZFI_CUDA_STREAMS]; /* NULL: ended */
     zfi_cuda_wait_t waits[ZFI_CUDA_WAITS];   /* [lock] */
-    zfi_cuda_host_wait_t host_waits[ZFI_CUDA_HOST_WAITS];
-    uint32_t n_host_waits;
     pthread_t monitor;
     int has_monitor;
     _Atomic int is_ending;
@@ -142,7 +164,7 @@ static inline int zfi_cuda_is_poisoned(const zfi_device_t *device) { return atom
 
 /* device.c. The first failure of the driver is for good: ZF_ERR_DEVICE, and the instance ends. */
 zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what);
-void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped */
+void zfi_cuda_enter(zfi_device_t *device); /* the host's primary context, pushed and popped; no part in captures */
 void zfi_cuda_leave(zfi_device_t *device);
 /* A free pair of addresses of one word, zero. */
 zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
@@ -150,9 +172,21 @@ zfi_word_t *zfi_cuda_word(zfi_device_t *device, CUdeviceptr *out_at);
 /* kernels.c */
 zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err);
 void zfi_cuda_kernels_free(zfi_device_t *device);
-CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* while *has_ended is set */
-zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
-zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr word);
+const char *zfi_cuda_kernels_image(const zfi_device_t *device);           /* which image was loaded, and why */
+CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream); /* while *has_ended is set; waits */
+/* [lock, context] From gradient *from on, for kernels that take a list of them. ZF_IN_PROGRESS: no room for more in the
+ * stream; *from says where to go on. */
+zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
+zf_status_t zfi_cuda_gate(zfi_stream_t *stream, CUdeviceptr word);
+
+/* flight.c [lock, context]. Each call that puts a command into a stream stands between begin_call and end_call. */
+zf_status_t zfi_cuda_flight_open(zfi_stream_t *stream);
+void zfi_cuda_flight_close(zfi_stream_t *stream);
+/* Whether a stream of the plugin takes the commands of one more piece of work; one of the host always does. */
+int zfi_cuda_has_room(zfi_stream_t *stream);
+void zfi_cuda_begin_call(zfi_stream_t *stream);                                     /* of the host: lets the lock go */
+zf_status_t zfi_cuda_end_call(zfi_stream_t *stream, CUresult rc, const char *what); /* as zfi_cuda_check */
+void zfi_cuda_count_lent(zfi_stream_t *stream); /* what another library may have given the stream */
 
 /* line.c [lock, context]. The line of a timeline, made at first use; NULL: it could not be made. */
 zfi_cuda_line_t *zfi_cuda_line(zfi_device_t *device, zfi_timeline_t *timeline, int has_events);

@@ -25,10 +25,25 @@ zf_status_t zfi_cuda_check(zfi_device_t *device, CUresult rc, const char *what) 
     return ZF_ERR_DEVICE;
 }
 
-void zfi_cuda_enter(zfi_device_t *device) { (void)device->driver->cuCtxPushCurrent(device->context); }
+/* A thread of the host may capture a graph while another one, or the monitor, is here. Queries would spoil its capture,
+ * so a thread says while it is here that it has no part in captures. It may be here more than once. */
+static _Thread_local struct {
+    int n;
+    CUstreamCaptureMode outside;
+} entered;
+
+void zfi_cuda_enter(zfi_device_t *device) {
+    (void)device->driver->cuCtxPushCurrent(device->context);
+    if (entered.n++ > 0)
+        return;
+    entered.outside = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)device->driver->cuThreadExchangeStreamCaptureMode(&entered.outside);
+}
 
 void zfi_cuda_leave(zfi_device_t *device) {
     CUcontext context;
+    if (--entered.n == 0)
+        (void)device->driver->cuThreadExchangeStreamCaptureMode(&entered.outside);
     (void)device->driver->cuCtxPopCurrent(&context);
 }
 
@@ -57,6 +72,12 @@ static zf_status_t find_device(zfi_device_t *device, int32_t device_id, zf_error
                          n == 1 ? "" : "s");
     rc = device->driver->cuDeviceGet(&device->id, device_id);
     return rc ? refuse(device, rc, "opening it", err) : ZF_OK;
+}
+
+/* For tests: ZF_CUDA_IN_FLIGHT in the environment is the most that is in flight in one stream, at least 16. */
+static void read_most_in_flight(zfi_device_t *device) {
+    const char *forced = getenv("ZF_CUDA_IN_FLIGHT");
+    device->most_in_flight = forced && atoi(forced) >= 16 ? (uint32_t)atoi(forced) : ZFI_CUDA_IN_FLIGHT;
 }
 
 /* ZF_CUDA_MEMOPS=0 in the environment takes the way of devices without 64-bit memory operations, for tests. */
@@ -124,8 +145,6 @@ static CUresult warm_up(zfi_device_t *device) {
     CUresult rc = fill(device, device->has_ended, 0xFF, sizeof(uint64_t));
     if (!rc)
         rc = zfi_cuda_kernels_warm_up(device, device->control);
-    if (!rc)
-        rc = device->driver->cuStreamSynchronize(device->control);
     return rc ? rc : fill(device, device->has_ended, 0, sizeof(uint64_t));
 }
 
@@ -153,6 +172,7 @@ static zf_status_t cuda_open(int32_t device_id, const zfi_device_env_t *env, zfi
     if (!device)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for a device handle");
     device->env = *env;
+    read_most_in_flight(device);
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->poll_lock, NULL);
     zfi_timeline_init(&device->news, "cuda news");
@@ -212,8 +232,10 @@ static void cuda_info(const zfi_device_t *device, zfi_device_info_t *out) {
     (void)device->driver->cuCtxPushCurrent(device->context);
     (void)device->driver->cuMemGetInfo(&free_nbytes, &total_nbytes);
     (void)device->driver->cuCtxPopCurrent(&context);
-    *out = (zfi_device_info_t){
-        .free_nbytes = free_nbytes, .total_nbytes = total_nbytes, .has_few_queues = device->has_few_queues};
+    *out = (zfi_device_info_t){.free_nbytes = free_nbytes,
+                               .total_nbytes = total_nbytes,
+                               .has_few_queues = device->has_few_queues,
+                               .image = zfi_cuda_kernels_image(device)};
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */

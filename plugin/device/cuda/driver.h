@@ -39,6 +39,7 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuStreamSynchronize)                                                                                             \
     X(cuStreamQuery)                                                                                                   \
     X(cuStreamIsCapturing)                                                                                             \
+    X(cuThreadExchangeStreamCaptureMode)                                                                               \
     X(cuStreamWaitEvent)                                                                                               \
     X(cuStreamWaitValue64)                                                                                             \
     X(cuStreamWriteValue64)                                                                                            \
@@ -46,12 +47,11 @@ enum { ZFI_CUDA_DRIVER_VERSION = 12000 };
     X(cuEventDestroy)                                                                                                  \
     X(cuEventRecord)                                                                                                   \
     X(cuEventQuery)                                                                                                    \
-    X(cuLaunchHostFunc)                                                                                                \
     X(cuLaunchKernel)                                                                                                  \
     X(cuModuleLoadDataEx)                                                                                              \
     X(cuModuleUnload)                                                                                                  \
     X(cuModuleGetFunction)                                                                                             \
-    X(cuFuncGetAttribute)                                                                                              \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                                     \
     X(cuGetErrorName)                                                                                                  \
     X(cuGetErrorString)
 

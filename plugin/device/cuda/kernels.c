@@ -4,6 +4,7 @@
  * Machine code for the device's architecture is taken where this build has it, else the PTX, which the driver compiles.
  * How much there is to do stands in tables that only the device reads, so most kernels get as many blocks as the device
  * runs at once, and share out the work themselves. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,12 +50,11 @@ enum {
         N_KERNELS
 };
 
-enum { REGISTERS = 65536, MOST_BLOCKS = 8 /* of one processor */ };
-
 struct zfi_cuda_kernels {
     CUmodule module;
     CUfunction functions[N_KERNELS];
     unsigned n_blocks[N_KERNELS]; /* that the device runs at once */
+    char image[320];              /* which one was loaded, for the log */
 };
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -68,15 +68,28 @@ static const void *image_for(int major) {
     return NULL;
 }
 
-static CUresult load_module(zfi_device_t *device, CUmodule *out) {
-    int major = 0;
+/* Machine code of this build; what it lacks, or the driver refuses, the driver assembles from the PTX. */
+static CUresult load_module(zfi_device_t *device, zfi_cuda_kernels_t *kernels) {
+    const zfi_cuda_driver_t *driver = device->driver;
+    int major = 0, minor = 0;
+    char reason[192];
     const void *image;
-    CUresult rc =
-        device->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->id);
-    image = rc ? NULL : image_for(major);
-    if (image && device->driver->cuModuleLoadDataEx(out, image, 0, NULL, NULL) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return device->driver->cuModuleLoadDataEx(out, zfi_cuda_ptx, 0, NULL, NULL);
+    (void)driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->id);
+    (void)driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->id);
+    image = image_for(major);
+    if (image) {
+        CUresult rc = driver->cuModuleLoadDataEx(&kernels->module, image, 0, NULL, NULL);
+        zfi_cuda_error_text(driver, rc, reason, sizeof reason);
+        snprintf(kernels->image, sizeof kernels->image, "machine code for compute capability %d.%d%s%s", major, minor,
+                 rc ? " does not load, so the driver assembled the PTX: " : "", rc ? reason : "");
+        if (!rc)
+            return CUDA_SUCCESS;
+    } else {
+        snprintf(kernels->image, sizeof kernels->image,
+                 "PTX, assembled by the driver: this build has no machine code for compute capability %d.%d", major,
+                 minor);
+    }
+    return driver->cuModuleLoadDataEx(&kernels->module, zfi_cuda_ptx, 0, NULL, NULL);
 }
 
 static CUresult find_functions(zfi_device_t *device, zfi_cuda_kernels_t *kernels) {
@@ -86,34 +99,44 @@ static CUresult find_functions(zfi_device_t *device, zfi_cuda_kernels_t *kernels
 #undef NAME
     };
     for (int i = 0; i < N_KERNELS; i++) {
-        int n_registers = 0;
-        unsigned n;
+        int n = 0; /* of one processor */
         CUresult rc = device->driver->cuModuleGetFunction(&kernels->functions[i], kernels->module, names[i]);
         if (!rc)
-            rc = device->driver->cuFuncGetAttribute(&n_registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernels->functions[i]);
+            rc = device->driver->cuOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels->functions[i],
+                                                                             ZFI_CUDA_THREADS, 0);
         if (rc)
             return rc;
-        n = n_registers > 0 ? REGISTERS / ((unsigned)n_registers * ZFI_CUDA_THREADS) : 1;
-        n = n < 1 ? 1 : n > MOST_BLOCKS ? MOST_BLOCKS : n;
-        kernels->n_blocks[i] = n * (unsigned)device->n_processors;
+        kernels->n_blocks[i] = (unsigned)(n < 1 ? 1 : n) * (unsigned)device->n_processors;
     }
     return CUDA_SUCCESS;
 }
 
-zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {
+/* A driver that is older than the build's toolkit may know neither its PTX nor its machine code. */
+static zf_status_t refuse_to_load(const zfi_device_t *device, CUresult rc, zf_error_t *err) {
+    int version = 0;
     char reason[192];
+    (void)device->driver->cuDriverGetVersion(&version);
+    return zfi_error(
+        err, ZF_ERR_DEVICE, "create",
+        "the kernels do not load on CUDA device %d: %s; this plugin was built with CUDA %d.%d, the driver is "
+        "of CUDA %d.%d%s",
+        (int)device->id, zfi_cuda_error_text(device->driver, rc, reason, sizeof reason), CUDA_VERSION / 1000,
+        CUDA_VERSION % 1000 / 10, version / 1000, version % 1000 / 10,
+        version < CUDA_VERSION ? ": install a newer driver, or build with an older toolkit" : "");
+}
+
+zf_status_t zfi_cuda_kernels_load(zfi_device_t *device, zf_error_t *err) {
     CUresult rc;
     device->kernels = calloc(1, sizeof *device->kernels);
     if (!device->kernels)
         return zfi_error(err, ZF_ERR_MEMORY, "create", "no memory for the table of kernels");
-    rc = load_module(device, &device->kernels->module);
+    rc = load_module(device, device->kernels);
     if (!rc)
         rc = find_functions(device, device->kernels);
-    if (rc)
-        return zfi_error(err, ZF_ERR_DEVICE, "create", "the kernels do not load on CUDA device %d: %s", (int)device->id,
-                         zfi_cuda_error_text(device->driver, rc, reason, sizeof reason));
-    return ZF_OK;
+    return rc ? refuse_to_load(device, rc, err) : ZF_OK;
 }
+
+const char *zfi_cuda_kernels_image(const zfi_device_t *device) { return device->kernels->image; }
 
 void zfi_cuda_kernels_free(zfi_device_t *device) {
     if (device->kernels && device->kernels->module)
@@ -134,34 +157,36 @@ CUresult zfi_cuda_kernels_warm_up(zfi_device_t *device, CUstream stream) {
         void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
         rc = device->driver->cuLaunchKernel(device->kernels->functions[i], 1, 1, 1, 1, 1, 1, 0, stream, parameters,
                                             NULL);
+        rc = rc ? rc : device->driver->cuStreamSynchronize(stream);
     }
     return rc;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
-static zf_status_t launch(zfi_device_t *device, CUstream stream, int number, const void *args, unsigned n_blocks,
-                          unsigned n_threads) {
+static zf_status_t launch(zfi_stream_t *stream, int number, const void *args, unsigned n_blocks, unsigned n_threads) {
+    const zfi_device_t *device = stream->device;
     CUdeviceptr has_ended = device->has_ended;
     void *parameters[] = {(void *)(uintptr_t)args, &has_ended};
-    return zfi_cuda_check(device,
-                          device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads,
-                                                         1, 1, 0, stream, parameters, NULL),
-                          "launching a kernel");
+    CUresult rc;
+    zfi_cuda_begin_call(stream);
+    rc = device->driver->cuLaunchKernel(device->kernels->functions[number], n_blocks, 1, 1, n_threads, 1, 1, 0,
+                                        stream->handle, parameters, NULL);
+    return zfi_cuda_end_call(stream, rc, "launching a kernel");
 }
 
 /* As many blocks as run at once. */
-static zf_status_t launch_wide(zfi_device_t *device, CUstream stream, int number, const void *args) {
-    return launch(device, stream, number, args, device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
+static zf_status_t launch_wide(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, stream->device->kernels->n_blocks[number], ZFI_CUDA_THREADS);
 }
 
-static zf_status_t launch_thread(zfi_device_t *device, CUstream stream, int number, const void *args) {
-    return launch(device, stream, number, args, 1, 1);
+static zf_status_t launch_thread(zfi_stream_t *stream, int number, const void *args) {
+    return launch(stream, number, args, 1, 1);
 }
 
-zf_status_t zfi_cuda_gate(zfi_device_t *device, CUstream stream, CUdeviceptr word) {
-    zfi_cuda_gate_t args = {(const uint64_t *)(uintptr_t)word, (uint32_t *)(uintptr_t)device->has_ended};
-    return launch_thread(device, stream, K_zf_gate, &args);
+zf_status_t zfi_cuda_gate(zfi_stream_t *stream, CUdeviceptr word) {
+    zfi_cuda_gate_t args = {(const uint64_t *)(uintptr_t)word, (uint32_t *)(uintptr_t)stream->device->has_ended};
+    return launch_thread(stream, K_zf_gate, &args);
 }
 
 static int has_param(const zfi_gradient_t *gradients, uint32_t n, uint32_t param) {
@@ -172,16 +197,18 @@ static int has_param(const zfi_gradient_t *gradients, uint32_t n, uint32_t param
 }
 
 /* Entries of one parameter come one after another: a launch ends before a parameter's second entry. */
-static zf_status_t launch_collect(zfi_device_t *device, CUstream stream, const zfi_gradients_args_t *given) {
+static zf_status_t launch_collect(zfi_stream_t *stream, const zfi_gradients_args_t *given, uint32_t *from) {
     zfi_gradients_args_t args = *given;
     zf_status_t st = ZF_OK;
-    for (uint32_t first = 0, end; first < given->n && !st; first = end) {
-        for (end = first + 1; end < given->n; end++)
-            if (has_param(given->gradients + first, end - first, given->gradients[end].param))
+    for (uint32_t end; *from < given->n && !st; *from = end) {
+        if (!zfi_cuda_has_room(stream))
+            return ZF_IN_PROGRESS;
+        for (end = *from + 1; end < given->n; end++)
+            if (has_param(given->gradients + *from, end - *from, given->gradients[end].param))
                 break;
-        args.gradients = given->gradients + first;
-        args.n = end - first;
-        st = launch_wide(device, stream, K_zf_collect, &args);
+        args.gradients = given->gradients + *from;
+        args.n = end - *from;
+        st = launch_wide(stream, K_zf_collect, &args);
     }
     return st;
 }
@@ -194,44 +221,44 @@ static int is_last(const zfi_gradients_args_t *args, uint32_t i) {
     return 1;
 }
 
-static zf_status_t launch_statistics(zfi_device_t *device, CUstream stream, const zfi_gradients_args_t *given) {
-    zfi_cuda_statistics_t args = {.data = given->data, .turn = given->turn, .gathers = given->gathers};
+static zf_status_t launch_statistics(zfi_stream_t *stream, const zfi_gradients_args_t *given, uint32_t *from) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < given->n && !st; i++) {
-        const zfi_gradient_t *gradient = &given->gradients[i];
-        if ((gradient->flags & ZFI_GRADIENT_SHIP) && is_last(given, i))
-            args.list[args.n++] = (zfi_cuda_gradient_t){.grad = gradient->grad, .param = gradient->param};
-        if (args.n && (args.n == ZFI_CUDA_MOST_GRADIENTS || i + 1 == given->n)) {
-            st = launch_wide(device, stream, K_zf_statistics, &args);
-            args.n = 0;
+    while (*from < given->n && !st) {
+        zfi_cuda_statistics_t args = {.data = given->data, .turn = given->turn, .gathers = given->gathers};
+        if (!zfi_cuda_has_room(stream))
+            return ZF_IN_PROGRESS;
+        for (; *from < given->n && args.n < ZFI_CUDA_MOST_GRADIENTS; ++*from) {
+            const zfi_gradient_t *gradient = &given->gradients[*from];
+            if ((gradient->flags & ZFI_GRADIENT_SHIP) && is_last(given, *from))
+                args.list[args.n++] = (zfi_cuda_gradient_t){.grad = gradient->grad, .param = gradient->param};
         }
+        st = args.n ? launch_wide(stream, K_zf_statistics, &args) : ZF_OK;
     }
     return st;
 }
 
-static zf_status_t launch_run_ahead(zfi_device_t *device, CUstream stream, const zfi_run_ahead_args_t *args) {
-    zf_status_t st = launch_wide(device, stream, K_zf_run_ahead_begin, args);
+static zf_status_t launch_run_ahead(zfi_stream_t *stream, const zfi_run_ahead_args_t *args) {
+    zf_status_t st = launch_wide(stream, K_zf_run_ahead_begin, args);
     if (st || args->counts_only)
         return st;
-    return launch_wide(device, stream, K_zf_run_ahead, args);
+    return launch_wide(stream, K_zf_run_ahead, args);
 }
 
-static zf_status_t launch_update_all(zfi_device_t *device, CUstream stream, const zfi_update_all_args_t *args) {
-    zf_status_t st = launch_wide(device, stream, K_zf_update_all_begin, args);
+static zf_status_t launch_update_all(zfi_stream_t *stream, const zfi_update_all_args_t *args) {
+    zf_status_t st = launch_wide(stream, K_zf_update_all_begin, args);
     if (!st)
-        st = launch_wide(device, stream, K_zf_update_all, args);
-    return st ? st : launch_thread(device, stream, K_zf_update_all_end, args);
+        st = launch_wide(stream, K_zf_update_all, args);
+    return st ? st : launch_thread(stream, K_zf_update_all_end, args);
 }
 
-static zf_status_t launch_both(zfi_device_t *device, CUstream stream, int first, int second, const void *args,
-                               unsigned n_threads) {
-    zf_status_t st = launch_wide(device, stream, first, args);
+static zf_status_t launch_both(zfi_stream_t *stream, int first, int second, const void *args, unsigned n_threads) {
+    zf_status_t st = launch_wide(stream, first, args);
     if (st)
         return st;
-    return n_threads == 1 ? launch_thread(device, stream, second, args) : launch_wide(device, stream, second, args);
+    return n_threads == 1 ? launch_thread(stream, second, args) : launch_wide(stream, second, args);
 }
 
-zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args) {
+zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
     static const int wide[ZFI_N_KERNELS] = {
         [ZFI_KERNEL_GATHER] = K_zf_gather,
         [ZFI_KERNEL_ENTER_MAPS] = K_zf_enter_maps,
@@ -249,25 +276,25 @@ zf_status_t zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t 
     zf_status_t st;
     switch (kernel) {
     case ZFI_KERNEL_COLLECT:
-        return launch_collect(device, stream, args);
+        return launch_collect(stream, args, from);
     case ZFI_KERNEL_STATISTICS:
-        return launch_statistics(device, stream, args);
+        return launch_statistics(stream, args, from);
     case ZFI_KERNEL_NORM_PART:
-        return launch_both(device, stream, K_zf_norm_params, K_zf_norm_part, args, 1);
+        return launch_both(stream, K_zf_norm_params, K_zf_norm_part, args, 1);
     case ZFI_KERNEL_SCALARS:
-        return launch_thread(device, stream, K_zf_scalars, args);
+        return launch_thread(stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:
-        return launch_run_ahead(device, stream, args);
+        return launch_run_ahead(stream, args);
     case ZFI_KERNEL_UPDATE_ALL:
-        return launch_update_all(device, stream, args);
+        return launch_update_all(stream, args);
     case ZFI_KERNEL_CHECK:
-        st = launch_wide(device, stream, K_zf_check, args);
-        return st ? st : launch(device, stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
+        st = launch_wide(stream, K_zf_check, args);
+        return st ? st : launch(stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_ADD_SUMS:
-        return launch_both(device, stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
+        return launch_both(stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:
-        return launch_thread(device, stream, K_zf_report, args);
+        return launch_thread(stream, K_zf_report, args);
     default:
-        return launch_wide(device, stream, wide[kernel], args);
+        return launch_wide(stream, wide[kernel], args);
     }
 }

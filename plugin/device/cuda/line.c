@@ -1,16 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/device/cuda/line.c - timelines as the device sees them (model in backend.h). */
-#include <string.h>
+#include <stdlib.h>
 
 #include "device/cuda/backend.h"
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
+static zf_status_t create_event(zfi_device_t *device, zfi_cuda_event_t **out) {
+    zfi_cuda_event_t *event = calloc(1, sizeof *event);
+    zf_status_t st = zfi_cuda_check(device,
+                                    event ? device->driver->cuEventCreate(&event->handle, CU_EVENT_DISABLE_TIMING)
+                                          : CUDA_ERROR_OUT_OF_MEMORY,
+                                    "creating an event");
+    if (st) {
+        free(event);
+        return st;
+    }
+    *out = event;
+    return ZF_OK;
+}
+
+static void destroy_event(zfi_device_t *device, zfi_cuda_event_t *event) {
+    if (!event)
+        return;
+    device->driver->cuEventDestroy(event->handle);
+    free(event);
+}
+
 static zf_status_t create_events(zfi_device_t *device, zfi_cuda_line_t *line) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < ZFI_CUDA_SIGNALS && !st; i++)
-        st = zfi_cuda_check(device, device->driver->cuEventCreate(&line->signals[i].event, CU_EVENT_DISABLE_TIMING),
-                            "creating an event");
+        st = create_event(device, &line->signals[i].event);
     return st;
 }
 
@@ -37,7 +57,7 @@ static zfi_cuda_line_t *add_line(zfi_device_t *device, zfi_timeline_t *timeline,
 /* A load has set the timeline back: nothing is under way, and former signals mean nothing. */
 static void restart(zfi_device_t *device, zfi_cuda_line_t *line) {
     line->n_sets = atomic_load(&line->timeline->n_sets);
-    line->n_signals = line->n_asked = 0;
+    line->n_signals = line->first = line->n_asked = 0;
     line->lost = 0;
     pthread_mutex_lock(&device->poll_lock);
     atomic_store(line->device_word, 0);
@@ -63,24 +83,50 @@ void zfi_cuda_lines_close(zfi_device_t *device) {
         if (device->lines[i].has_events)
             zfi_timeline_set_mirror(device->lines[i].timeline, NULL);
         for (uint32_t k = 0; k < ZFI_CUDA_SIGNALS; k++)
-            if (device->lines[i].signals[k].event)
-                device->driver->cuEventDestroy(device->lines[i].signals[k].event);
+            destroy_event(device, device->lines[i].signals[k].event);
     }
 }
 
 /* ---- signal ------------------------------------------------------------------------------------------------------ */
 
-static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
+/* A place in the ring whose event nobody waits for, taken from the oldest signal where there is none: from now on that
+ * one is not found. */
+static zf_status_t take_place(zfi_device_t *device, zfi_cuda_line_t *line, zfi_cuda_signal_t **out) {
     zfi_cuda_signal_t *signal = &line->signals[line->n_signals % ZFI_CUDA_SIGNALS];
+    *out = signal;
     if (line->n_signals - line->n_asked == ZFI_CUDA_SIGNALS)
         line->n_asked++; /* the next one will tell as much */
-    if (line->n_signals >= ZFI_CUDA_SIGNALS)
+    if (line->n_signals - line->first == ZFI_CUDA_SIGNALS) {
         line->lost = signal->value;
+        line->first++;
+    }
+    if (!signal->event->n_users)
+        return ZF_OK;
+    signal->event->is_out = 1;
+    return create_event(device, &signal->event);
+}
+
+static zf_status_t record(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
+    zfi_cuda_signal_t *signal;
+    CUresult rc;
+    zf_status_t st = take_place(stream->device, line, &signal);
+    if (st)
+        return st;
+    zfi_cuda_begin_call(stream);
+    rc = stream->device->driver->cuEventRecord(signal->event->handle, stream->handle);
+    st = zfi_cuda_end_call(stream, rc, "recording an event");
     signal->value = value;
     signal->stream = stream;
     line->n_signals++;
-    return zfi_cuda_check(stream->device, stream->device->driver->cuEventRecord(signal->event, stream->handle),
-                          "recording an event");
+    return st;
+}
+
+static zf_status_t write_word(zfi_stream_t *stream, const zfi_cuda_line_t *line, uint64_t value) {
+    CUresult rc;
+    zfi_cuda_begin_call(stream);
+    rc = stream->device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value,
+                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+    return zfi_cuda_end_call(stream, rc, "writing a word in stream order");
 }
 
 /* Without memory operations an event is all that tells of a signal: it is not recorded anew before it has told. (Of a
@@ -94,14 +140,9 @@ zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_
     zf_status_t st;
     if (must_be_asked_first(device, line))
         return ZF_IN_PROGRESS;
-    st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
     atomic_store(&line->enqueued, value);
-    if (!st && device->has_memops)
-        st = zfi_cuda_check(
-            device,
-            device->driver->cuStreamWriteValue64(stream->handle, line->device_at, value, CU_STREAM_WRITE_VALUE_DEFAULT),
-            "writing a word in stream order");
-    return st;
+    st = line->has_events || !device->has_memops ? record(stream, line, value) : ZF_OK;
+    return !st && device->has_memops ? write_word(stream, line, value) : st;
 }
 
 /* ---- wait -------------------------------------------------------------------------------------------------------- */
@@ -109,39 +150,37 @@ zf_status_t zfi_cuda_signal(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_
 /* The first signal that is enough; NULL: it is not enqueued, or no longer in the ring. A later one will not do: it may
  * lie behind work that waits for the caller's. */
 static const zfi_cuda_signal_t *find_signal(const zfi_cuda_line_t *line, uint64_t value) {
-    uint32_t n = line->n_signals < ZFI_CUDA_SIGNALS ? line->n_signals : ZFI_CUDA_SIGNALS;
-    if (line->n_signals > ZFI_CUDA_SIGNALS && value <= line->lost)
+    if (line->first && value <= line->lost)
         return NULL;
-    for (uint32_t i = line->n_signals - n; i != line->n_signals; i++)
+    for (uint32_t i = line->first; i != line->n_signals; i++)
         if (line->signals[i % ZFI_CUDA_SIGNALS].value >= value)
             return &line->signals[i % ZFI_CUDA_SIGNALS];
     return NULL;
 }
 
-static void wait_in_host_function(void *raw) {
-    const zfi_cuda_host_wait_t *wait = raw;
-    zfi_timeline_wait(wait->timeline, wait->value, UINT64_MAX, NULL);
+static zf_status_t wait_for_event(zfi_stream_t *stream, zfi_cuda_event_t *event) {
+    zf_status_t st;
+    CUresult rc;
+    event->n_users++;
+    zfi_cuda_begin_call(stream);
+    rc = stream->device->driver->cuStreamWaitEvent(stream->handle, event->handle, 0);
+    st = zfi_cuda_end_call(stream, rc, "waiting for an event");
+    if (--event->n_users == 0 && event->is_out)
+        destroy_event(stream->device, event);
+    return st;
 }
 
-static zf_status_t wait_for_host(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value) {
-    zfi_device_t *device = stream->device;
-    zfi_cuda_host_wait_t *wait = &device->host_waits[device->n_host_waits % ZFI_CUDA_HOST_WAITS];
+static zf_status_t wait_for_word(zfi_stream_t *stream, const zfi_cuda_line_t *line, uint64_t value) {
     zf_status_t st;
-    if (device->has_memops) {
-        st = zfi_cuda_check(
-            device, device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value, CU_STREAM_WAIT_VALUE_GEQ),
-            "waiting for a word in stream order");
-    } else {
-        *wait = (zfi_cuda_host_wait_t){line->timeline, value};
-        device->n_host_waits++;
-        st = zfi_cuda_check(device, device->driver->cuLaunchHostFunc(stream->handle, wait_in_host_function, wait),
-                            "launching a host function");
-    }
-    return st ? st : zfi_cuda_gate(device, stream->handle, line->host_at);
+    CUresult rc;
+    zfi_cuda_begin_call(stream);
+    rc = stream->device->driver->cuStreamWaitValue64(stream->handle, line->host_at, value, CU_STREAM_WAIT_VALUE_GEQ);
+    st = zfi_cuda_end_call(stream, rc, "waiting for a word in stream order");
+    return st ? st : zfi_cuda_gate(stream, line->host_at);
 }
 
 zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t value, int is_patient) {
-    zfi_device_t *device = stream->device;
+    const zfi_device_t *device = stream->device;
     const zfi_cuda_signal_t *signal;
     if (zfi_timeline_now(line->timeline) >= value)
         return ZF_DISABLED;
@@ -149,13 +188,10 @@ zf_status_t zfi_cuda_wait(zfi_stream_t *stream, zfi_cuda_line_t *line, uint64_t 
     if (signal && signal->stream == stream)
         return ZF_DISABLED;
     if (signal)
-        return zfi_cuda_check(device, device->driver->cuStreamWaitEvent(stream->handle, signal->event, 0),
-                              "waiting for an event");
-    if (device->has_few_queues)
-        return ZF_IN_PROGRESS; /* what ends the wait would lie behind it */
-    if (stream->is_host)
-        return wait_for_host(stream, line, value);
-    if (is_patient || !device->has_memops || line->n_signals)
+        return wait_for_event(stream, signal->event);
+    if (device->has_few_queues || !device->has_memops)
+        return ZF_IN_PROGRESS; /* what ends the wait would lie behind it; or a stream cannot wait for a word */
+    if (!stream->is_host && (is_patient || atomic_load(&line->enqueued)))
         return ZF_IN_PROGRESS;
-    return wait_for_host(stream, line, value);
+    return wait_for_word(stream, line, value);
 }

@@ -41,7 +41,7 @@ static int poll_lines(zfi_device_t *device) {
 static void ask_line(zfi_device_t *device, zfi_cuda_line_t *line) {
     while (line->timeline && line->n_asked != line->n_signals) {
         const zfi_cuda_signal_t *signal = &line->signals[line->n_asked % ZFI_CUDA_SIGNALS];
-        CUresult rc = device->driver->cuEventQuery(signal->event);
+        CUresult rc = device->driver->cuEventQuery(signal->event->handle);
         if (rc == CUDA_ERROR_NOT_READY)
             return;
         if (zfi_cuda_check(device, rc, "asking for an event"))

@@ -15,6 +15,7 @@ typedef struct item {
     uint64_t nbytes; /* in the ring, everything included */
     int is_end, is_skip;
     int has_begun; /* a wait whose time is being measured */
+    uint32_t from; /* ranges or gradients before it are issued */
     uint64_t number;
     zfi_op_t op;
 } item_t;
@@ -68,9 +69,9 @@ static zf_status_t issue_wait(zfi_stream_t *stream, item_t *item) {
     if (zfi_timeline_now(line->timeline) >= item->op.value) {
         st = ZF_DISABLED;
     } else {
+        st = begin(stream, item);
         if (stream->is_host) /* it cannot be parked: what it waits for had better be enqueued */
             zfi_cuda_flush(stream->device);
-        st = begin(stream, item);
         if (!st)
             st = zfi_cuda_wait(stream, line, item->op.value, item->op.is_patient);
     }
@@ -81,28 +82,44 @@ static zf_status_t issue_wait(zfi_stream_t *stream, item_t *item) {
 
 static zf_status_t copy(zfi_stream_t *stream, zfi_op_kind_t kind, const zfi_range_t *range, uint64_t nbytes) {
     const zfi_cuda_driver_t *driver = stream->device->driver;
-    CUresult rc = CUDA_SUCCESS;
-    if (nbytes && kind == ZFI_OP_DOWN)
+    CUresult rc;
+    if (!nbytes)
+        return ZF_OK;
+    zfi_cuda_begin_call(stream);
+    if (kind == ZFI_OP_DOWN)
         rc = driver->cuMemcpyDtoHAsync(range->to, (CUdeviceptr)(uintptr_t)range->from, nbytes, stream->handle);
-    else if (nbytes)
+    else
         rc = driver->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)range->to, range->from, nbytes, stream->handle);
-    return zfi_cuda_check(stream->device, rc, kind == ZFI_OP_DOWN ? "a copy to the host" : "a copy to the device");
+    return zfi_cuda_end_call(stream, rc, kind == ZFI_OP_DOWN ? "a copy to the host" : "a copy to the device");
 }
 
 static int follows(const zfi_range_t *a, uint64_t nbytes, const zfi_range_t *b) {
     return (const unsigned char *)a->to + nbytes == b->to && (const unsigned char *)a->from + nbytes == b->from;
 }
 
-/* Neighbours in both memories are one copy. */
-static zf_status_t issue_copies(zfi_stream_t *stream, const zfi_op_t *op) {
+/* Neighbours in both memories are one copy. ZF_IN_PROGRESS: no room for those from item->from on. */
+static zf_status_t issue_copies(zfi_stream_t *stream, item_t *item) {
+    const zfi_op_t *op = &item->op;
     zf_status_t st = ZF_OK;
-    for (uint32_t i = 0, end; i < op->n_ranges && !st; i = end) {
-        uint64_t nbytes = op->ranges[i].nbytes;
-        for (end = i + 1; end < op->n_ranges && follows(&op->ranges[i], nbytes, &op->ranges[end]); end++)
+    for (uint32_t end; item->from < op->n_ranges && !st; item->from = end) {
+        const zfi_range_t *first = &op->ranges[item->from];
+        uint64_t nbytes = first->nbytes;
+        if (!zfi_cuda_has_room(stream))
+            return ZF_IN_PROGRESS;
+        for (end = item->from + 1; end < op->n_ranges && follows(first, nbytes, &op->ranges[end]); end++)
             nbytes += op->ranges[end].nbytes;
-        st = copy(stream, op->kind, &op->ranges[i], nbytes);
+        st = copy(stream, op->kind, first, nbytes);
     }
     return st;
+}
+
+static zf_status_t issue_fill(zfi_stream_t *stream, const zfi_op_t *op) {
+    CUresult rc;
+    if (!op->nbytes)
+        return ZF_OK;
+    zfi_cuda_begin_call(stream);
+    rc = stream->device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0, op->nbytes, stream->handle);
+    return zfi_cuda_end_call(stream, rc, "a fill");
 }
 
 static zf_status_t issue_signal(zfi_stream_t *stream, const zfi_op_t *op) {
@@ -112,28 +129,25 @@ static zf_status_t issue_signal(zfi_stream_t *stream, const zfi_op_t *op) {
 
 /* What was enqueued before poison runs to its end; what comes after it is skipped, but for the numbers. */
 static zf_status_t issue(zfi_stream_t *stream, item_t *item) {
-    zfi_device_t *device = stream->device;
     const zfi_op_t *op = &item->op;
+    if (!zfi_cuda_has_room(stream))
+        return ZF_IN_PROGRESS;
     if (item->is_end)
         return zfi_cuda_signal(stream, stream->progress, item->number);
     if (op->kind == ZFI_OP_WAIT)
         return issue_wait(stream, item);
-    if (zfi_cuda_is_poisoned(device))
+    if (zfi_cuda_is_poisoned(stream->device))
         return ZF_OK;
     switch (op->kind) {
     case ZFI_OP_SIGNAL:
         return issue_signal(stream, op);
     case ZFI_OP_DOWN:
     case ZFI_OP_UP:
-        return issue_copies(stream, op);
+        return issue_copies(stream, item);
     case ZFI_OP_FILL:
-        return zfi_cuda_check(
-            device,
-            op->nbytes ? device->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)op->to, 0, op->nbytes, stream->handle)
-                       : CUDA_SUCCESS,
-            "a fill");
+        return issue_fill(stream, op);
     case ZFI_OP_LAUNCH:
-        return zfi_cuda_launch(device, stream->handle, op->kernel, op->args);
+        return zfi_cuda_launch(stream, op->kernel, op->args, &item->from);
     default:
         return ZF_ERR_INTERNAL;
     }
@@ -206,25 +220,31 @@ int zfi_cuda_flush(zfi_device_t *device) {
     return total;
 }
 
-/* [lock] Waits until a stream's parked operations leave room. */
-static zf_status_t make_room(zfi_stream_t *stream) {
+/* [lock] Lets others go on. ZF_ERR_TIMEOUT: the stream has taken nothing since begin_ns. */
+static zf_status_t pause_for(zfi_stream_t *stream, uint64_t begin_ns) {
     zfi_device_t *device = stream->device;
-    uint64_t begin = zfi_now_ns(), head = stream->park.head;
-    while (stream->park.head == head) {
-        if (zfi_now_ns() - begin > device->env.timeout_ns) {
-            device->env.is_stuck(device->env.ctx, stream->executed.name,
-                                 (uint32_t)((stream->park.tail - head) / sizeof(item_t)));
-            return ZF_ERR_TIMEOUT;
-        }
-        unlock(device);
-        sleep_a_little();
-        lock(device);
-        zfi_cuda_flush(device);
+    if (zfi_now_ns() - begin_ns > device->env.timeout_ns) {
+        device->env.is_stuck(device->env.ctx, stream->executed.name,
+                             (uint32_t)((stream->park.tail - stream->park.head) / sizeof(item_t)));
+        return ZF_ERR_TIMEOUT;
     }
+    unlock(device);
+    sleep_a_little();
+    lock(device);
+    zfi_cuda_flush(device);
     return ZF_OK;
 }
 
-/* [lock] A stream of the host cannot be held back where streams share hardware queues: the hook waits. */
+/* [lock] Waits until a stream's parked operations leave room. */
+static zf_status_t make_room(zfi_stream_t *stream) {
+    uint64_t begin_ns = zfi_now_ns(), head = stream->park.head;
+    zf_status_t st = ZF_OK;
+    while (stream->park.head == head && !st)
+        st = pause_for(stream, begin_ns);
+    return st;
+}
+
+/* [lock] A stream of the host cannot be held back where it cannot wait for a word: the hook waits. */
 static zf_status_t issue_later(zfi_stream_t *stream, item_t *item) {
     zfi_device_t *device = stream->device;
     uint64_t begin_ns = zfi_now_ns();
@@ -281,13 +301,33 @@ zf_status_t zfi_cuda_enqueue(zfi_device_t *device, zfi_stream_t *stream, const z
     return st;
 }
 
-/* [lock] Operations that are parked come first. */
+/* [lock] Operations that are parked come first; then there is room for another one. */
 static zf_status_t issue_parked(zfi_stream_t *stream) {
     zf_status_t st = ZF_OK;
+    uint64_t begin_ns;
     zfi_cuda_flush(stream->device);
     while (is_parked(stream) && !st && !zfi_cuda_is_poisoned(stream->device))
         st = make_room(stream);
+    begin_ns = zfi_now_ns();
+    while (!st && !zfi_cuda_has_room(stream))
+        st = pause_for(stream, begin_ns);
     return st;
+}
+
+/* [lock] */
+static zf_status_t record_order(zfi_stream_t *from) {
+    CUresult rc;
+    zfi_cuda_begin_call(from);
+    rc = from->device->driver->cuEventRecord(from->order, from->handle);
+    return zfi_cuda_end_call(from, rc, "recording an event");
+}
+
+/* [lock] */
+static zf_status_t wait_for_order(const zfi_stream_t *from, zfi_stream_t *to) {
+    CUresult rc;
+    zfi_cuda_begin_call(to);
+    rc = to->device->driver->cuStreamWaitEvent(to->handle, from->order, 0);
+    return zfi_cuda_end_call(to, rc, "ordering two streams");
 }
 
 zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_t *to) {
@@ -299,10 +339,9 @@ zf_status_t zfi_cuda_order(zfi_device_t *device, zfi_stream_t *from, zfi_stream_
     if (!st)
         st = issue_parked(to);
     if (!st)
-        st = zfi_cuda_check(device, device->driver->cuEventRecord(from->order, from->handle), "recording an event");
+        st = record_order(from);
     if (!st)
-        st = zfi_cuda_check(device, device->driver->cuStreamWaitEvent(to->handle, from->order, 0),
-                            "ordering two streams");
+        st = wait_for_order(from, to);
     if (!st)
         st = enqueue_all(to, NULL, 0);
     unlock(device);
@@ -322,7 +361,12 @@ zf_status_t zfi_cuda_lend(zfi_stream_t *stream, void **out_handle) {
     return ZF_OK;
 }
 
-void zfi_cuda_take_back(zfi_stream_t *stream) { zfi_cuda_leave(stream->device); }
+void zfi_cuda_take_back(zfi_stream_t *stream) {
+    pthread_mutex_lock(&stream->device->lock);
+    zfi_cuda_count_lent(stream);
+    pthread_mutex_unlock(&stream->device->lock);
+    zfi_cuda_leave(stream->device);
+}
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
@@ -357,8 +401,9 @@ static zfi_stream_t *add_stream(zfi_device_t *device, const char *name, int is_h
     if (!is_host)
         stream->park.ring = malloc(ZFI_CUDA_PARK_NBYTES);
     stream->progress = zfi_cuda_line(device, &stream->executed, 0);
-    if (!stream->progress || (!is_host && !stream->park.ring) ||
+    if (!stream->progress || (!is_host && (!stream->park.ring || zfi_cuda_flight_open(stream))) ||
         device->driver->cuEventCreate(&stream->order, CU_EVENT_DISABLE_TIMING)) {
+        zfi_cuda_flight_close(stream);
         free(stream->park.ring);
         free(stream); /* the line, if there is one, waits for nothing */
         return NULL;
@@ -402,6 +447,7 @@ static void remove_stream(zfi_stream_t *stream) {
     stream->progress->timeline = NULL;
     pthread_mutex_unlock(&device->poll_lock);
     device->driver->cuEventDestroy(stream->order);
+    zfi_cuda_flight_close(stream);
     if (!stream->is_host)
         device->driver->cuStreamDestroy(stream->handle);
 }
@@ -430,9 +476,7 @@ void zfi_cuda_streams_close(zfi_device_t *device) {
 }
 
 static CUstream handle_of(const zf_stream_t *given) {
-    if (given->handle)
-        return (CUstream)(uintptr_t)given->handle;
-    return given->flags & ZF_STREAM_FLAG_PER_THREAD ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    return given->handle ? (CUstream)(uintptr_t)given->handle : CU_STREAM_LEGACY;
 }
 
 static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_t *given, const char *origin,
@@ -442,6 +486,11 @@ static zf_status_t check_descriptor(const zfi_device_t *device, const zf_stream_
     if (given->kind != ZF_STREAM_CUDA)
         return zfi_error(err, ZF_ERR_DEVICE, origin, "stream kind %d: on a CUDA device the host computes on %d (CUDA)",
                          given->kind, ZF_STREAM_CUDA);
+    if ((given->flags & ZF_STREAM_FLAG_PER_THREAD) || handle_of(given) == CU_STREAM_PER_THREAD)
+        return zfi_error(
+            err, ZF_ERR_ARGUMENT, origin,
+            "the stream is CUDA's default of each thread (CU_STREAM_PER_THREAD), another one in every thread: "
+            "make a stream with cuStreamCreate, or give handle 0, the legacy default");
     rc = device->driver->cuStreamIsCapturing(handle_of(given), &capture);
     if (rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE ||
         (given->flags & ZF_STREAM_FLAG_CAPTURING))

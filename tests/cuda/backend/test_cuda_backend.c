@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ enum { N_SIGNALS = 40 /* more than a timeline's ring of events holds */, PAUSE_U
 static const zfi_device_ops_t *const ops = &zfi_device_cuda;
 static zfi_device_t *device;
 static zfi_stream_t *own, *hosts;
+static CUstream hosts_handle;
 static _Atomic int is_poisoned, n_timed_out, n_failed;
 static zfi_timeline_t gate, line, answer;
 
@@ -55,6 +57,7 @@ static zfi_stream_t *host_stream(void) {
     ck_assert_int_eq(retain(&context, 0), CUDA_SUCCESS);
     ck_assert_int_eq(set(context), CUDA_SUCCESS);
     ck_assert_int_eq(create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    hosts_handle = stream;
     given.handle = (uint64_t)(uintptr_t)stream;
     ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, NULL), ZF_OK);
     return resolved;
@@ -123,10 +126,24 @@ START_TEST(a_signal_whose_event_is_lost_is_waited_for_by_its_value) {
 }
 END_TEST
 
+static void wait_for_gate(void *unused) {
+    (void)unused;
+    ck_assert_int_eq(zfi_timeline_wait(&gate, 1, DEADLINE_NS, NULL), ZF_OK);
+}
+
+static void launch_on_hosts(CUhostFn fn) {
+    CUresult (*launch)(CUstream, CUhostFn, void *) =
+        (CUresult(*)(CUstream, CUhostFn, void *))driver_function("cuLaunchHostFunc");
+    ck_assert_int_eq(launch(hosts_handle, fn, NULL), CUDA_SUCCESS);
+}
+
+/* The host's stream stands still until the gate opens. */
+static void hold_hosts(void) { launch_on_hosts(wait_for_gate); }
+
 /* A host may change streams between two calls: the plugin's work on the new one comes behind what is on the old one. */
 START_TEST(a_stream_that_is_ordered_behind_another_waits_for_it) {
     open_all();
-    enqueue(hosts, zfi_op_wait_for_host(&gate, 1));
+    hold_hosts();
     ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
     enqueue(own, zfi_op_signal(&line, 1));
     ck_assert_int_eq(zfi_timeline_wait(&line, 1, 1000 * PAUSE_US, NULL), ZF_ERR_TIMEOUT);
@@ -219,6 +236,199 @@ START_TEST(what_waits_may_be_more_than_there_is_room_for) {
 }
 END_TEST
 
+static uint32_t n_waiting_calls(void) {
+    uint32_t (*ask)(void) = (uint32_t(*)(void))driver_function("fakecuda_n_waiting_calls");
+    return ask();
+}
+
+enum { MORE_THAN_A_QUEUE_TAKES = 1200 };
+
+static void *fill_hosts(void *unused) {
+    (void)unused;
+    for (uint64_t value = 1; value <= MORE_THAN_A_QUEUE_TAKES; value++)
+        enqueue(hosts, zfi_op_signal(&line, value));
+    return NULL;
+}
+
+/* The host's stream stands still and is full, so a hook's call blocks in the driver. All others go on, and what they do
+ * lets the host's stream go on. */
+START_TEST(a_hook_that_blocks_in_the_driver_keeps_nobody_waiting) {
+    pthread_t other;
+    uint64_t value = 0;
+    open_all();
+    hold_hosts();
+    ck_assert_int_eq(pthread_create(&other, NULL, fill_hosts, NULL), 0);
+    while (device->has_memops && n_waiting_calls() == 0)
+        enqueue(own, zfi_op_signal(&answer, ++value));
+    enqueue(own, zfi_op_signal(&answer, ++value));
+    ck_assert_int_eq(zfi_timeline_wait(&answer, value, DEADLINE_NS, NULL), ZF_OK);
+    zfi_timeline_signal(&gate, 1);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(n_failed, 0);
+    close_all();
+}
+END_TEST
+
+/* A stream of the plugin that stands still is given no more than it takes for sure; the rest is parked. Copies of one
+ * operation are, too. */
+START_TEST(what_is_in_flight_is_bounded) {
+    enum { N_RANGES = 600, N_NUMBERS = 2 * N_RANGES };
+    static uint64_t numbers[2 * N_NUMBERS];
+    uint64_t *from = numbers, *to = numbers + N_NUMBERS;
+    zfi_range_t ranges[N_RANGES];
+    int is_pageable;
+    void *there;
+    open_all();
+    ck_assert_int_eq(ops->pin(device, numbers, sizeof numbers, &is_pageable, NULL), ZF_OK);
+    ck_assert_int_eq(ops->alloc(device, sizeof numbers / 2, "numbers", &there, NULL), ZF_OK);
+    for (uint64_t i = 0; i < N_NUMBERS; i++)
+        from[i] = i + 1;
+    for (uint32_t i = 0; i < N_RANGES; i++) /* every other number: no two of them are one copy */
+        ranges[i] = (zfi_range_t){(uint64_t *)there + 2 * i, &from[2 * i], sizeof *from};
+    hold_hosts();
+    ck_assert_int_eq(ops->order(device, hosts, own), ZF_OK);
+    enqueue(own, zfi_op_up(ranges, N_RANGES));
+    for (uint64_t value = 1; value <= MORE_THAN_A_QUEUE_TAKES; value++)
+        enqueue(own, zfi_op_signal(&line, value));
+    pthread_mutex_lock(&device->lock);
+    ck_assert_uint_le(own->flight.n_given - own->flight.n_over, device->most_in_flight);
+    pthread_mutex_unlock(&device->lock);
+    ck_assert_uint_eq(n_waiting_calls(), 0);
+    zfi_timeline_signal(&gate, 1);
+    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    for (uint32_t i = 0; i < N_RANGES; i++)
+        ranges[i] = (zfi_range_t){&to[2 * i], (uint64_t *)there + 2 * i, sizeof *to};
+    enqueue(own, zfi_op_down(ranges, N_RANGES));
+    ck_assert_int_eq(ops->synchronise(own, ops->mark(own), DEADLINE_NS, NULL), ZF_OK);
+    for (uint32_t i = 0; i < N_NUMBERS; i++)
+        ck_assert_uint_eq(to[i], i % 2 ? 0 : from[i]);
+    ops->free(device, there, sizeof numbers / 2);
+    ops->unpin(device, numbers, sizeof numbers);
+    close_all();
+}
+END_TEST
+
+/* A call that is about to wait for an event, without the lock, waits for the place that it found. */
+START_TEST(an_event_that_a_call_waits_for_is_not_recorded_anew) {
+    zfi_cuda_event_t *event;
+    zfi_cuda_line_t *known;
+    open_all();
+    enqueue(own, zfi_op_signal(&line, 1));
+    known = find_line();
+    pthread_mutex_lock(&device->lock);
+    event = known->signals[0].event;
+    event->n_users++;
+    pthread_mutex_unlock(&device->lock);
+    for (uint64_t value = 2; value <= N_SIGNALS; value++)
+        enqueue(own, zfi_op_signal(&line, value));
+    ck_assert_int_eq(zfi_timeline_wait(&line, N_SIGNALS, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(event->is_out, 1);
+    ck_assert_ptr_ne(known->signals[0].event, event);
+    zfi_cuda_enter(device);
+    device->driver->cuEventDestroy(event->handle);
+    zfi_cuda_leave(device);
+    free(event);
+    close_all();
+}
+END_TEST
+
+/* Two threads that use it would count as one stream. */
+START_TEST(the_stream_of_each_thread_is_refused) {
+    zf_stream_t given = {.struct_size = sizeof given, .kind = ZF_STREAM_CUDA, .device_type = ZF_DEVICE_CUDA};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_stream_t *resolved = NULL;
+    open_all();
+    for (int by_flag = 0; by_flag < 2; by_flag++) {
+        given.handle = by_flag ? 0 : (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD;
+        given.flags = by_flag ? ZF_STREAM_FLAG_PER_THREAD : 0;
+        ck_assert_int_eq(ops->stream_resolve(device, &given, "test", &resolved, &err), ZF_ERR_ARGUMENT);
+        ck_assert_ptr_nonnull(strstr(err.message, "CU_STREAM_PER_THREAD"));
+    }
+    close_all();
+}
+END_TEST
+
+enum { N_ROUNDS = 30 };
+
+static void *wait_with_hosts(void *unused) {
+    (void)unused;
+    for (uint64_t value = 1; value <= N_ROUNDS; value++)
+        enqueue(hosts, zfi_op_wait(&line, value, NULL));
+    return NULL;
+}
+
+static void tell_line(void *unused) {
+    (void)unused;
+    zfi_timeline_signal(&line, zfi_timeline_now(&line) + 1);
+}
+
+/* The host's stream waits for what a function of the host in another stream will tell: that one comes to run, though a
+ * context runs its functions one by one. */
+START_TEST(a_wait_keeps_no_host_function_from_running) {
+    zfi_stream_t *waiting;
+    pthread_t other;
+    open_all();
+    waiting = hosts;
+    host_stream(); /* whose handle the functions take */
+    ck_assert_int_eq(pthread_create(&other, NULL, wait_with_hosts, NULL), 0);
+    for (uint64_t value = 1; value <= N_ROUNDS; value++) {
+        ck_assert_int_eq(zfi_timeline_wait(&waiting->executed, 10 * value - 5, DEADLINE_NS, NULL),
+                         ZF_OK); /* it waits */
+        launch_on_hosts(tell_line);
+    }
+    pthread_join(other, NULL);
+    ck_assert_int_eq(zfi_timeline_wait(&line, N_ROUNDS, DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(ops->synchronise(waiting, ops->mark(waiting), DEADLINE_NS, NULL), ZF_OK);
+    ck_assert_int_eq(n_timed_out, 0);
+    close_all();
+}
+END_TEST
+
+static void *work_beside(void *unused) {
+    (void)unused;
+    for (uint64_t value = 1; value <= MORE_THAN_A_QUEUE_TAKES; value++)
+        enqueue(own, zfi_op_signal(&line, value));
+    return NULL;
+}
+
+/* A thread of the host captures a graph, while another one's hooks and the monitor go about their work. */
+START_TEST(a_capture_of_the_hosts_is_left_alone) {
+    CUresult (*begin)(CUstream, CUstreamCaptureMode) =
+        (CUresult(*)(CUstream, CUstreamCaptureMode))driver_function("cuStreamBeginCapture_v2");
+    CUresult (*end)(CUstream, CUgraph *) = (CUresult(*)(CUstream, CUgraph *))driver_function("cuStreamEndCapture");
+    CUgraph graph = NULL;
+    pthread_t other;
+    open_all();
+    ck_assert_int_eq(begin(hosts_handle, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    ck_assert_int_eq(pthread_create(&other, NULL, work_beside, NULL), 0);
+    ck_assert_int_eq(zfi_timeline_wait(&line, MORE_THAN_A_QUEUE_TAKES, DEADLINE_NS, NULL), ZF_OK);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(end(hosts_handle, &graph), CUDA_SUCCESS);
+    ck_assert_int_eq(n_failed, 0);
+    close_all();
+}
+END_TEST
+
+/* What was loaded is said; a driver that knows neither PTX nor machine code of this build's toolkit is told from
+ * others. */
+START_TEST(the_kernels_image_is_named) {
+    zfi_device_env_t env = {.kernels = zfi_kernels_of(zfi_isa_best()), .is_poisoned = &is_poisoned, .failed = failed};
+    zf_error_t err = {.struct_size = sizeof err};
+    zfi_device_info_t info;
+    if (_i)
+        ck_assert_int_eq(setenv("FAKECUDA_DRIVER_VERSION", "12000", 1), 0);
+    ck_assert_int_eq(ops->open(0, &env, &device, &err), _i ? ZF_ERR_DEVICE : ZF_OK);
+    if (_i) {
+        ck_assert_msg(strstr(err.message, "the driver is of CUDA 12.0: install a newer driver"), "%s", err.message);
+        return;
+    }
+    ops->info(device, &info);
+    ck_assert_msg(strstr(info.image, "PTX, assembled by the driver"), "%s", info.image);
+    ops->close(device);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_backend");
     TCase *orders = tcase_create("orders");
@@ -230,6 +440,13 @@ int main(void) {
     tcase_add_test(orders, a_line_that_is_set_back_waits_for_the_monitor);
     tcase_add_test(orders, a_stream_that_is_gone_has_no_waits);
     tcase_add_test(orders, what_waits_may_be_more_than_there_is_room_for);
+    tcase_add_test(orders, a_hook_that_blocks_in_the_driver_keeps_nobody_waiting);
+    tcase_add_test(orders, what_is_in_flight_is_bounded);
+    tcase_add_test(orders, an_event_that_a_call_waits_for_is_not_recorded_anew);
+    tcase_add_test(orders, the_stream_of_each_thread_is_refused);
+    tcase_add_test(orders, a_wait_keeps_no_host_function_from_running);
+    tcase_add_test(orders, a_capture_of_the_hosts_is_left_alone);
+    tcase_add_loop_test(orders, the_kernels_image_is_named, 0, CUDA_VERSION >= 12010 ? 2 : 1);
     suite_add_tcase(suite, orders);
     srunner_run_all(runner, CK_NORMAL);
     n_bad = srunner_ntests_failed(runner);

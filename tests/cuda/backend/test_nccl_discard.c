@@ -58,15 +58,15 @@ static void hold(void *unused) {
     usleep(HELD_US);
 }
 
-zf_status_t __real_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
-zf_status_t __wrap_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args);
+zf_status_t __real_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
+zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from);
 
 /* All sums of a rank come from one thread. */
-zf_status_t __wrap_zfi_cuda_launch(zfi_device_t *device, CUstream stream, zfi_kernel_t kernel, const void *args) {
+zf_status_t __wrap_zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
     uint32_t rank = kernel == ZFI_KERNEL_SUM_PARTS ? ((const zfi_sum_parts_args_t *)args)->rank : N_RANKS;
     if (rank < N_RANKS && atomic_load(&n_until_hold[rank]) > 0 && atomic_fetch_sub(&n_until_hold[rank], 1) == 1)
-        need(cuda.cuLaunchHostFunc(stream, hold, NULL));
-    return __real_zfi_cuda_launch(device, stream, kernel, args);
+        need(cuda.cuLaunchHostFunc(stream->handle, hold, NULL));
+    return __real_zfi_cuda_launch(stream, kernel, args, from);
 }
 
 static void find_driver(void) {

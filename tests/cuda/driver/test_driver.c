@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,14 +23,16 @@
     X(cuDeviceGet)                                                                                                     \
     X(cuDeviceGetAttribute)                                                                                            \
     X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxGetCurrent) X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent)             \
-        X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)         \
-            X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH)       \
-                X(cuMemsetD8Async) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)             \
-                    X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64)               \
-                        X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuLaunchHostFunc)       \
-                            X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)  \
-                                X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel)
+    X(cuCtxGetCurrent)                                                                                                 \
+    X(cuMemGetInfo) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize)            \
+        X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)      \
+            X(cuMemHostGetDevicePointer) X(cuMemcpyAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemsetD8Async)           \
+                X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)               \
+                    X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64) X(cuStreamBeginCapture)        \
+                        X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)              \
+                            X(cuStreamGetId) X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)   \
+                                X(cuEventQuery) X(cuEventSynchronize) X(cuModuleLoadData) X(cuModuleUnload)            \
+                                    X(cuModuleGetFunction) X(cuLaunchKernel)
 
 #define DECLARE(name) __typeof__(&name) name##_;
 static struct { FUNCTIONS(DECLARE) } cu;
@@ -326,6 +329,62 @@ START_TEST(capture_has_its_status) {
 }
 END_TEST
 
+static void *id_in_another_thread(void *out) {
+    ck_assert_int_eq(CU(cuCtxPushCurrent)(context), 0);
+    ck_assert_int_eq(CU(cuStreamGetId)(CU_STREAM_PER_THREAD, out), 0);
+    ck_assert_int_eq(CU(cuCtxPopCurrent)(&context), 0);
+    return NULL;
+}
+
+START_TEST(each_thread_has_a_stream) {
+    unsigned long long mine = 0, again = 0, other = 0;
+    pthread_t thread;
+    open_device();
+    ck_assert_int_eq(CU(cuStreamGetId)(CU_STREAM_PER_THREAD, &mine), 0);
+    ck_assert_int_eq(CU(cuStreamGetId)(CU_STREAM_PER_THREAD, &again), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, id_in_another_thread, &other), 0);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(mine, again);
+    ck_assert_uint_ne(mine, other);
+    close_device();
+}
+END_TEST
+
+static void *query_in_another_thread(void *event) {
+    ck_assert_int_eq(CU(cuCtxPushCurrent)(context), 0);
+    CUresult rc = CU(cuEventQuery)(event);
+    ck_assert_int_eq(CU(cuCtxPopCurrent)(&context), 0);
+    return rc ? event : NULL;
+}
+
+static void *query_without_a_part(void *event) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    ck_assert_int_eq(CU(cuThreadExchangeStreamCaptureMode)(&mode), 0);
+    return query_in_another_thread(event);
+}
+
+/* A query beside a capture in the global mode spoils it, but not by a thread whose mode is relaxed. */
+START_TEST(queries_beside_a_capture) {
+    static void *(*const queries[])(void *) = {query_without_a_part, query_in_another_thread};
+    CUevent e;
+    open_device();
+    CUstream s = stream_new();
+    ck_assert_int_eq(CU(cuEventCreate)(&e, CU_EVENT_DISABLE_TIMING), 0);
+    for (int spoils = 0; spoils < 2; spoils++) {
+        CUgraph graph = NULL;
+        pthread_t thread;
+        void *failed;
+        ck_assert_int_eq(CU(cuStreamBeginCapture)(s, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, queries[spoils], e), 0);
+        pthread_join(thread, &failed);
+        ck_assert_int_eq(failed != NULL, spoils);
+        ck_assert_int_eq(CU(cuStreamEndCapture)(s, &graph) != CUDA_SUCCESS, spoils);
+    }
+    CU(cuEventDestroy)(e), CU(cuStreamDestroy)(s);
+    close_device();
+}
+END_TEST
+
 static void note(void *at) { atomic_fetch_add((_Atomic int *)at, 1); }
 
 START_TEST(host_functions_run_in_order) {
@@ -540,6 +599,81 @@ START_TEST(shared_queue_goes_on) {
 }
 END_TEST
 
+static uint32_t n_waiting_calls(void) {
+    uint32_t (*count)(void) = NULL;
+    *(void **)&count = dlsym(library, "fakecuda_n_waiting_calls");
+    return count();
+}
+
+static void *write_many(void *raw) {
+    const CUdeviceptr *at = raw;
+    CUstream s = stream_new();
+    for (uint64_t i = 0; i < 5; i++)
+        ck_assert_int_eq(i == 0 ? CU(cuStreamWaitValue64)(s, *at, 1, CU_STREAM_WAIT_VALUE_GEQ)
+                                : CU(cuStreamWriteValue64)(s, *at + 8, i, 0),
+                         0);
+    ck_assert_int_eq(CU(cuStreamSynchronize)(s), 0);
+    CU(cuStreamDestroy)(s);
+    return NULL;
+}
+
+static void *write_many_there(void *raw) {
+    ck_assert_int_eq(CU(cuCtxPushCurrent)(context), 0);
+    write_many(raw);
+    ck_assert_int_eq(CU(cuCtxPopCurrent)(&context), 0);
+    return NULL;
+}
+
+/* The call that brings one command more than a queue takes waits; other streams go on. */
+START_TEST(a_full_queue_makes_the_caller_wait) {
+    CUdeviceptr at = 0;
+    pthread_t thread;
+    set("FAKECUDA_DEPTH", "4");
+    open_device();
+    _Atomic uint64_t *words = words_new(&at);
+    CUstream other = stream_new();
+    ck_assert_int_eq(pthread_create(&thread, NULL, write_many_there, &at), 0);
+    while (n_waiting_calls() == 0)
+        ck_assert_int_eq(CU(cuStreamWriteValue64)(other, at + 16, 1, 0), 0);
+    ck_assert_int_eq(CU(cuStreamSynchronize)(other), 0);
+    ck_assert_uint_eq(atomic_load(&words[1]), 0);
+    atomic_store(&words[0], 1);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(atomic_load(&words[1]), 4);
+    CU(cuStreamDestroy)(other), CU(cuMemFreeHost)((void *)words);
+    close_device();
+}
+END_TEST
+
+static _Atomic int is_held, may_go;
+
+static void hold(void *unused) {
+    (void)unused;
+    atomic_store(&is_held, 1);
+    while (!atomic_load(&may_go))
+        usleep(100);
+}
+
+/* Of two streams. */
+START_TEST(host_functions_run_one_by_one) {
+    static _Atomic int n;
+    open_device();
+    CUstream a = stream_new(), b = stream_new();
+    ck_assert_int_eq(CU(cuLaunchHostFunc)(a, hold, NULL), 0);
+    while (!atomic_load(&is_held))
+        usleep(100);
+    ck_assert_int_eq(CU(cuLaunchHostFunc)(b, note, &n), 0);
+    for (int i = 0; i < 200; i++)
+        ck_assert_int_eq(CU(cuStreamQuery)(b), CUDA_ERROR_NOT_READY);
+    ck_assert_int_eq(atomic_load(&n), 0);
+    atomic_store(&may_go, 1);
+    ck_assert_int_eq(CU(cuStreamSynchronize)(b), 0);
+    ck_assert_int_eq(atomic_load(&n), 1);
+    CU(cuStreamDestroy)(a), CU(cuStreamDestroy)(b);
+    close_device();
+}
+END_TEST
+
 START_TEST(finds_a_wait_for_what_cuda_writes) {
     CUdeviceptr at = 0;
     open_device();
@@ -705,7 +839,8 @@ END_TEST
 
 #define REAL                                                                                                           \
     streams_ordered_by_events, host_and_stream_by_words, pageable_copies_are_over_on_return, registered_memory,        \
-        sum_of_a_block, contexts_are_per_thread, legacy_stream, capture_has_its_status, host_functions_run_in_order
+        sum_of_a_block, contexts_are_per_thread, legacy_stream, capture_has_its_status, each_thread_has_a_stream,      \
+        queries_beside_a_capture, host_functions_run_in_order
 #ifdef ZT_REAL
 ZT_MAIN("driver_real", REAL)
 #else
@@ -714,7 +849,8 @@ ZT_MAIN("driver", REAL, finds_an_address_past_the_end, finds_misalignment, finds
         finds_an_exchange_without_a_meeting, finds_a_missing_barrier, a_meeting_of_the_warp_is_enough,
         order_of_blocks_comes_from_the_seed, freed_memory_stays_wrong, host_cannot_touch_device_memory, out_of_memory,
         registering_can_fail, nth_call_fails, registered_memory_elsewhere, memory_operations_can_be_missing,
-        shared_queue_goes_on, finds_a_wait_for_what_cuda_writes, finds_a_host_function_that_calls_cuda, finds_leaks,
+        shared_queue_goes_on, a_full_queue_makes_the_caller_wait, host_functions_run_one_by_one,
+        finds_a_wait_for_what_cuda_writes, finds_a_host_function_that_calls_cuda, finds_leaks,
         devices_do_not_share_memory, streams_belong_to_their_device, other_ptx_is_refused, no_device, traffic,
         missing_waits)
 #endif

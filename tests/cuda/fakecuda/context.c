@@ -41,7 +41,7 @@ FC_API cuInit(unsigned int flags) {
         else if (!fc_memory_start())
             st = CUDA_ERROR_OUT_OF_MEMORY;
         for (int d = 0; st == CUDA_SUCCESS && d < FC_MAX_DEVICES; d++)
-            contexts[d] = (fc_context_t){.device = d};
+            contexts[d] = (fc_context_t){.device = d, .number = 1};
         initialised_pid = st == CUDA_SUCCESS ? (int)getpid() : 0;
     }
     fc_unlock(&fc_global_lock);
@@ -200,7 +200,7 @@ FC_API cuDevicePrimaryCtxRelease(CUdevice dev) {
     if (is_last) {
         report_leaks(c);
         fc_destroy_streams_of(c);
-        *c = (fc_context_t){.device = dev};
+        *c = (fc_context_t){.device = dev, .number = c->number + 1};
     }
     return CUDA_SUCCESS;
 }

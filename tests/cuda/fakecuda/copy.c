@@ -59,8 +59,8 @@ static CUresult copy(const char *function, uint64_t to, int to_sides, uint64_t f
     if (!is_side(to, to_sides) || !is_side(from, from_sides) || !fc_bytes_for_copy(to, nbytes, &to_pageable) ||
         !fc_bytes_for_copy(from, nbytes, &from_pageable))
         return CUDA_ERROR_INVALID_VALUE;
-    if (waits && fc_is_capturing_globally())
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (waits && (st = fc_unless_captured()))
+        return st;
     st = fc_enqueue(s, &(fc_op_t){.run = run_copy, .to = to, .from = from, .nbytes = nbytes});
     if (st || !(waits || to_pageable || from_pageable))
         return st;

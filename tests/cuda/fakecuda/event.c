@@ -66,7 +66,8 @@ FC_API cuEventRecord(CUevent e, CUstream given) {
         return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    fc_marker_t *m = fc_mark(s);
+    fc_marker_t *m = fc_marker_new(s->context);
+    fc_enqueue_record(s, m);
     fc_lock(&e->lock);
     fc_marker_t *old = e->marker;
     e->marker = m;
@@ -92,14 +93,14 @@ FC_API cuStreamWaitEvent(CUstream given, CUevent e, unsigned int flags) {
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     fc_marker_t *m = place_of(e);
     if (m)
-        fc_enqueue_wait(s, m);
+        fc_enqueue_event_wait(s, m);
     fc_marker_drop(m);
     return CUDA_SUCCESS;
 }
 
 FC_API cuEventQuery(CUevent e) {
     CUresult st = enter_event(__func__, e);
-    if (st)
+    if (st || (st = fc_unless_captured()))
         return st;
     fc_marker_t *m = place_of(e);
     int is_over = m == NULL || __atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE);

@@ -25,6 +25,7 @@ typedef struct fc_config {
     uint64_t seed;             /* of delays, queues, orders of threads */
     uint64_t delay_us;         /* longest pause before an operation; 0: none */
     uint64_t n_queues;         /* 0: one per stream */
+    uint64_t depth;            /* commands that a queue takes; 0: any number. Default: about 1,000, by the seed */
     uint64_t n_devices;        /* 0: cuInit finds none */
     uint64_t device_nbytes;    /* of memory per device */
     uint64_t pin_nbytes;       /* that can be registered in all; 0: registering fails */
@@ -77,7 +78,9 @@ extern __thread int fc_in_host_function;
 typedef struct CUctx_st {
     int device, n_retained;
     uint64_t used_nbytes;
-    int sticky; /* CUresult that every later call returns */
+    int sticky;               /* CUresult that every later call returns */
+    uint64_t number;          /* another one after each destruction */
+    fc_lock_t host_functions; /* held by the one that runs */
     CUstream legacy;
     /* Live objects, for the count of leaks. */
     int64_t n_memory, n_pinned, n_streams, n_events, n_modules;
@@ -156,6 +159,7 @@ struct fc_op {
     void *user;
     uint64_t value;
     uint32_t flags;
+    int takes_room; /* of its queue */
 };
 
 struct CUstream_st {
@@ -172,6 +176,9 @@ struct CUstream_st {
     CUstream next; /* all streams of the process */
 };
 
+/* Calls that wait for room in a queue now. */
+__attribute__((visibility("default"))) uint32_t fakecuda_n_waiting_calls(void);
+
 /* The stream behind a handle, the legacy one for NULL and CU_STREAM_LEGACY; NULL: no such stream. */
 CUstream fc_stream_of(CUstream given);
 CUresult fc_stream_new(fc_context_t *c, unsigned flags, int priority, CUstream *out);
@@ -182,13 +189,21 @@ void fc_marker_wait(fc_marker_t *m);   /* of a host thread */
 void fc_marker_drop(fc_marker_t *m);
 fc_marker_t *fc_marker_keep(fc_marker_t *m);
 fc_marker_t *fc_marker_new(fc_context_t *c);
-void fc_enqueue_reach(CUstream stream, fc_marker_t *m);
-void fc_enqueue_wait(CUstream stream, fc_marker_t *m);
+void fc_enqueue_record(CUstream stream, fc_marker_t *m); /* commands of the caller: they take room */
+void fc_enqueue_event_wait(CUstream stream, fc_marker_t *m);
 CUresult fc_synchronise(CUstream stream);
 CUresult fc_synchronise_context(fc_context_t *c);
 void fc_destroy_streams_of(fc_context_t *c);
-uint64_t fc_random(void); /* [any-thread] */
-int fc_is_capturing_globally(void);
+uint64_t fc_random(void);           /* [any-thread] */
+int fc_spoil_global_captures(void); /* the number of streams captured in that mode */
+/* Entry of a function of a stream: *s becomes the stream behind the handle. */
+CUresult fc_enter_stream(const char *function, CUstream *s);
+
+/* ---- capture.c, host_function.c ---------------------------------------------------------------------------------- */
+
+CUresult fc_unless_captured(void); /* of a call that is unsafe beside a capture: the error that it returns */
+/* For the double of NCCL: what its kernels would do, in stream order. */
+__attribute__((visibility("default"))) CUresult fakecuda_launch_work(CUstream s, CUhostFn fn, void *user);
 
 /* ---- module.c, memop.c ------------------------------------------------------------------------------------------- */
 

@@ -152,8 +152,8 @@ FC_API cuMemAlloc(CUdeviceptr *out, size_t nbytes) {
         return st;
     if (nbytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    return fc_is_capturing_globally() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-                                      : device_alloc(fc_current(), nbytes, __builtin_return_address(0), out);
+    st = fc_unless_captured();
+    return st ? st : device_alloc(fc_current(), nbytes, __builtin_return_address(0), out);
 }
 
 static void device_free(const fc_zone_t *z) {
@@ -173,8 +173,9 @@ FC_API cuMemFree(CUdeviceptr at) {
         return st;
     if (!fc_zone_of(at, &z) || z.kind != FC_DEVICE_MEMORY || z.lo != at)
         return CUDA_ERROR_INVALID_VALUE;
-    if (fc_is_capturing_globally())
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    st = fc_unless_captured();
+    if (st)
+        return st;
     st = fc_synchronise_context(fc_context_of(z.device));
     device_free(&z);
     return st;

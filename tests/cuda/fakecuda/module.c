@@ -65,6 +65,14 @@ static const emu_module_t *find_in_fat(const unsigned char *p) {
     return NULL;
 }
 
+/* PTX 9.0 came with CUDA 13.0, 8.4 with 12.4: an older driver does not know it. */
+static int is_too_new(const char *ptx) {
+    const char *at = strstr(ptx, "\n.version ");
+    unsigned major, minor;
+    return at && sscanf(at, " .version %u.%u", &major, &minor) == 2 &&
+           (major + 4) * 1000 + minor * 10 > fc_config.driver_version;
+}
+
 static CUresult find_image(const void *image, const emu_module_t **out) {
     uint32_t first;
     memcpy(&first, image, sizeof first);
@@ -77,6 +85,8 @@ static CUresult find_image(const void *image, const emu_module_t **out) {
         *out = find_in_fat(image);
     else if (memcmp(image, "\177ELF", 4) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    else if (is_too_new(image))
+        return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     else
         *out = emu_find_module(hash_of(image, SIZE_MAX / 2));
     if (*out == NULL)
@@ -172,6 +182,40 @@ FC_API cuModuleGetGlobal(CUdeviceptr *out, size_t *nbytes, CUmodule m, const cha
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* ---- functions --------------------------------------------------------------------------------------------------- */
+
+enum { SOME_REGISTERS = 32, PTX_ARCHITECTURE = 80, REGISTERS = 65536, SHARED_NBYTES = 164 << 10 /* of a processor */ };
+
+/* What the gate's table has for the architecture at hand, or for the one that the PTX is for. */
+static uint32_t n_registers_of(CUfunction f) {
+    static const struct {
+        const char *kernel;
+        uint32_t architecture, n;
+    } table[] = {
+#include "registers.inc"
+        {"", 0, 0}};
+    uint32_t found = SOME_REGISTERS;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(table[i].kernel, f->kernel->name) == 0) {
+            if (table[i].architecture == fc_config.compute)
+                return table[i].n;
+            found = table[i].architecture == PTX_ARCHITECTURE ? table[i].n : found;
+        }
+    return found;
+}
+
+/* Registers are given to warps, 256 at a time (gate.py counts alike). */
+static uint32_t n_blocks_at_once(CUfunction f, uint32_t n_threads, uint64_t dynamic_nbytes) {
+    uint32_t n_warps = (n_threads + 31) / 32, per_warp = (n_registers_of(f) * 32 + 255) / 256 * 256;
+    uint64_t shared = f->kernel->shared_nbytes + dynamic_nbytes;
+    uint32_t n = 2048 / n_threads, by_registers = REGISTERS / (per_warp * n_warps);
+    if (by_registers < n)
+        n = by_registers;
+    if (shared && SHARED_NBYTES / (shared + 1024) < n)
+        n = (uint32_t)(SHARED_NBYTES / (shared + 1024));
+    return n < 32 ? n : 32;
+}
+
 FC_API cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction f) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
     if (st)
@@ -186,7 +230,10 @@ FC_API cuFuncGetAttribute(int *out, CUfunction_attribute attribute, CUfunction f
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         *out = f->max_dynamic_nbytes;
         return CUDA_SUCCESS;
-    default: /* registers and the like: the double has none */
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *out = (int)n_registers_of(f);
+        return CUDA_SUCCESS;
+    default:
         *out = 0;
         return CUDA_SUCCESS;
     }
@@ -201,10 +248,11 @@ FC_API cuFuncSetAttribute(CUfunction f, CUfunction_attribute attribute, int valu
 
 FC_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int block_size, size_t dynamic_nbytes) {
     CUresult st = fc_enter(__func__, FC_NEEDS_CONTEXT);
-    (void)f, (void)dynamic_nbytes;
     if (st)
         return st;
-    *out = block_size > 0 ? 2048 / block_size : 0;
+    if (block_size < 1 || block_size > 1024)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = (int)n_blocks_at_once(f, (uint32_t)block_size, dynamic_nbytes);
     return CUDA_SUCCESS;
 }
 
@@ -235,6 +283,16 @@ static int is_launchable(const struct CUfunc_st *f, const unsigned grid[3], cons
            (int)(dynamic_nbytes + f->kernel->shared_nbytes) <= f->max_dynamic_nbytes;
 }
 
+/* Work is dealt out to blocks that run at once; with more of them some would begin when others are over. */
+static void check_grid(const struct CUfunc_st *f, const unsigned grid[3], const unsigned block[3]) {
+    uint64_t n = (uint64_t)grid[0] * grid[1] * grid[2];
+    uint64_t most =
+        fc_config.n_multiprocessors * n_blocks_at_once((CUfunction)(uintptr_t)f, block[0] * block[1] * block[2], 0);
+    if (f->module->is_plugin && n > 1 && n != most)
+        fc_finding("%s is launched with %llu blocks; the device runs %llu at once", f->kernel->name,
+                   (unsigned long long)n, (unsigned long long)most);
+}
+
 static unsigned char *copy_params(const emu_kernel_t *k, void **params) {
     unsigned char *p = calloc(1, k->params_nbytes + 1);
     if (p == NULL)
@@ -255,6 +313,7 @@ FC_API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsig
         return CUDA_ERROR_INVALID_HANDLE;
     if (extra || (params == NULL && f->kernel->n_params) || !is_launchable(f, grid, block, dynamic_nbytes))
         return CUDA_ERROR_INVALID_VALUE;
+    check_grid(f, grid, block);
     fc_op_t op = {.run = run_kernel,
                   .function = f,
                   .dynamic_nbytes = dynamic_nbytes,

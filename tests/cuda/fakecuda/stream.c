@@ -4,7 +4,10 @@
  * Model. A queue is a thread that takes operations from one list in the order in which they were enqueued. By default
  * each stream has its own. With FAKECUDA_QUEUES = n streams share n queues, as they may share the hardware's: then an
  * operation also waits for earlier ones of other streams, which CUDA allows and programs must survive. (The thread
- * sanitizer takes that for an order, so races are looked for with a queue per stream.) */
+ * sanitizer takes that for an order, so races are looked for with a queue per stream.)
+ *
+ * A queue takes FAKECUDA_DEPTH commands; a call that brings one more waits until one is over. What the double adds for
+ * its own ends (synchronisation, queries, order with the legacy stream) takes no room. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -21,6 +24,8 @@ struct fc_queue {
     fc_op_t *head, *tail;
     uint32_t n_enqueued; /* what the thread sleeps on */
     uint32_t n_streams;
+    uint32_t n_commands; /* that take room, enqueued and not over; at most fc_config.depth */
+    uint32_t n_hindered; /* calls that wait for room */
     int is_closing;
     uint64_t random;
 };
@@ -108,6 +113,44 @@ static fc_op_t *take(fc_queue_t *q) {
     }
 }
 
+/* ---- room: a queue takes so many commands; then the call that brings one more waits, as a driver's does ---------- */
+
+static uint32_t n_waiting_calls; /* in all queues */
+
+uint32_t fakecuda_n_waiting_calls(void) { return __atomic_load_n(&n_waiting_calls, __ATOMIC_SEQ_CST); }
+
+static int has_taken_room(fc_queue_t *q) {
+    uint32_t n = __atomic_load_n(&q->n_commands, __ATOMIC_RELAXED);
+    while (fc_config.depth == 0 || n < fc_config.depth)
+        if (__atomic_compare_exchange_n(&q->n_commands, &n, n + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return 1;
+    return 0;
+}
+
+static void give_room(fc_queue_t *q) {
+    __atomic_sub_fetch(&q->n_commands, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&q->n_hindered, __ATOMIC_SEQ_CST))
+        fc_wake(&q->n_commands);
+}
+
+/* libzfplugin knows what it has in flight: a stream of its own, alone on its queue, never makes it wait. */
+static void take_room(CUstream s) {
+    fc_queue_t *q = s->queue;
+    if (has_taken_room(q))
+        return;
+    if (s->is_plugin && q->n_streams == 1)
+        fc_finding("a call of libzfplugin waits for room: more than %llu commands are in flight in a stream of its own",
+                   (unsigned long long)fc_config.depth);
+    __atomic_add_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
+    while (!has_taken_room(q))
+        fc_sleep_on(&q->n_commands, (uint32_t)fc_config.depth);
+    __atomic_sub_fetch(&q->n_hindered, 1, __ATOMIC_SEQ_CST);
+    __atomic_sub_fetch(&n_waiting_calls, 1, __ATOMIC_SEQ_CST);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
 /* After a sticky error work is dropped, but whoever waits goes on. */
 static void run(fc_queue_t *q, fc_op_t *op) {
     fc_acquire(op);
@@ -115,6 +158,8 @@ static void run(fc_queue_t *q, fc_op_t *op) {
     int is_order = op->run == run_reach || op->run == run_wait;
     if (is_order || !__atomic_load_n(&op->stream->context->sticky, __ATOMIC_RELAXED))
         op->run(op);
+    if (op->takes_room)
+        give_room(q);
     fc_marker_drop(op->marker);
     free(op->params);
     free(op);
@@ -182,17 +227,17 @@ static void append(CUstream s, const fc_op_t *given) {
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
-void fc_enqueue_reach(CUstream s, fc_marker_t *m) {
+static void enqueue_reach(CUstream s, fc_marker_t *m) {
     append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m)});
 }
 
-void fc_enqueue_wait(CUstream s, fc_marker_t *m) {
+static void enqueue_wait(CUstream s, fc_marker_t *m) {
     append(s, &(fc_op_t){.run = run_wait, .marker = fc_marker_keep(m)});
 }
 
 fc_marker_t *fc_mark(CUstream s) {
     fc_marker_t *m = fc_marker_new(s->context);
-    fc_enqueue_reach(s, m);
+    enqueue_reach(s, m);
     return m;
 }
 
@@ -200,7 +245,7 @@ static void order(CUstream from, CUstream to) {
     if (__atomic_load_n(&from->n_enqueued, __ATOMIC_RELAXED) == 0)
         return;
     fc_marker_t *m = fc_mark(from);
-    fc_enqueue_wait(to, m);
+    enqueue_wait(to, m);
     fc_marker_drop(m);
 }
 
@@ -226,8 +271,21 @@ CUresult fc_enqueue(CUstream s, const fc_op_t *op) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     order_with_legacy(s);
-    append(s, op);
+    fc_op_t command = *op;
+    command.takes_room = 1;
+    take_room(s);
+    append(s, &command);
     return CUDA_SUCCESS;
+}
+
+void fc_enqueue_record(CUstream s, fc_marker_t *m) {
+    take_room(s);
+    append(s, &(fc_op_t){.run = run_reach, .marker = fc_marker_keep(m), .takes_room = 1});
+}
+
+void fc_enqueue_event_wait(CUstream s, fc_marker_t *m) {
+    take_room(s);
+    append(s, &(fc_op_t){.run = run_wait, .marker = fc_marker_keep(m), .takes_room = 1});
 }
 
 CUresult fc_synchronise(CUstream s) {
@@ -257,20 +315,35 @@ CUresult fc_synchronise_context(fc_context_t *c) {
     return (CUresult)__atomic_load_n(&c->sticky, __ATOMIC_RELAXED);
 }
 
-int fc_is_capturing_globally(void) {
-    int is_capturing = 0;
+int fc_spoil_global_captures(void) {
+    int n = 0;
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s; s = s->next)
-        is_capturing |= s->capture != CU_STREAM_CAPTURE_STATUS_NONE && s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (s->capture != CU_STREAM_CAPTURE_STATUS_NONE && s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL) {
+            s->capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+            n++;
+        }
     fc_unlock(&fc_global_lock);
-    return is_capturing;
+    return n;
 }
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 
+/* Of each context that the thread uses; made at first use, gone with the context. */
+static CUstream stream_of_thread(fc_context_t *c) {
+    static __thread CUstream known[FC_MAX_DEVICES];
+    static __thread uint64_t number[FC_MAX_DEVICES]; /* of the context: another one has other streams */
+    if (number[c->device] != c->number)
+        fc_stream_new(c, CU_STREAM_DEFAULT, 0, &known[c->device]);
+    number[c->device] = c->number;
+    return known[c->device];
+}
+
 CUstream fc_stream_of(CUstream given) {
     if (given == NULL || given == CU_STREAM_LEGACY)
         return fc_current()->legacy;
+    if (given == CU_STREAM_PER_THREAD)
+        return stream_of_thread(fc_current());
     CUstream found = NULL;
     fc_lock(&fc_global_lock);
     for (CUstream s = all_streams; s && !found; s = s->next)
@@ -344,8 +417,7 @@ void fc_destroy_streams_of(fc_context_t *c) {
 
 /* ---- the driver's functions -------------------------------------------------------------------------------------- */
 
-/* Entry of a function of a stream: *s becomes the stream behind the handle. */
-static CUresult enter_stream(const char *function, CUstream *s) {
+CUresult fc_enter_stream(const char *function, CUstream *s) {
     CUresult st = fc_enter(function, FC_NEEDS_CONTEXT);
     if (st)
         return st;
@@ -371,7 +443,7 @@ FC_API cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priorit
 FC_API cuStreamCreate(CUstream *out, unsigned int flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 
 FC_API cuStreamDestroy(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     if (s == s->context->legacy)
@@ -383,13 +455,13 @@ FC_API cuStreamDestroy(CUstream s) {
 }
 
 FC_API cuStreamSynchronize(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     return st ? st : fc_synchronise(s);
 }
 
 FC_API cuStreamQuery(CUstream s) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
+    CUresult st = fc_enter_stream(__func__, &s);
+    if (st || (st = fc_unless_captured()))
         return st;
     fc_marker_t *m = fc_mark(s);
     for (int i = 0; i < 20 && !__atomic_load_n(&m->is_reached, __ATOMIC_ACQUIRE); i++)
@@ -402,7 +474,7 @@ FC_API cuStreamQuery(CUstream s) {
 }
 
 FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *flags = s->flags;
@@ -410,7 +482,7 @@ FC_API cuStreamGetFlags(CUstream s, unsigned int *flags) {
 }
 
 FC_API cuStreamGetPriority(CUstream s, int *priority) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *priority = s->priority;
@@ -418,7 +490,7 @@ FC_API cuStreamGetPriority(CUstream s, int *priority) {
 }
 
 FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *id = s->id;
@@ -426,70 +498,9 @@ FC_API cuStreamGetId(CUstream s, unsigned long long *id) {
 }
 
 FC_API cuStreamGetCtx(CUstream s, CUcontext *out) {
-    CUresult st = enter_stream(__func__, &s);
+    CUresult st = fc_enter_stream(__func__, &s);
     if (st)
         return st;
     *out = s->context;
     return CUDA_SUCCESS;
-}
-
-/* ---- capture: only its status and what it forbids ---------------------------------------------------------------- */
-
-FC_API cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    if (s == s->context->legacy || s->capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    s->capture_mode = mode;
-    s->capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-}
-
-FC_API cuStreamEndCapture(CUstream s, CUgraph *graph) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    if (s->capture == CU_STREAM_CAPTURE_STATUS_NONE)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    st = s->capture == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    s->capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    *graph = NULL;
-    return st;
-}
-
-FC_API cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    *status = s->capture;
-    return CUDA_SUCCESS;
-}
-
-/* ---- host functions ---------------------------------------------------------------------------------------------- */
-
-static void run_host_function(fc_op_t *op) {
-    fc_in_host_function = 1;
-    if (op->host_function)
-        op->host_function(op->user);
-    else
-        op->callback(op->stream, CUDA_SUCCESS, op->user);
-    fc_in_host_function = 0;
-}
-
-FC_API cuLaunchHostFunc(CUstream s, CUhostFn fn, void *user) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    return fn ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .host_function = fn, .user = user})
-              : CUDA_ERROR_INVALID_VALUE;
-}
-
-FC_API cuStreamAddCallback(CUstream s, CUstreamCallback callback, void *user, unsigned int flags) {
-    CUresult st = enter_stream(__func__, &s);
-    if (st)
-        return st;
-    return callback && flags == 0
-               ? fc_enqueue(s, &(fc_op_t){.run = run_host_function, .callback = callback, .user = user})
-               : CUDA_ERROR_INVALID_VALUE;
 }

@@ -46,8 +46,8 @@ static void find_driver(void) {
         void *at;
     } functions[] = {
 #define ROW(name) {#name, &driver.name}
-        ROW(cuCtxGetCurrent),  ROW(cuCtxPushCurrent_v2),   ROW(cuCtxPopCurrent_v2),
-        ROW(cuLaunchHostFunc), ROW(fakecuda_device_bytes),
+        ROW(cuCtxGetCurrent),      ROW(cuCtxPushCurrent_v2),   ROW(cuCtxPopCurrent_v2),
+        ROW(fakecuda_launch_work), ROW(fakecuda_device_bytes),
 #undef ROW
     };
     has_driver = library != NULL;

@@ -57,7 +57,7 @@ typedef struct fn_driver {
     CUresult (*cuCtxGetCurrent)(CUcontext *out);
     CUresult (*cuCtxPushCurrent_v2)(CUcontext context);
     CUresult (*cuCtxPopCurrent_v2)(CUcontext *out);
-    CUresult (*cuLaunchHostFunc)(CUstream stream, CUhostFn fn, void *user);
+    CUresult (*fakecuda_launch_work)(CUstream stream, CUhostFn fn, void *user);
     unsigned char *(*fakecuda_device_bytes)(uint64_t address, uint64_t nbytes); /* NULL: not the device's memory */
 } fn_driver_t;
 const fn_driver_t *fn_driver(void); /* NULL: the driver is not the double */

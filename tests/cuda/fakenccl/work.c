@@ -131,7 +131,7 @@ static void CUDA_CB run(void *raw) {
 
 static fn_result_t put(fn_work_t *work) {
     CUresult rc = fn_comm_is_ended(work->comm) ? CUDA_ERROR_INVALID_HANDLE
-                                               : fn_driver()->cuLaunchHostFunc(work->stream, run, work);
+                                               : fn_driver()->fakecuda_launch_work(work->stream, run, work);
     if (!rc)
         return FN_SUCCESS;
     fn_comm_drop(work->comm);

@@ -11,6 +11,7 @@ build=$1
 full=${2:-}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 . "$here/../../conformance/expect.sh"
+needs_scipy
 host=$build/conformance/host/zf-host
 conform=$build/conformance/zf-conform
 plugin=$build/plugin/libzfplugin.so.1

@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 from .. import progress
-from . import ablation, accuracy, checks, defaults, draw, perf, tune
+from . import accuracy, checks, defaults, draw, perf, tune
 from .page import page
 from .results import ResultError, read
 
 SECTIONS = {"abi": checks.section, "exact": checks.section, "shard": checks.section, "glue": accuracy.glue_section,
-            "curves": accuracy.curves_section, "ablation": ablation.section, "defaults": defaults.section, "perf": perf.section,
-            "verdict": checks.verdict_section, "tune": tune.section}
+            "defaults": defaults.section, "perf": perf.section, "tune": tune.section}
 
 
 def arguments(argv):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of glue and curves: scores of every seed with intervals, loss curves, bytes over the link, stall."""
+"""Section of glue: scores of every seed with intervals, loss curves, bytes over the link, stall."""
 from __future__ import annotations
 
 import math
@@ -39,18 +39,14 @@ def smooth(y, half):
 
 
 def losses(arm):
-    """Steps and smoothed mean losses; what is thinned was smoothed before."""
-    if "mean_losses" in arm:
-        y = [value(v) for v in arm["mean_losses"]]
-        y, every = smooth(y, len(y) // 80), max(1, len(y) // 400)
-        return list(range(every, len(y) + 1, every)), y[every - 1::every]
-    y = [value(v) for v in arm.get("curve", [])]
-    every = value(arm.get("curve_every", 1))
-    return [every * (i + 1) for i in range(len(y))], y
+    """Steps and smoothed mean losses."""
+    y = [value(v) for v in arm["mean_losses"]]
+    y, every = smooth(y, len(y) // 80), max(1, len(y) // 400)
+    return list(range(every, len(y) + 1, every)), y[every - 1::every]
 
 
 def is_dashed(arm):
-    return any(word in name_of(arm) for word in ("lag 0", "synchronous", "mean"))
+    return "synchronous" in name_of(arm)
 
 
 def curve_figures(data, unit_note):
@@ -66,7 +62,7 @@ def curve_figures(data, unit_note):
     subtitle = (f"{data['task']}, {files}, {number(data['parameters'])} parameters, {number(data['batch'])} rows per step, peak rate "
                 f"{value(data['lr']):g}; {unit_note}")
     out = [Figure("", "Training loss", "mean over the seeds, running mean over a fortieth of the steps",
-                  lambda: draw.lines(lines, "optimizer step", unit, "Training loss: host AdamW and the plugin", subtitle))]
+                  lambda: draw.lines(lines, "optimizer step", unit, "Training loss: AdamW and the plugin", subtitle))]
     if len(relative) > 1:
         out.append(Figure("relative", "Training loss relative to AdamW's",
                           "mean over the seeds, smoothed; arms with AdamW's seeds only; cut at 40 %",
@@ -130,7 +126,7 @@ def seed_table(data):
 
 
 def glue_summary(data):
-    last = data["arms"][-1]
+    last = next((arm for arm in reversed(data["arms"]) if "verdict" in arm), data["arms"][-1])
     text = (f"{data['task']}: plugin - AdamW = {signed(last.get('mean_difference'), 2)} points over {len(last['metric'])} seeds, lower "
             f"bound {signed(last.get('lower'), 2)}, margin {number(data['margin'])}; loss of the last quarter "
             f"{percent(last.get('last_quarter_ratio'), 2)}")
@@ -145,20 +141,3 @@ def glue_section(data):
                                           "of the steps, relative to AdamW's."),
                    scores_figure(data), differences_figure(data), link_figure(data), stall_figure(stalls), seed_table(data)]
     return Section(glue_summary(data), blocks + curve_figures(data, f"{len(data['arms'][0]['metric'])} seeds"))
-
-
-def held(arm):
-    if arm["bar"] is None:
-        return "-"
-    ratio = value(arm["to_adamw"])
-    return Verdict("held" if ratio <= arm["bar"] else "MISSED", before=f"{percent(arm['bar'], 0)}: ")
-
-
-def curves_section(data):
-    barred = [f"{name_of(a)} {percent(a['to_adamw'])} (bar {percent(a['bar'], 0)})" for a in data["arms"] if a["bar"] is not None]
-    rows = [[name_of(a), fixed(a["last_quarter_loss"], 4), percent(a["to_adamw"]), held(a), fixed(a.get("dev_metric"), 2)]
-            for a in data["arms"]]
-    return Section(f"peak rate {number(data['lr'])}: {'; '.join(barred)}",
-                   [source(data), Table(["optimizer", ">loss", ">to AdamW", "bar", ">dev score"], rows),
-                    Text("Loss: mean training loss of the last quarter of the steps."),
-                    *curve_figures(data, f"{number(data['seeds'])} seeds")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section of zfplugin.ablation: every setting's gaps to AdamW over unlike tasks, against the bars."""
+"""Section of zf-conform ablation: every setting's gaps to AdamW over unlike tasks, against the bars."""
 from . import draw
 from .blocks import Figure, Section, Table, Text, Verdict, fixed, number, signed, value
 

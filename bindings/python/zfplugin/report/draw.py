@@ -83,22 +83,6 @@ def put_titles(figure, axes, title, subtitle):
         axes.set_title(plain(subtitle or ""), loc="left", fontsize=9, color="#5a5a60")
 
 
-def panels(groups, x_label, y_label, title, subtitle, limit):
-    """Small multiples, two side by side: groups is a list of (title, lines)."""
-    n_rows = (len(groups) + 1) // 2
-    figure, axes = new(13.5, 3.1 * n_rows + 0.8, nrows=n_rows, ncols=2, squeeze=False)
-    for place, (name, group) in zip(axes.flat, groups):
-        put_lines(place, group, x_label, y_label, limit)
-        place.set_title(plain(name), loc="left", fontsize=11, fontweight="bold")
-    for place in axes.flat[len(groups):]:
-        place.set_axis_off()
-    height = figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.75 / height))
-    figure.text(0.01, 1 - 0.12 / height, plain(title), va="top", fontweight="bold", fontsize=14)
-    figure.text(0.01, 1 - 0.45 / height, plain(subtitle), va="top", fontsize=10, color="#5a5a60")
-    return figure
-
-
 @dataclass
 class Row:
     label: str

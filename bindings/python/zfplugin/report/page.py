@@ -17,12 +17,9 @@ TITLES = {
     "exact": ("Exact laws", "Is every value the oracle's, bit for bit?"),
     "shard": ("Ranks", "Are P ranks one rank?"),
     "glue": ("Accuracy parity", "Does training through the plugin reach what AdamW reaches?"),
-    "curves": ("Loss curves", "What does the training loss lose to staleness, from scratch?"),
-    "ablation": ("Ablation", "What is each idea worth, and which defaults follow?"),
     "defaults": ("Defaults", "Which settings stay close to AdamW on every task?"),
     "perf": ("Bytes, memory, time", "Are bytes moved and occupied those of the formulas, and what do the threads do?"),
     "tune": ("Windows, tuned", "Which windows does the trainer hide, and what do they cost?"),
-    "verdict": ("Scores of another host", "Do scores made elsewhere pass the test that glue uses?"),
 }
 WORDS = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE", 77: "skipped"}
 KINDS = {"PASS": "good", "held": "good", "FAIL": "bad", "MISSED": "bad"}

@@ -22,18 +22,6 @@ GLUE = {**SOURCE, "lr": NUMBER, "margin": NUMBER,
                                            "publish_formula": NUMBER},
                   "host_bytes_per_parameter?": {"mapped": NUMBER}}]}
 
-CURVES = {**SOURCE, "lr": NUMBER, "seeds": NUMBER,
-          "arms": [{"name": TEXT, "title?": TEXT, "last_quarter_loss": NUMBER, "to_adamw": NUMBER, "bar": NUMBER,
-                    "dev_metric?": NUMBER, "curve_every?": NUMBER, "curve?": [NUMBER]}]}
-
-ABLATION = {**SOURCE, "is_quick?": FLAG, "seeds": NUMBER,
-            "levels": [{"factor": TEXT, "level": TEXT, "arm?": NUMBER, "against_default?": TEXT, "not_run?": TEXT}],
-            "arms": [{"title": TEXT,
-                      "rates": [{"lr": TEXT, "has_failed?": FLAG, "to_adamw?": NUMBER, "all_steps_to_adamw?": NUMBER,
-                                 "dev_to_adamw?": NUMBER, "link_bytes_per_parameter_and_step?": NUMBER,
-                                 "host_bytes_per_parameter?": NUMBER, "stall_us_per_step?": NUMBER, "curve_every?": NUMBER,
-                                 "curve?": [NUMBER]}]}]}
-
 TIMELINE = {"interval?": NUMBER, "steps_us": [NUMBER], "hooks": [{"name": TEXT, "from_to_us": [NUMBER]}],
             "threads": [{"name": TEXT, "busy_us": [NUMBER]}], "at_us": [NUMBER], "down_bytes": [NUMBER], "up_bytes": [NUMBER]}
 
@@ -43,9 +31,6 @@ PERF = {"exit_status?": NUMBER,
         "rows": [{"gradient": TEXT, "interval": NUMBER, "down_formula": NUMBER, "up_formula": NUMBER, "host_formula": NUMBER,
                   "faults": TEXT, "measured": MEASURED}],
         "timeline?": TIMELINE}
-
-VERDICT = {"exit_status?": NUMBER, "verdict": TEXT, "sentence": TEXT, "n_seeds": NUMBER, "mean_difference": NUMBER,
-           "standard_deviation": NUMBER, "lower": NUMBER, "upper": NUMBER, "margin": NUMBER}
 
 BAR = {"mean": NUMBER, "worst": NUMBER}
 DEFAULTS = {"plugin?": TEXT, "exit_status?": NUMBER, "bars": {"fetches": BAR, "does not fetch": BAR},
@@ -60,8 +45,7 @@ TUNE = {"exit_status?": NUMBER, "max_stall": NUMBER, "settings": [SETTING]}
 
 RUN = {"ran": [{"area": TEXT, "exit_status": NUMBER, "seconds": NUMBER}]}
 
-AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "curves": CURVES, "ablation": ABLATION,
-         "defaults": DEFAULTS, "perf": PERF, "verdict": VERDICT,
+AREAS = {"abi": CHECKS, "exact": CHECKS, "shard": CHECKS, "glue": GLUE, "defaults": DEFAULTS, "perf": PERF,
          "tune": TUNE, "report": RUN}
 
 
@@ -111,18 +95,6 @@ def need(is_right, place, found, needed):
         raise Unfit(place, found, needed)
 
 
-def check_ablation(data):
-    need(data["arms"], "arms", data["arms"], "AdamW's arm, which is the first,")
-    rates = [r["lr"] for r in data["arms"][0]["rates"]]
-    for i, arm in enumerate(data["arms"]):
-        found = [r["lr"] for r in arm["rates"]]
-        need(found == rates, f"arms[{i}].rates", found, f"the rates of the first arm, {', '.join(rates)},")
-    for i, level in enumerate(data["levels"]):
-        arm = level.get("arm")
-        need("not_run" in level or (isinstance(arm, int) and 0 < arm < len(data["arms"])), f"levels[{i}].arm", arm,
-             f"the number of an arm, 1 to {len(data['arms']) - 1}, or \"not_run\"")
-
-
 def check_timeline(timeline):
     at = timeline["at_us"]
     need(len(at) >= 2 and None not in at and all(a < b for a, b in zip(at, at[1:])), "timeline.at_us", at, "a rising list of times")
@@ -138,9 +110,7 @@ def check_timeline(timeline):
 def check_area(area, data):
     """Raises Unfit where data is not what the area leaves."""
     check(data, AREAS[area])
-    if area in ("glue", "curves"):
+    if area == "glue":
         need(data["arms"], "arms", data["arms"], "AdamW's arm, which is the first,")
-    if area == "ablation":
-        check_ablation(data)
     if area == "perf" and "timeline" in data:
         check_timeline(data["timeline"])

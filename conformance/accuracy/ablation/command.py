@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: options, runs, and the files that it leaves (the package says what is trained and judged)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+
+from zfplugin import progress
+from zfplugin.library import find
+
+from .. import probe, runs
+from ..options import Option, count, help_text, parse
+from ..runs import CannotRun, Run, digest, key_of
+from ..trainers import find_host, machine
+from . import data, judge, plan
+
+HEAD = "zf-conform ablation - training loss of the plugin's settings beside AdamW's, on unlike tasks"
+END = "exit status: 0 every setting of --must holds its bar, 1 one does not, 2 could not run"
+TABLE = (
+    Option("plugin", "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"),
+    Option("data", "DIR", "official GLUE files: DIR/SST-2, DIR/CoLA and DIR/vocab.txt"),
+    Option("model", "DIR", "pretrained encoder of the fine-tunes: a folder, or an installed package that holds one"),
+    Option("tasks", "CELL,...", f"some of {', '.join(plan.CELLS)} (all)", default="all"),
+    Option("settings", "NAME,...", f"groups ({', '.join(plan.GROUPS)}) or {plan.GRAMMAR} (core)", default="core"),
+    Option("must", "NAME,...", "settings whose bar decides the exit status", default=""),
+    Option("seeds", "N", "seeds 1..N (2)", count, default=2),
+    Option("steps", "N", "cut every run to N steps: shows that it works and decides nothing", count),
+    Option("jobs", "N", "runs at the same time (2)", count, default=2),
+    Option("kept", None, "make no run: judge what is kept"),
+    Option("out", "DIR", "results, kept runs and prepared data (zf-conform-ablation)", default="zf-conform-ablation"),
+    Option("host", "FILE", "zf-host (default: beside zf-conform)"),
+)
+
+# Several runs share the machine: one worker each, pinned nowhere. The values do not depend on it.
+THREADS = ("host.threads=1", "host.affinity=none")
+UNSAID = ("--out", "--plugin", "--host", "--jobs")  # places, or how fast: not what
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """What runs are made with."""
+
+    plugin: str
+    host: str | None  # zf-host; None: no cell needs it
+    model: str | None  # folder of the pretrained encoder
+    data: str  # what data.prepare() wrote
+    digests: dict[str, str]  # of each task's files
+
+
+def programs(args, cells) -> Programs:
+    """Finds all that the cells need; CannotRun says what is missing."""
+    host = find_host(args.host) if any(c.task != "gpt" for c in cells) else None
+    model = args.model
+    if model is not None and not os.path.isdir(model):
+        from ..pytorch.model import locate
+
+        model = locate(model)
+    needy = [c.name for c in cells if c.is_pretrained]
+    if needy and (model is None or not os.path.exists(os.path.join(model, "model.safetensors"))):
+        raise CannotRun(f"{needy[0]} needs --model: a folder with config.json and model.safetensors, or a package that holds one")
+    prepared = os.path.join(args.out, "data")
+    return Programs(os.path.abspath(args.plugin or find()), host, model, prepared, data.prepare(args.data, prepared, {c.task for c in cells}))
+
+
+def run_of(cell, setting, seed: int, p: Programs) -> Run:
+    """One run: what it is told, and all that decides its result."""
+    cell = dataclasses.replace(cell, lr=cell.lr * setting.rate_factor)
+    told = [*cell.arguments(), "--seed", str(seed), "--optimizer", "plugin" if setting.is_plugin else "adamw"]
+    for override in (*setting.overrides, *THREADS) if setting.is_plugin else ():
+        told += ["--set", override]
+    files = [p.plugin] if setting.is_plugin else []
+    where = ["--plugin", p.plugin] if setting.is_plugin else []
+    made_with = [p.digests[cell.task], machine(None)]
+    if cell.task == "gpt":
+        import torch
+
+        program = [sys.executable, "-m", f"{__package__}.gpt", "--data", os.path.join(p.data, data.TEXT)]
+        made_with.append(torch.__version__)
+        files.append(os.path.join(os.path.dirname(__file__), "gpt.py"))
+    else:
+        program = [p.host, "--quiet", "--data", p.data]
+        files.append(p.host)
+        if cell.is_pretrained:
+            where += ["--model", p.model]
+            files += [os.path.join(p.model, name) for name in ("model.safetensors", "vocab.txt")]
+    return Run(f"{cell.name}-{setting.name}-seed{seed}", f"{cell.name}, {setting.name}, seed {seed}", (*program, *told, *where),
+               key_of(told, made_with, [digest(path) for path in files]), cell.steps, setting.is_plugin,
+               (probe.python_path(), ("OMP_NUM_THREADS", "1")))
+
+
+def made_by(argv: list[str]) -> str:
+    """A line of Markdown: the command, its places replaced by what they are."""
+    words, rest = ["zf-conform ablation"], list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in UNSAID:
+            rest = rest[1:]
+        elif word == "--data" and rest:
+            words += [word, "DIR"]
+            rest = rest[1:]
+        else:
+            words.append(os.path.basename(word) if os.path.isabs(word) else word)
+    return f"Made by `{' '.join(words)}`\n\n"
+
+
+def report(result: dict, folder: str) -> None:
+    path, table = os.path.join(folder, "defaults"), result["made_by"] + judge.table(result)
+    print(table)
+    runs.write(path + ".json", json.dumps(result, indent=1) + "\n")
+    runs.write(path + ".md", table)
+    if result["settings"]:
+        from zfplugin.report.__main__ import main as draw
+
+        draw([path + ".json", "--plots", folder])
+
+
+def main(argv) -> int:
+    args = parse(TABLE, argv)
+    if args.help:
+        print(help_text(HEAD, TABLE, END))
+        return 0
+    if args.data is None:
+        raise CannotRun("--data DIR is needed: the official GLUE files")
+    cells = plan.cells(args.tasks)
+    if args.steps:
+        cells = [dataclasses.replace(c, steps=min(c.steps, args.steps)) for c in cells]
+    must = plan.settings(args.must) if args.must else []
+    settings = list(dict.fromkeys([plan.ADAMW, *must, *plan.settings(args.settings)]))
+    made_with, seeds = programs(args, cells), range(1, args.seeds + 1)
+    plan_of = {(c.name, s.name, seed): run_of(c, s, seed, made_with) for seed in seeds for s in settings for c in cells}
+    with progress.Line("zf-conform ablation") as line:
+        kept = runs.make(list(plan_of.values()), args.out, args.jobs, line, goes_on=True, is_kept_only=args.kept)
+    done = {job: kept[run] for job, run in plan_of.items() if run in kept}
+    result = judge.result(cells, settings, seeds, done, digest(made_with.plugin)[:12])
+    report({**result, "made_by": made_by(argv)}, args.out)
+    verdicts = {s["name"]: s["verdict"] for s in result["settings"]}
+    return 1 if any(verdicts.get(s.name) != "held" for s in must) else 0

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who trains: the command line of a run, and everything that decides its result.
+
+All arms of a seed start from the same weights and see the same rows in the same order at the same rates; only the optimizer differs.
+Host is zf-host (conformance/host), one process with one thread of matrix products, or mpirun's ranks of it; Torch is
+zfplugin.accuracy.pytorch, a fine-tune through the PyTorch binding. Both write the same report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+from . import probe
+from .runs import CannotRun, Run, digest, key_of, last_line, make_folder
+from .tasks import Task, find_file
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """An optimizer with its configuration, over seeds 1 to n_seeds."""
+
+    name: str  # in file names and JSON
+    title: str  # in tables and plots
+    n_seeds: int
+    is_plugin: bool = False
+    sets: tuple[str, ...] = ()  # "section.key=value"
+    config: str | None = None  # INI file
+
+
+def find_host(path: str | None) -> str:
+    """zf-host: the path given, else beside zf-conform ($ZF_CONFORM, the PATH), or in host/ there."""
+    conform = os.environ.get("ZF_CONFORM") or shutil.which("zf-conform") or ""
+    folder = os.path.dirname(os.path.realpath(conform))
+    places = [path] if path else [os.path.join(folder, name) for name in ("zf-host", "host/zf-host")]
+    for place in places:
+        if os.path.isfile(place) and os.access(place, os.X_OK):
+            return place
+    raise CannotRun(f"{path or 'zf-host'}: no program; --host FILE names it (build/release/conformance/host/zf-host), or ZF_CONFORM the "
+                    "zf-conform that it lies beside")
+
+
+def first_lines(pattern: str, key: str) -> list[str]:
+    """The first line that begins with key, of each file that the pattern names."""
+    found = []
+    for path in sorted(glob.glob(pattern)):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found += [next((line.strip() for line in file if line.startswith(key)), "")]
+    return found
+
+
+def machine(device: str | None) -> list[str]:
+    """The processor's name and what OpenBLAS is told to take it for: sums of products are ordered by it. With a device, which there are."""
+    own = [*first_lines("/proc/cpuinfo", "model name"), os.environ.get("OPENBLAS_CORETYPE", "")]
+    return own + (first_lines("/proc/driver/nvidia/gpus/*/information", "Model") if device else [])
+
+
+def data_digests(task: Task, data: str) -> dict[str, str]:
+    """Of the task's files, by the names that the result has for them."""
+    out = {"train": digest(find_file(task, data, "train.tsv")), "dev": digest(find_file(task, data, task.dev[0]))}
+    return {**out, "second_dev": digest(find_file(task, data, task.dev[1]))} if task.dev[1:] else out
+
+
+def options_of(args, names) -> list[str]:
+    """Those that were given, as words of a command line."""
+    words = []
+    for name in names:
+        value = getattr(args, name)
+        if value is not None:
+            words += ["--" + name.replace("_", "-"), str(value)]
+    return words
+
+
+def plugin_options(arm: Arm) -> list[str]:
+    return [word for override in arm.sets for word in ("--set", override)]
+
+
+class Host:
+    """zf-host. args: the campaign's options, with steps, batch and lr settled."""
+
+    name = "c"
+    start_tolerance = 1e-5  # relative: how far a loss may be from AdamW's while the plugin claims AdamW's own semantics
+    # Ranks may be more than processors, and talk through shared memory and loopback alone.
+    MPIRUN = ("mpirun", "-q", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include",
+              "lo", "--mca", "btl_vader_single_copy_mechanism", "none", "-n")
+
+    def __init__(self, task: Task, args):
+        self.task, self.args = task, args
+        self.program = find_host(args.host)
+        self.data = args.data or self._generated()
+        self.digests = data_digests(task, self.data)
+        self.digests["vocabulary"] = digest(self._vocabulary())
+        self.encoder = self._encoder_digests()
+
+    def _generated(self) -> str:
+        """The generated corpus, which zf-host writes where it is missing: before several runs would at once."""
+        folder = os.path.join(self.args.out, "synthetic")
+        make_folder(self.args.out)
+        done = subprocess.run([self.program, "--task", self.task.name, "--synthetic", folder, "--steps", "1", "--batch", "1", "--quiet"],
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CannotRun(last_line(done.stderr))
+        return folder
+
+    def _vocabulary(self) -> str:
+        own = os.path.join(self.data, self.task.folder, "vocab.txt")
+        if self.args.model:
+            return os.path.join(self.args.model, "vocab.txt")
+        return own if os.path.exists(own) else os.path.join(self.data, "vocab.txt")
+
+    def _encoder_digests(self) -> list[str]:
+        """Of config.json, model.safetensors and, where there is one, tokenizer_config.json."""
+        if not self.args.model:
+            return []
+        paths = [os.path.join(self.args.model, name) for name in ("config.json", "model.safetensors", "tokenizer_config.json")]
+        return [digest(path) for path in paths if path != paths[2] or os.path.exists(path)]
+
+    def describe(self, parameters: float) -> str:
+        encoder = f"pretrained encoder (sha256 {self.encoder[1][:8]})" if self.encoder else "encoder from scratch"
+        return f"reference host: {encoder}, {parameters:.0f} parameters in {self.args.dtype}, products in {self.args.products}"
+
+    def run(self, arm: Arm, seed: int) -> Run:
+        a, has_ranks = self.args, arm.is_plugin and self.args.ranks
+        deciding = ["--task", self.task.name, "--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
+                    *options_of(a, ("dtype", "products", "max_tokens", "warmup", "dropout", "device", "blas")),
+                    "--optimizer", "plugin" if arm.is_plugin else "adamw", *plugin_options(arm)]
+        places = ["--data", self.data] if a.data else ["--synthetic", self.data]
+        places += options_of(a, ("model",))
+        programs = [digest(self.program)]
+        if arm.is_plugin:
+            places += ["--plugin", a.plugin, *(["--config", arm.config] if arm.config else []), *(["--mpi", a.mpi] if has_ranks else [])]
+            programs += [digest(path) for path in (a.plugin, arm.config, a.mpi if has_ranks else None) if path]
+        ranks = [*self.MPIRUN, str(a.ranks)] if has_ranks else []
+        key = key_of(deciding, sorted(self.digests.items()), self.encoder, programs, ranks[-1:], machine(a.device))
+        return Run(f"{self.task.name}-{arm.name}-seed{seed}", f"{arm.title}, seed {seed}",
+                   (*ranks, self.program, *deciding, *places, "--quiet"), key, a.steps, arm.is_plugin)
+
+
+class Torch:
+    """zfplugin.accuracy.pytorch."""
+
+    name = "torch"
+    start_tolerance = None  # torch's AdamW rounds otherwise than the plugin: how near the start is, is shown and not judged
+
+    def __init__(self, task: Task, args):
+        self.task, self.args = task, args
+        try:
+            import torch
+            import transformers
+        except ImportError as error:
+            raise CannotRun(f"--trainer torch: {error}; pip install torch transformers scikit-learn") from None
+        from .pytorch.model import locate
+
+        self.packages = [torch.__version__, transformers.__version__]
+        self.data, self.model = args.data, locate(args.model)
+        self.digests = data_digests(task, self.data)
+        files = [os.path.join(self.model, name) for name in ("model.safetensors", "config.json", "vocab.txt", "tokenizer.json")]
+        self.encoder = ["", *(digest(path) for path in files if os.path.exists(path))]  # a hub's name stands for itself
+
+    def describe(self, parameters: float) -> str:
+        encoder = f"sha256 {self.encoder[1][:8]}" if self.encoder[1:] else self.model
+        return f"torch {self.packages[0]}: pretrained encoder ({encoder}), {parameters:.0f} parameters, {self.args.precision}"
+
+    def run(self, arm: Arm, seed: int) -> Run:
+        a = self.args
+        deciding = ["--task", self.task.name, "--seed", str(seed), "--steps", str(a.steps), "--batch", str(a.batch), "--lr", a.lr,
+                    *options_of(a, ("precision", "threads")), *(["--group-by-length"] if a.group_by_length else []),
+                    "--optimizer", arm.name if arm.name.startswith("deepspeed") else "plugin" if arm.is_plugin else "adamw",
+                    *plugin_options(arm)]
+        places = ["--data", self.data, "--model", self.model]
+        if arm.is_plugin:
+            places += ["--plugin", a.plugin, *(["--config", arm.config] if arm.config else [])]
+        files = [digest(path) for path in (a.plugin, arm.config) if path] if arm.is_plugin else []
+        key = key_of(deciding, sorted(self.digests.items()), self.model, self.encoder, self.packages, files, machine(None))
+        return Run(f"{self.task.name}-torch-{arm.name}-seed{seed}", f"{arm.title}, seed {seed}",
+                   (sys.executable, "-m", f"{__package__}.pytorch", *deciding, *places), key, a.steps, arm.is_plugin,
+                   (probe.python_path(),))
+
+
+TRAINERS = {"c": Host, "torch": Torch}

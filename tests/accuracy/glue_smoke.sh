@@ -1,0 +1,112 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# glue_smoke.sh ZF_CONFORM PLUGIN [FAULT_DIR] - "zf-conform glue" on the generated corpus, in small: what it prints and
+# leaves, that a finished run is not repeated, exit statuses for bad data, and that two plugins that train wrongly fail.
+set -u
+. "$(dirname "$0")/../conformance/expect.sh"
+needs_scipy
+conform=$1
+plugin=$2
+faults=${3:-}
+
+# glue NAME ARGUMENT... - runs it; standard output in $out/NAME, standard error in $out/NAME.err; its exit status
+glue() {
+    name=$1
+    shift
+    "$conform" glue "$@" >"$out/$name" 2>"$out/$name.err"
+}
+
+small="--seeds 2 --sync-seeds 1 --steps 450 --jobs 2"
+
+# shellcheck disable=SC2086 # a list of words
+glue first --plugin "$plugin" $small --out "$out/kept"
+status=$?
+[ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "exit status $status: $(cat "$out/first" "$out/first.err")"
+has "$out/first.err" 'SYNTHETIC' '5 of 5: '
+[ -s "$out/kept/glue.txt" ] || fail "no glue.txt"
+has "$out/first" 'SYNTHETIC corpus' '  seed  ' 'synchronous against AdamW' 'ZenFlow against AdamW' \
+    'ran 1 seeds only' 'equal in every digit (so up to step 450)' 'last quarter' '4M(1 + 1/S), S = 2' 'planned' 'stall'
+has "$out/kept/glue.json" '"is_synthetic": true' '"last_quarter_ratio"' '"mean_losses"' '"adamw_has_learned": true'
+readable "$out/kept/glue.json"
+
+# shellcheck disable=SC2086
+glue second --plugin "$plugin" $small --out "$out/kept"
+[ $? -eq "$status" ] || fail "another exit status when everything is kept"
+has "$out/second.err" '5 of 5 runs are kept from before, 0 to do'
+cmp -s "$out/first" "$out/second" || fail "other figures when everything is kept: $(diff "$out/first" "$out/second")"
+
+# Runs that learn nothing give no verdict.
+glue short --plugin "$plugin" --seeds 2 --sync-seeds 1 --steps 20 --out "$out/kept"
+[ $? -eq 3 ] || fail "20 steps: no exit status 3"
+has "$out/short" 'AdamW itself has not learned yet'
+
+# refused NAME TEXT ARGUMENT... - exit status 2 and one line that has TEXT
+refused() {
+    name=$1
+    text=$2
+    shift 2
+    glue "$name" --out "$out/kept" "$@"
+    [ $? -eq 2 ] || fail "$name: exit status is not 2"
+    has "$out/$name.err" "$text"
+    [ "$(grep -c '' "$out/$name.err")" -eq 1 ] || fail "$name: more than one line: $(cat "$out/$name.err")"
+}
+
+data=$out/kept/synthetic
+mkdir "$out/bad" "$out/bad/label" "$out/bad/column" "$out/bad/missing"
+cp "$data"/* "$out/bad/label"
+cp "$data"/* "$out/bad/column"
+cp "$data"/vocab.txt "$data"/dev.tsv "$out/bad/missing"
+printf 'a fine film \t7\n' >>"$out/bad/label/train.tsv"
+printf 'sentence\na fine film\n' >"$out/bad/column/dev.tsv"
+refused missing 'train.tsv' --plugin "$plugin" --data "$out/bad/missing"
+refused nowhere 'nowhere' --plugin "$plugin" --data "$out/nowhere"
+refused label 'train.tsv:20002: ' --plugin "$plugin" --data "$out/bad/label"
+refused column 'dev.tsv:' --plugin "$plugin" --data "$out/bad/column"
+refused plugin 'none.so' --plugin "$out/none.so"
+refused key 'topk_ratio' --plugin "$plugin" --set zenflow.topk_ratio=7
+refused option 'nonsense' --plugin "$plugin" --nonsense
+refused seeds 'seeds' --plugin "$plugin" --seeds 0
+refused model 'config.json: cannot read' --plugin "$plugin" --model "$out/nowhere"
+
+# A fine-tune is kept under the encoder's contents: another encoder in the same place is another run.
+if command -v python3 >/dev/null 2>&1; then
+    tuned="--model $out/encoder --data $data --seeds 1 --sync-seeds 1 --steps 5"
+    python3 "$(dirname "$0")/../conformance/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 1
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    [ $? -eq 3 ] || fail "fine-tune: no exit status 3: $(cat "$out/tuned.err")"
+    has "$out/tuned" "ZenFlow is set by the plugin's defaults"
+    has "$out/tuned" 'pretrained encoder (sha256 ' '5 steps of 32 rows, peak rate 1e-4' 'equal in every digit'
+    has "$out/kept/glue.json" '"encoder_sha256": "[0-9a-f]'
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    has "$out/tuned.err" '3 of 3 runs are kept from before'
+    printf '; comment\n[zenflow]\npredict = 1\n' >"$out/tuned.ini"
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept" --config "$out/tuned.ini" --set zenflow.topk_ratio=0.2
+    has "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = 1, zenflow.topk_ratio=0.2' 'equal in every digit'
+    has "$out/tuned.err" '2 of 3: '
+    python3 "$(dirname "$0")/../conformance/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 2
+    # shellcheck disable=SC2086
+    glue tuned --plugin "$plugin" $tuned --out "$out/kept"
+    has "$out/tuned.err" '3 of 3: '
+    printf '{"model_type": "gpt2"}' >"$out/encoder/config.json"
+    # shellcheck disable=SC2086
+    refused gpt2 '"model_type" is "gpt2"' --plugin "$plugin" $tuned
+else
+    echo "no python3: fine-tuning not tried"
+fi
+
+# Plugins that train wrongly: one leaves AdamW's path at once, the other never updates what it defers.
+if [ -n "$faults" ]; then
+    glue bias --plugin "$faults/wrong_bias_correction.so" --set zenflow.topk_ratio=0.01 --seeds 2 --sync-seeds 1 \
+        --steps 20 --out "$out/kept"
+    [ $? -eq 1 ] || fail "wrong_bias_correction: exit status is not 1"
+    has "$out/bias" 'start         FAIL'
+    # shellcheck disable=SC2086
+    glue dropped --plugin "$faults/deferred_dropped.so" --set zenflow.topk_ratio=0.01 $small --out "$out/kept"
+    [ $? -eq 1 ] || fail "deferred_dropped: exit status is not 1"
+    has "$out/dropped" 'metric        FAIL'
+    grep -h '  metric  ' "$out/dropped" | tail -n 1
+fi
+exit $failed

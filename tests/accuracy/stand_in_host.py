@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for zf-host: writes a report at once, and notes in $STAND_IN/started what it was asked for.
+
+Files in $STAND_IN say what else it does: "wrong" the plugin's losses leave AdamW's; "fails" a run of the plugin ends with this exit
+status; "stops" the run whose seed and optimizer it names waits for a line in the pipe $STAND_IN/pipe; "cut" reports lack a loss."""
+import json
+import os
+import sys
+from pathlib import Path
+
+folder = Path(os.environ["STAND_IN"])
+words = [w for w in sys.argv[1:] if w != "--quiet"]
+told = {words[i]: words[i + 1] for i in range(0, len(words), 2)}
+
+
+def said(name):
+    path = folder / name
+    return path.read_text().strip() if path.exists() else ""
+
+
+if "--synthetic" in told:
+    data = Path(told["--synthetic"])
+    data.mkdir(parents=True, exist_ok=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text("sentence\tlabel\na\t0\nb\t1\n")
+    (data / "vocab.txt").write_text("[PAD]\n")
+if "--out" not in told:
+    sys.exit(0)
+who = f"{told['--seed']} {told['--optimizer']}"
+with open(folder / "started", "a", encoding="utf-8") as file:
+    file.write(who + "\n")
+if said("stops") == who:
+    (folder / "waits").write_text(str(os.getpid()))
+    with open(folder / "pipe", encoding="utf-8") as pipe:
+        pipe.readline()
+is_plugin = told["--optimizer"] == "plugin"
+if is_plugin and said("fails"):
+    print("zf-host: the plugin gave up", file=sys.stderr)
+    sys.exit(int(said("fails")))
+n, seed = int(told["--steps"]), int(told["--seed"])
+losses = [0.7 - 0.5 * i / n + 0.001 * seed + (1e-3 if is_plugin and said("wrong") and i == 5 else 0.0) for i in range(n)]
+report = {"losses": losses[1:] if said("cut") else losses, "metric": {"name": "accuracy", "value": 80.0 + seed}, "seconds": 1.0,
+          "model": {"parameters": 1000}, "rows": {"train": 2, "dev": 2, "second_dev": 0, "skipped": 0}, "peak_rss_bytes": 1e6, "counters": {}}
+Path(told["--out"]).write_text(json.dumps(report))

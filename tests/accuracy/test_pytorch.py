@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zf-conform glue --trainer torch: a tiny encoder on a made-up CoLA, kept runs, verdict; the order of the data."""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+try:
+    import transformers  # noqa: F401
+except ImportError:
+    transformers = None
+
+GOOD, BAD = "the cat sees a dog", "cat the a sees dog"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD.split(), "big", "old"]
+
+
+def write_task(folder: Path):
+    """CoLA's four columns without a header: a sentence is acceptable where its words stand in order."""
+    draw = random.Random(7)
+    (folder / "CoLA").mkdir(parents=True)
+    for name, n in (("train.tsv", 96), ("dev.tsv", 24)):
+        rows = [(i % 2, " ".join([(BAD, GOOD)[i % 2], *["big", "old"][:draw.randrange(3)]])) for i in range(n)]
+        (folder / "CoLA" / name).write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in rows))
+
+
+def write_encoder(folder: Path):
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                         max_position_embeddings=64)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}))
+
+
+@unittest.skipUnless(torch and transformers, "torch and transformers are not installed")
+@unittest.skipUnless(os.environ.get("ZF_CONFORM"), "ZF_CONFORM does not name zf-conform")
+class Program(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        root = Path(cls.folder.name)
+        write_task(root / "data")
+        write_encoder(root / "encoder")
+        cls.arguments = ["--task", "cola", "--data", str(root / "data"), "--model", str(root / "encoder"), "--out", str(root / "out"),
+                         "--seeds", "2", "--steps", "48", "--lr", "0.02", "--batch", "8", "--threads", "1", "--precision", "float32"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def start(self, *more):
+        return subprocess.run([os.environ["ZF_CONFORM"], "glue", "--trainer", "torch", *self.arguments, *more], capture_output=True, text=True,
+                              env={**os.environ, "ZF_PYTHON": sys.executable, "HF_HUB_OFFLINE": "1"}, check=False)
+
+    def runs(self):
+        return {p.name: p.stat().st_mtime_ns for p in Path(self.folder.name, "out", "runs").iterdir()}
+
+    def test_runs_are_kept_and_judged(self):
+        first = self.start("--group-by-length")
+        self.assertIn(first.returncode, (0, 1, 3), first.stderr)
+        kept = self.runs()
+        self.assertEqual(sorted(name.rsplit("-", 1)[0] for name in kept),
+                         [f"cola-torch-{arm}" for arm in ("adamw-seed1", "adamw-seed2", "synchronous-seed1", "zenflow-seed1", "zenflow-seed2")])
+        for said in ("torch ", "one-sided 95 % bounds", "4M(1 + 1/S), S = 2", "start         shown: loss of steps 1..20"):
+            self.assertIn(said, first.stdout)
+        self.assertNotIn("has not learned", first.stdout)
+        self.assertNotIn("nan", first.stdout)
+        again = self.start("--group-by-length")
+        self.assertEqual((again.returncode, self.runs(), again.stdout), (first.returncode, kept, first.stdout))
+        losses = {name.rsplit("-", 1)[0]: json.loads(Path(self.folder.name, "out", "runs", name).read_text())["losses"] for name in kept}
+        # all lie within the synchronous start (full_warm_up_rounds = 50), so both plugin arms follow AdamW
+        for name in ("cola-torch-synchronous-seed1", "cola-torch-zenflow-seed1"):
+            for ours, theirs in zip(losses[name][:12], losses["cola-torch-adamw-seed1"]):
+                self.assertAlmostEqual(ours, theirs, places=4)
+        self.assertNotEqual(losses["cola-torch-adamw-seed1"], losses["cola-torch-adamw-seed2"])
+        document = json.loads(Path(self.folder.name, "out", "glue.json").read_text())
+        self.assertEqual(document["trainer"], "torch")
+        link, host = (document["arms"][2][name] for name in ("link_bytes_per_step", "host_bytes_per_parameter"))
+        self.assertAlmostEqual(link["down"] / link["down_formula"], 1.0, delta=0.1)
+        self.assertGreater(host["planned"], 12.0)
+
+    def test_runs_that_learned_nothing_prove_nothing(self):
+        """Scores are alike, and a PASS of them would say that the plugin trains as AdamW does."""
+        arguments = [*self.arguments]
+        arguments[arguments.index("--lr") + 1] = "1e-9"
+        with mock.patch.object(type(self), "arguments", arguments):
+            done = self.start()
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("AdamW itself has not learned yet", done.stdout)
+        self.assertIn("INCONCLUSIVE: the plugin cannot be judged", done.stdout)
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Order(unittest.TestCase):
+    def test_groups_are_the_same_rows_with_less_padding(self):
+        from zfplugin.accuracy.pytorch import train
+
+        draw = random.Random(3)
+        tokens = SimpleNamespace(ids=[[0] * draw.randrange(1, 60) for _ in range(997)])
+        order = torch.randperm(997, generator=torch.Generator().manual_seed(1)).tolist()
+        out = train.grouped(order, tokens, 16, torch.Generator().manual_seed(2))
+        self.assertEqual(sorted(out), list(range(997)))
+
+        def padded(rows):
+            return sum(16 * max(len(tokens.ids[r]) for r in rows[i:i + 16]) for i in range(0, 992, 16))
+
+        self.assertLess(padded(out), 0.6 * padded(order))
+        lengths = [max(len(tokens.ids[r]) for r in out[i:i + 16]) for i in range(0, 992, 16)]
+        self.assertNotEqual(lengths, sorted(lengths))
+        self.assertNotEqual(lengths, sorted(lengths, reverse=True))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zf-conform glue with a stand-in for the trainer (stand_in_host.py): what is kept, how an interrupted campaign goes on, what failures and
+wrong command lines say."""
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from zfplugin.accuracy import glue, options, runs
+from zfplugin.accuracy.glue import TABLE
+
+HERE = Path(__file__).resolve().parent
+DEADLINE_S = 60
+
+
+def wait_until(is_so, what):
+    end = time.monotonic() + DEADLINE_S
+    while not is_so():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+        time.sleep(0.01)
+
+
+def is_alive(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@unittest.skipUnless(os.environ.get("ZF_CONFORM") and os.environ.get("ZFPLUGIN_PATH"), "ZF_CONFORM and ZFPLUGIN_PATH are needed")
+class Campaign(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = Path(self.folder.name)
+        os.mkfifo(self.root / "pipe")
+        self.command = [os.environ["ZF_CONFORM"], "glue", "--host", str(HERE / "stand_in_host.py"), "--out", str(self.root / "out"),
+                        "--seeds", "3", "--sync-seeds", "1", "--steps", "40", "--jobs", "1"]
+        (self.root / "hidden").mkdir()
+        (self.root / "hidden" / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n")  # figures stand without a plot
+        self.environment = {**os.environ, "STAND_IN": str(self.root), "PYTHONPATH": str(self.root / "hidden")}
+
+    def start(self, *more):
+        return subprocess.run([*self.command, *more], capture_output=True, text=True, env=self.environment, check=False)
+
+    def say(self, name, text="1"):
+        (self.root / name).write_text(text)
+
+    def started(self):
+        path = self.root / "started"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def kept(self):
+        return {p.name: p.stat().st_mtime_ns for p in (self.root / "out" / "runs").iterdir()}
+
+    def test_finished_runs_are_not_repeated(self):
+        first = self.start()
+        self.assertEqual((first.returncode, len(self.started())), (0, 7), first.stderr)
+        self.assertIn("7 of 7: ZenFlow, seed 3: accuracy 83.00", first.stderr)
+        again = self.start()
+        self.assertEqual((again.returncode, len(self.started()), again.stdout), (0, 7, first.stdout))
+        self.assertIn("7 of 7 runs are kept from before, 0 to do", again.stderr)
+        more = self.start("--set", "zenflow.topk_ratio=0.2")
+        self.assertEqual(more.returncode, 0, more.stderr)
+        self.assertEqual(len(self.started()), 7 + 4)  # AdamW's runs are anybody's
+        self.assertIn("ZenFlow is set by zenflow.topk_ratio=0.2", more.stdout)
+
+    def test_a_run_that_is_kept_by_half_is_done_again(self):
+        self.start()
+        victim = next((self.root / "out" / "runs").glob("*adamw-seed2*"))
+        victim.write_text(victim.read_text()[:100])
+        n = len(self.started())
+        self.assertEqual(self.start().returncode, 0)
+        self.assertEqual(self.started()[n:], ["2 adamw"])
+
+    def test_an_interrupted_campaign_goes_on(self):
+        for how, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
+            out = self.root / how.name
+            for name in ("started", "waits"):
+                (self.root / name).unlink(missing_ok=True)
+            self.say("stops", "2 plugin")
+            process = subprocess.Popen([*self.command[:5], str(out), *self.command[6:]], env=self.environment, stderr=subprocess.PIPE, text=True)
+            wait_until((self.root / "waits").exists, "the run that is to be interrupted")
+            wait_until(lambda: (self.root / "waits").read_text(), "its number")
+            child = int((self.root / "waits").read_text())
+            kept = {p.name: p.stat().st_mtime_ns for p in (out / "runs").glob("*.json")}
+            process.send_signal(how)
+            _, said = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual((process.returncode, len(kept)), (status, 4), said)
+            if how == signal.SIGKILL:
+                os.kill(child, signal.SIGKILL)
+            wait_until(lambda: not is_alive(child), "the end of the run under way")
+            self.assertEqual({p.name for p in (out / "runs").iterdir()} - set(kept), set(), "a run by half is left")
+            (self.root / "stops").unlink()
+            done = subprocess.run([*self.command[:5], str(out), *self.command[6:]], capture_output=True, text=True, env=self.environment,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("4 of 7 runs are kept from before, 3 to do", done.stderr)
+            self.assertEqual({n: t for n, t in ((p.name, p.stat().st_mtime_ns) for p in (out / "runs").iterdir()) if n in kept}, kept)
+
+    def test_a_plugin_that_trains_wrongly_does_not_conform(self):
+        self.say("wrong")
+        done = self.start()
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("start         FAIL", done.stdout)
+        self.assertIn("FAIL: the plugin does not train as AdamW does", done.stdout)
+
+    def test_failures_say_whose_they_are(self):
+        for status, ends in ((1, 1), (2, 2), (127, 2)):  # training failed; it could not start; there is no program
+            self.say("fails", str(status))
+            done = self.start()
+            self.assertEqual(done.returncode, ends, done.stderr)
+            self.assertEqual(done.stderr.splitlines()[-1], f"zf-conform glue: synchronous, seed 1: exit status {status}: zf-host: the plugin gave up")
+        (self.root / "fails").unlink()
+        self.say("cut")
+        done = self.start()
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("not the report of 40 steps that was expected", done.stderr)
+
+    def test_what_is_missing_is_one_line(self):
+        for more, said in ((("--plugin", "/nowhere.so"), "/nowhere.so"), (("--set", "zenflow.topk_ratio=7"), "topk_ratio"),
+                           (("--data", "/nowhere"), "no such file")):
+            done = self.start(*more)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), (more, done.stderr))
+            own = [line for line in done.stderr.splitlines() if not line.startswith("no --data: ")]
+            self.assertEqual(len(own), 1, own)
+            self.assertRegex(own[0], f"^zf-conform glue: .*{said}")
+        self.assertEqual(self.started(), [])
+
+    def test_no_python_and_no_scipy_are_named(self):
+        empty = self.root / "empty"
+        (empty / "scipy").mkdir(parents=True)
+        (empty / "scipy" / "__init__.py").write_text("raise ImportError('none here')\n")
+        self.environment["PYTHONPATH"] = str(empty)
+        done = self.start()
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"^zf-conform glue: scipy is not installed for .*apt-get install python3-scipy")
+        self.environment["ZF_PYTHON"] = str(self.root / "python3")
+        done = self.start()
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^zf-conform glue: .*python3 is not there: apt-get install python3 python3-scipy python3-matplotlib")
+
+
+class Kept(unittest.TestCase):
+    def test_what_is_no_whole_report_is_not_taken(self):
+        whole = '{"losses": [1, 2], "metric": {"value": 80}}'
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "x.json")
+            for text, is_taken in ((whole, True), (whole[:20], False), ("{}", False), ("[]", False), ('{"losses": [1]}', False),
+                                   ('{"losses": [1, 2], "metric": 3}', False), ('{"failure": "x"}', False)):
+                path.write_text(text)
+                run = runs.Run("x", "x", (), "key", 2, True)
+                self.assertEqual(runs.read_kept(str(path), run, takes_failures=False) is not None, is_taken, text)
+            self.assertEqual(runs.read_kept(str(path), run, takes_failures=True), {"failure": "x"})
+
+    def test_what_decides_a_run_is_in_its_name(self):
+        one = runs.key_of(["--steps", "1"], ["plugin"])
+        self.assertEqual(one, runs.key_of(["--steps", "1"], ["plugin"]))
+        self.assertEqual(len({one, runs.key_of(["--steps", "2"], ["plugin"]), runs.key_of(["--steps", "1"], ["other"])}), 3)
+
+
+class CommandLine(unittest.TestCase):
+    def test_what_options_ask_of_each_other(self):
+        for words, said in ((["--task", "colour"], "known are"), (["--trainer", "torch"], "--data DIR and --model DIR are needed"),
+                            (["--precision", "float32"], "--precision is for --trainer torch"), (["--blas", "own"], "--device cuda, which is missing"),
+                            (["--trainer", "torch", "--dtype", "fp32"], "--dtype is for --trainer c"),
+                            (["--device", "cuda", "--ranks", "2"], "leave --ranks out"), (["--ranks", "2"], "--mpi FILE is needed")):
+            with mock.patch.dict(os.environ, {"ZF_MPI_PATH": ""}), self.assertRaisesRegex(runs.CannotRun, said):
+                glue.main([*words, "--plugin", "x.so"])
+
+    def test_values_defaults_and_lists(self):
+        args = options.parse(TABLE, ["--seeds", "3", "--set", "a.b=1", "--set", "c.d=2", "--full", "--lr", "1e-3"])
+        self.assertEqual((args.seeds, args.set, args.full, args.lr, args.task, args.model), (3, ["a.b=1", "c.d=2"], True, "1e-3", "sst2", None))
+
+    def test_refusals_name_option_found_and_needed(self):
+        for words, said in ((["--seeds", "0"], '--seeds: found "0"; a whole number from 1 is needed'), (["--seeds"], "--seeds: nothing follows; N is needed"),
+                            (["--margin", "nan"], '--margin: found "nan"; a number above 0, below 10^6 is needed'),
+                            (["--dtype", "fp16"], '--dtype: found "fp16"; fp32 or bf16 is needed'), (["--full", "--full"], "--full: given twice; once is needed"),
+                            (["--set", "a.b"], '--set: found "a.b"; section.key=value is needed'), (["x"], 'found "x"; an option is needed, --help lists them')):
+            with self.assertRaises(runs.CannotRun) as caught:
+                options.parse(TABLE, words)
+            self.assertEqual(str(caught.exception), said)
+
+    def test_the_help_has_a_line_for_each(self):
+        lines = options.help_text("head", TABLE, "end").splitlines()
+        for option in TABLE:
+            self.assertEqual(sum(line.startswith(f"  --{option.name} ") for line in lines), 1, option.name)
+        self.assertLessEqual(max(map(len, lines)), options.WIDTH)
+
+
+if __name__ == "__main__":
+    unittest.main()
