@@ -55,8 +55,6 @@ typedef struct zx_case {
     char config_text[1400];
     zx_mode_t mode;
     int is_predict_auto;
-    int is_fit,
-        is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
     int is_follow;     /* on_overwrite */
     int is_ask;        /* ... which comes before is_follow */
     int is_flushing;   /* the host's threads flush denormals when the instance is made */

@@ -107,10 +107,7 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
                          zfi_value_result_t result) {
     char shown[EXCERPT_NBYTES];
     excerpt(value, shown);
-    if (result == ZFI_VALUE_PLANNED)
-        add_problem(r, where, line, "[%s] %s = %s is not in this version; allowed: %s", key->section, key->name, shown,
-                    key->range);
-    else if (result == ZFI_VALUE_RANGE)
+    if (result == ZFI_VALUE_RANGE)
         add_problem(r, where, line, "[%s] %s = %s is out of range; allowed: %s", key->section, key->name, shown,
                     key->range);
     else
@@ -121,10 +118,11 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
 
 static void report_unknown_key(reading_t *r, const char *where, unsigned line, const char *section, const char *name) {
     char shown[EXCERPT_NBYTES];
+    const char *instead = zfi_gone_instead(section, name, NULL);
     int elsewhere = zfi_key_find(NULL, name);
     excerpt(name, shown);
-    if (zfi_key_is_planned(section, name))
-        add_problem(r, where, line, "[%s] %s is not in this version", section, shown);
+    if (instead)
+        add_problem(r, where, line, "[%s] %s is no key of this version: %s", section, shown, instead);
     else if (zfi_key_is_trainers(name))
         add_problem(r, where, line, "[%s] %s is no key: it comes from the trainer with every step", section, shown);
     else if (elsewhere >= 0)
@@ -137,9 +135,10 @@ static void report_unknown_key(reading_t *r, const char *where, unsigned line, c
 
 static void report_unknown_section(reading_t *r, const char *where, unsigned line, const char *section) {
     char shown[EXCERPT_NBYTES];
+    const char *instead = zfi_gone_instead(section, NULL, NULL);
     excerpt(section, shown);
-    if (zfi_section_is_planned(section))
-        add_problem(r, where, line, "section [%s] is not in this version", shown);
+    if (instead)
+        add_problem(r, where, line, "[%s] is no section of this version: %s", shown, instead);
     else
         add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
 }
@@ -148,6 +147,7 @@ static void report_unknown_section(reading_t *r, const char *where, unsigned lin
 static void take_pair(reading_t *r, const char *where, unsigned line, const char *section, const char *name,
                       const char *value) {
     int i = zfi_key_find(section, name);
+    const char *instead = zfi_gone_instead(section, name, value);
     zfi_value_result_t result;
     if (i < 0) {
         report_unknown_key(r, where, line, section, name);
@@ -160,6 +160,10 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
     if (line)
         r->given_line[i] = line;
     r->is_given[i] = 1;
+    if (instead) {
+        add_problem(r, where, line, "[%s] %s = %s is no value of this version: %s", section, name, value, instead);
+        return;
+    }
     result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
     if (result != ZFI_VALUE_OK)
         report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);
@@ -316,23 +320,12 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
         report_unknown_section(r, where, 0, copy);
 }
 
-static void take_interval(reading_t *r) {
-    int longest = zfi_key_find("zenflow", "max_update_interval"),
-        shortest = zfi_key_find("zenflow", "min_update_interval");
-    zfi_config_t *config = &r->config;
+static void take_interval(zfi_config_t *config) {
     int defers_nothing = zfi_config_defers_nothing(config);
     config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO && !defers_nothing;
-    config->is_interval_fit = config->given_update_interval == ZFI_UPDATE_INTERVAL_FIT && !defers_nothing;
     config->update_interval = defers_nothing             ? 1
-                              : config->is_interval_auto ? config->max_update_interval
+                              : config->is_interval_auto ? ZFI_AUTO_LONGEST
                                                          : config->given_update_interval;
-    if (config->is_interval_fit)
-        config->update_interval =
-            config->max_update_interval < ZFI_FIT_MOST ? config->max_update_interval : ZFI_FIT_MOST;
-    if (config->min_update_interval > config->max_update_interval && !config->is_interval_fit)
-        add_problem(r, r->where, r->given_line[r->is_given[shortest] ? shortest : longest],
-                    "[zenflow] min_update_interval = %lu is more than max_update_interval = %lu",
-                    (unsigned long)config->min_update_interval, (unsigned long)config->max_update_interval);
 }
 
 static void take_ranks(reading_t *r) {
@@ -363,7 +356,7 @@ static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag");
     r->config.is_publish_lag_given = r->is_given[lag];
     take_predict(r);
-    take_interval(r);
+    take_interval(&r->config);
     take_ranks(r);
     if (r->config.overlap_step)
         return;
@@ -406,31 +399,12 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 
 void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) {
     config->can_fetch = can_fetch;
-    config->may_refit = config->is_interval_fit;
-    config->may_refit_lag = config->is_interval_fit && config->publish_lag == ZFI_PUBLISH_LAG_AUTO;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO && !config->is_interval_fit) {
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
         config->publish_lag = 0;
         config->waits_unasked = !can_fetch;
     }
     if (!has_prediction && !config->is_predict_given)
         config->predict = 0;
-}
-
-void zfi_config_pin(zfi_config_t *config, uint32_t interval, uint32_t lag) {
-    config->given_update_interval = config->update_interval = interval;
-    config->is_interval_fit = 0;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO)
-        config->publish_lag = lag;
-}
-
-void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved) {
-    if (!config->may_refit || saved->is_interval_auto)
-        return;
-    config->given_update_interval = saved->given_update_interval;
-    config->update_interval = saved->update_interval;
-    config->is_interval_fit = saved->is_interval_fit;
-    if (config->may_refit_lag)
-        config->publish_lag = saved->publish_lag;
 }
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {

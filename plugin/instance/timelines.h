@@ -34,7 +34,7 @@
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
  * but those which only add a slot to sums); RECORD: parts of importance records, number + 1; BLOCK of entering state e
  * + 1; TRANSFER of the device's sums; EXCHANGE of a bucket's gradients among ranks, or of what each found in its part
- * of them; SHARE of a bucket's values; FETCH that is timed (offload/pace.h).
+ * of them; SHARE of a bucket's values.
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
@@ -65,8 +65,7 @@
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
     X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory; UP */  \
     X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
-    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */       \
-    X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
+    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

@@ -73,8 +73,8 @@ START_TEST(one_cohort_and_no_close_for_long) {
 END_TEST
 
 START_TEST(windows_that_data_close) {
-    same_whether_held_or_not("[zenflow]\ntopk_ratio = 0.25\nupdate_interval = auto\nmax_update_interval = 64\n"
-                             "auto_ratio = 1\nstagger = false\nfull_warm_up_rounds = 1\ndeferred = moments\n"
+    same_whether_held_or_not("[zenflow]\ntopk_ratio = 0.25\nupdate_interval = auto\n"
+                             "stagger = false\nfull_warm_up_rounds = 1\ndeferred = moments\n"
                              "accumulate_on = host\n[host]\nthreads = 1\n");
 }
 END_TEST
