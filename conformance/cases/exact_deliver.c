@@ -140,7 +140,7 @@ static void give_back(zx_buffer_t *b) {
  * Three fences in ten are waited for all the same. */
 static int is_lent_on(zx_host_t *h, const zx_buffer_t *b) {
     return h->is_on_gpu && b->has_fence && h->instance && b->fence.kind == ZF_FENCE_HOST_COUNTER &&
-           __atomic_load_n(b->fence.counter, __ATOMIC_ACQUIRE) < b->fence.value && b->fence.value / 4 % 10 >= 3;
+           __atomic_load_n(b->fence.counter, __ATOMIC_ACQUIRE) < b->fence.value && b->fence.value % 10 >= 3;
 }
 
 void zx_host_settle(zx_host_t *h, int is_reported) {
