@@ -107,10 +107,7 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
                          zfi_value_result_t result) {
     char shown[EXCERPT_NBYTES];
     excerpt(value, shown);
-    if (result == ZFI_VALUE_PLANNED)
-        add_problem(r, where, line, "[%s] %s = %s is not in this version; allowed: %s", key->section, key->name, shown,
-                    key->range);
-    else if (result == ZFI_VALUE_RANGE)
+    if (result == ZFI_VALUE_RANGE)
         add_problem(r, where, line, "[%s] %s = %s is out of range; allowed: %s", key->section, key->name, shown,
                     key->range);
     else
@@ -121,10 +118,11 @@ static void report_value(reading_t *r, const char *where, unsigned line, const z
 
 static void report_unknown_key(reading_t *r, const char *where, unsigned line, const char *section, const char *name) {
     char shown[EXCERPT_NBYTES];
+    const char *instead = zfi_gone_instead(section, name, NULL);
     int elsewhere = zfi_key_find(NULL, name);
     excerpt(name, shown);
-    if (zfi_key_is_planned(section, name))
-        add_problem(r, where, line, "[%s] %s is not in this version", section, shown);
+    if (instead)
+        add_problem(r, where, line, "[%s] %s is no key of this version: %s", section, shown, instead);
     else if (zfi_key_is_trainers(name))
         add_problem(r, where, line, "[%s] %s is no key: it comes from the trainer with every step", section, shown);
     else if (elsewhere >= 0)
@@ -137,9 +135,10 @@ static void report_unknown_key(reading_t *r, const char *where, unsigned line, c
 
 static void report_unknown_section(reading_t *r, const char *where, unsigned line, const char *section) {
     char shown[EXCERPT_NBYTES];
+    const char *instead = zfi_gone_instead(section, NULL, NULL);
     excerpt(section, shown);
-    if (zfi_section_is_planned(section))
-        add_problem(r, where, line, "section [%s] is not in this version", shown);
+    if (instead)
+        add_problem(r, where, line, "[%s] is no section of this version: %s", shown, instead);
     else
         add_problem(r, where, line, "no section [%s]; nearest: [%s]", shown, zfi_section_nearest(section));
 }
@@ -148,6 +147,7 @@ static void report_unknown_section(reading_t *r, const char *where, unsigned lin
 static void take_pair(reading_t *r, const char *where, unsigned line, const char *section, const char *name,
                       const char *value) {
     int i = zfi_key_find(section, name);
+    const char *instead = zfi_gone_instead(section, name, value);
     zfi_value_result_t result;
     if (i < 0) {
         report_unknown_key(r, where, line, section, name);
@@ -160,6 +160,10 @@ static void take_pair(reading_t *r, const char *where, unsigned line, const char
     if (line)
         r->given_line[i] = line;
     r->is_given[i] = 1;
+    if (instead) {
+        add_problem(r, where, line, "[%s] %s = %s is no value of this version: %s", section, name, value, instead);
+        return;
+    }
     result = zfi_key_set(zfi_key_at((uint32_t)i), value, &r->config);
     if (result != ZFI_VALUE_OK)
         report_value(r, where, line, zfi_key_at((uint32_t)i), value, result);

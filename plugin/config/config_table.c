@@ -54,76 +54,75 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, auto_topk, NULL, "[0, 1] | auto", "0.1",
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, auto_topk, "[0, 1] | auto", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
      "nothing runs ahead, not even vectors, but what the trainer declares ALWAYS_SELECTED. auto: as many of each "
      "matrix as hold `energy`, decided when warm-up "
      "ends."},
-    {"zenflow", "energy", ZFI_KEY_REAL, MEMBER(energy), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.9",
+    {"zenflow", "energy", ZFI_KEY_REAL, MEMBER(energy), 0.0, 1.0, 1, NULL, "(0, 1]", "0.9",
      "topk_ratio = auto only: share of the gradient's norm, per matrix, that the selected channels shall hold."},
-    {"zenflow", "max_topk_ratio", ZFI_KEY_REAL, MEMBER(max_topk_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.2",
+    {"zenflow", "max_topk_ratio", ZFI_KEY_REAL, MEMBER(max_topk_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "0.2",
      "topk_ratio = auto only: most that all matrices together may select, as a share of their elements; device memory "
      "is "
      "planned for it. Where it is too little, all matrices hold less of the norm alike."},
-    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, NULL,
-     "step | epoch | auto", "step",
+    {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "step | epoch | auto",
+     "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
      "trainer "
      "tells it; or every select_interval steps where the current ones hold too little (reselect_below)."},
-    {"zenflow", "reselect_below", ZFI_KEY_REAL, MEMBER(reselect_below), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.8",
+    {"zenflow", "reselect_below", ZFI_KEY_REAL, MEMBER(reselect_below), 0.0, 1.0, 1, NULL, "(0, 1]", "0.8",
      "select_strategy = auto only: a cohort keeps its channels while they hold this share of the squared importance "
      "that "
      "the best ones would."},
-    {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "1",
+    {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "1",
      "Largest share of a matrix's selected channels that one choice exchanges, at least one channel."},
-    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, NULL,
-     "1..1000000 | auto", "16",
+    {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, "1..1000000 | auto",
+     "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
      "auto: "
      "4 windows."},
-    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, window_words, NULL,
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, window_words,
      "1..64 | auto | fit", "2",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
      "auto: "
      "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "
      "step. fit: the least lateness that this machine hides, 1 to 4, is chosen from measured times when warm-up ends; "
      "with publish_lag = auto the lag too. The choice is logged; set it to repeat a run to the bit."},
-    {"zenflow", "max_stall", ZFI_KEY_REAL, MEMBER(max_stall), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.03",
+    {"zenflow", "max_stall", ZFI_KEY_REAL, MEMBER(max_stall), 0.0, 1.0, 1, NULL, "(0, 1]", "0.03",
      "update_interval = fit only: share of a step that the trainer may wait for the host's updates."},
-    {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, NULL, "1..64", "2",
+    {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, "1..64", "2",
      "update_interval = auto only: shortest window; what it decides from is two steps old, so below 3 is 3."},
-    {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, NULL, "1..64", "16",
+    {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, "1..64", "16",
      "update_interval = auto or fit only: longest window; slots are planned for it, so with auto deferred = moments "
      "suits it best. fit goes no further than 4."},
-    {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, NULL, "(0, 1]", "0.5",
+    {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "0.5",
      "update_interval = auto only: share of a cohort's matrices whose deferred channels must have caught up."},
-    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, NULL, "1..1000000",
-     "50", "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
-    {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, NULL, "true | false", "true",
+    {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
+     "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
+    {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, "true | false", "true",
      "Host updates overlap the following step. false makes publish_lag 0."},
-    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, NULL, "0 | 1 | auto", "auto",
+    {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0; with update_interval = fit what it chooses. 0 where overlap_step = false."},
-    {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, NULL, "true | false", "true",
+    {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, NULL,
-     "replay | mean | moments | none", "replay",
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | moments | none",
+     "replay",
      "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
      "updates as steps from the means of g and g*g. none: there are no windows; masters and moments live on the "
      "device, "
      "all of them are updated there at every step, and the keys of selection, windows and threads have no effect."},
-    {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, NULL, "host | device",
-     "host",
+    {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, "host | device", "host",
      "deferred = moments only: where a window's sums are kept. device: two sums cross the link once per window instead "
      "of a gradient at every step, for 8 bytes of device memory per parameter."},
-    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "auto", "(0, 1000]",
-     "1", "deferred = mean only: factor on the learning rate of the one update of a window."},
-    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, NULL, "0..64 | auto", "auto",
+    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "(0, 1000]", "1",
+     "deferred = mean only: factor on the learning rate of the one update of a window."},
+    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, "0..64 | auto", "auto",
      "x > 0 (AdamW, Adam; deferred = replay or moments): published weights are those that momentum will have reached x "
      "steps on. auto: update_interval - 1 + publish_lag, at most 4; none where the rule or the window has no "
      "prediction."},
-    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites, NULL,
+    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites,
      "error | follow | ask | off", "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
@@ -131,7 +130,7 @@ static const zfi_key_t keys[] = {
      "for one (zf.digest/0). off: no "
      "check; "
      "such weights are lost in silence, or mixed with others."},
-    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, NULL, "0 | 1 | 2 | 3", "0",
+    {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "
      "host state, slots and the work of replays of its part. Gradients are summed over the "
@@ -141,76 +140,74 @@ static const zfi_key_t keys[] = {
      "order of parameters. 3: the parameters as well: a rank keeps its parts, and the trainer reads a whole one "
      "between "
      "param_fetch and param_release, where zf.shards/0 says (ZF_CREATE_CAP_SHARDS); needs deferred = replay."},
-    {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, NULL, "0..4294967295",
-     "65536",
+    {"shard", "resident_bytes", ZFI_KEY_INT, MEMBER(resident_bytes), 0, 4294967295.0, 0, NULL, "0..4294967295", "65536",
      "stage = 3 only: parameters of at most so many bytes, and those with one axis besides batch axes (biases, norms), "
      "stay whole on every rank, in the trainer's own memory."},
-    {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket, NULL,
+    {"shard", "bucket_bytes", ZFI_KEY_INT, MEMBER(bucket_bytes), 1, 4294967295.0, 0, auto_bucket,
      "1..4294967295 | auto", "auto",
      "Several ranks: bytes of gradients that are exchanged at once, while the backward pass goes on. The same on every "
      "rank. auto: 40 million elements, or 1 million for each rank if that is more, and less towards the end of the "
      "backward pass: halves of what is left, down to a sixteenth."},
-    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, NULL, "host | nccl", "host",
+    {"shard", "transport", ZFI_KEY_CHOICE, MEMBER(transport), 0, 0, 0, transports, "host | nccl", "host",
      "Several ranks on CUDA: by what gradients and values are exchanged. host: by the trainer's zf.collectives/1, in "
      "page-locked memory. nccl: by libnccl.so.2, on the device; the trainer's collectives start it and carry the rest. "
      "The same on every rank. Emulated, never run on hardware."},
-    {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "auto", "0..256", "0",
+    {"host", "threads", ZFI_KEY_INT, MEMBER(threads), 0, 256, 0, NULL, "0..256", "0",
      "Worker threads. 0 = physical cores of the affinity mask, or this rank's share of them, less one, at least 1."},
-    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, NULL, "auto | none", "auto",
+    {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, "auto | none", "auto",
      "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
      "alone."},
-    {"host", "local_ranks", ZFI_KEY_INT, MEMBER(local_ranks), 0, 4096, 0, NULL, "auto", "0..4096", "0",
+    {"host", "local_ranks", ZFI_KEY_INT, MEMBER(local_ranks), 0, 4096, 0, NULL, "0..4096", "0",
      "Processes of the training job that share this process's cores and this machine's memory; each takes an equal "
      "part. 0 = what the launcher says (torchrun, Open MPI, MPICH, Slurm); cores that the launcher has divided already "
      "are not divided again. 1 = no others."},
-    {"host", "local_rank", ZFI_KEY_INT, MEMBER(local_rank), 0, 4095, 0, NULL, "auto", "0..4095", "0",
+    {"host", "local_rank", ZFI_KEY_INT, MEMBER(local_rank), 0, 4095, 0, NULL, "0..4095", "0",
      "With local_ranks: which of them this process is, from 0."},
-    {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "auto",
-     "0..1099511627776", "0",
+    {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "0..1099511627776",
+     "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
      "other "
      "ranks on it."},
-    {"host", "huge_pages", ZFI_KEY_CHOICE, MEMBER(huge_pages), 0, 0, 0, pages, NULL, "auto | off", "auto",
+    {"host", "huge_pages", ZFI_KEY_CHOICE, MEMBER(huge_pages), 0, 0, 0, pages, "auto | off", "auto",
      "Pages of the optimizer state in host memory. auto asks the system for transparent huge pages, which it gives "
      "unless they are turned off (zf doctor); off asks for small ones."},
-    {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, NULL, "100..86400000", "120000",
+    {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
-    {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, NULL, "1..64", "8",
+    {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, "1..64", "8",
      "Steps the trainer may submit before the device has finished the oldest of them."},
-    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments, NULL,
+    {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory (deferred = none: on the device). bfloat16 takes 2 bytes each instead of 4; they "
      "are "
      "rounded once per window."},
-    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, NULL, "0..65536 | auto", "auto",
+    {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
      "weights. Needs deferred = replay and a built-in rule."},
-    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, NULL, "error | warn | info | debug", "info",
+    {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
-    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, NULL, "none | a path of up to 191 bytes", "none",
+    {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
      "chrome://tracing (zf trace sums it up). Several ranks write a file each, NAME.rank3.json."},
-    {"trace", "first_step", ZFI_KEY_INT, MEMBER(trace_first_step), 1, 1e9, 0, NULL, NULL, "1..1000000000", "1",
+    {"trace", "first_step", ZFI_KEY_INT, MEMBER(trace_first_step), 1, 1e9, 0, NULL, "1..1000000000", "1",
      "First step that is traced."},
-    {"trace", "steps", ZFI_KEY_INT, MEMBER(trace_steps), 0, 1e6, 0, NULL, "all", "0..1000000", "20",
+    {"trace", "steps", ZFI_KEY_INT, MEMBER(trace_steps), 0, 1e6, 0, NULL, "0..1000000", "20",
      "How many steps are traced; the file is written after the last of them, or when the instance is destroyed. 0: "
      "all, of which the first million events are kept."},
-    {"stats", "prometheus", ZFI_KEY_TEXT, MEMBER(stats_file), 0, 0, 0, NULL, NULL, "none | a path of up to 191 bytes",
-     "none",
+    {"stats", "prometheus", ZFI_KEY_TEXT, MEMBER(stats_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
      "The counters of zf.stats/1 are written there as text for Prometheus (node_exporter's textfile collector reads "
      "*.prom), each time as a whole. Several ranks write a file each, NAME.rank3.prom."},
-    {"stats", "interval_s", ZFI_KEY_INT, MEMBER(stats_interval_s), 0, 86400, 0, NULL, NULL, "0..86400", "15",
+    {"stats", "interval_s", ZFI_KEY_INT, MEMBER(stats_interval_s), 0, 86400, 0, NULL, "0..86400", "15",
      "Seconds from one writing to the next, which the first step after them brings. 0: at the end only."},
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
-/* Of later versions. A row without a key is a whole section. */
-static const struct planned {
-    const char *section, *name;
-} planned[] = {
-    {"device", NULL},
-    {"zenflow", "offload"},
+/* Without a value a row is a key, without a name a whole section. */
+static const zfi_gone_t gone[] = {
+    {"device", NULL, NULL, "leave it out, the trainer says which device it trains on", NULL},
+    {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
+    {"host", "threads", "auto", "set 0", NULL},
+    {"trace", "steps", "all", "set 0", NULL},
 };
 
 static const char *const trainers[] = {"lr",
@@ -293,17 +290,24 @@ int zfi_section_is_known(const char *name) {
     return 0;
 }
 
-int zfi_section_is_planned(const char *name) {
-    for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
-        if (!planned[i].name && strcmp(planned[i].section, name) == 0)
-            return 1;
-    return 0;
+static int is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+const zfi_gone_t *zfi_gone_at(uint32_t i) { return i < sizeof gone / sizeof *gone ? &gone[i] : NULL; }
+
+const char *zfi_gone_instead(const char *section, const char *name, const char *value) {
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
+        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_same(gone[i].value, value))
+            return gone[i].instead;
+    return NULL;
 }
 
-int zfi_key_is_planned(const char *section, const char *name) {
-    for (size_t i = 0; i < sizeof planned / sizeof planned[0]; i++)
-        if (planned[i].name && strcmp(planned[i].section, section) == 0 && strcmp(planned[i].name, name) == 0)
-            return 1;
+int zfi_gone_is_implied(const char *key, const char *value) {
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
+        size_t n = strlen(gone[i].section);
+        if (gone[i].implied && strncmp(key, gone[i].section, n) == 0 && key[n] == '.' &&
+            strcmp(key + n + 1, gone[i].name) == 0)
+            return strcmp(value, gone[i].implied) == 0;
+    }
     return 0;
 }
 
@@ -325,14 +329,6 @@ static int is_same_word(const char *a, const char *b) {
             return 0;
     }
     return *a == *b;
-}
-
-static int is_listed(const char *words, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = words; n && at && (at = strstr(at, word)) != NULL; at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
-            return 1;
-    return 0;
 }
 
 /* [+-] digits [. digits] [e [+-] digits], at least one digit before the exponent; no hex, no inf, no nan. */
@@ -444,8 +440,6 @@ static int set_word(const zfi_key_t *key, const char *text, void *member) {
 
 zfi_value_result_t zfi_key_set(const zfi_key_t *key, const char *text, zfi_config_t *out) {
     void *member = (char *)out + key->offset;
-    if (is_listed(key->planned, text))
-        return ZFI_VALUE_PLANNED;
     if ((key->type == ZFI_KEY_REAL || key->type == ZFI_KEY_INT) && set_word(key, text, member))
         return ZFI_VALUE_OK;
     if (key->type == ZFI_KEY_REAL)

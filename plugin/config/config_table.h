@@ -18,8 +18,7 @@ typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_
 typedef enum { /* why a text is not a value of a key */
                ZFI_VALUE_OK,
                ZFI_VALUE_MALFORMED, /* not of the key's type */
-               ZFI_VALUE_RANGE,     /* of the type, but outside the range */
-               ZFI_VALUE_PLANNED    /* will be a value in a later version */
+               ZFI_VALUE_RANGE      /* of the type, but outside the range */
 } zfi_value_result_t;
 
 typedef struct zfi_choice {
@@ -36,11 +35,20 @@ typedef struct zfi_key {
     double min, max;
     int is_min_open;             /* min itself is outside */
     const zfi_choice_t *choices; /* a number may have words, too: each stands for a value outside its range */
-    const char *planned;         /* values of later versions, space-separated, or NULL */
     const char *range;           /* as the user reads it */
     const char *deflt;
     const char *doc;
 } zfi_key_t;
+
+/* What is refused with a sentence of its own: a section, a key of it, or one value of a key that is still there. */
+typedef struct zfi_gone {
+    const char *section;
+    const char *name;    /* NULL: the whole section */
+    const char *value;   /* NULL: the key, whatever its value */
+    const char *instead; /* what to do about it, without a full stop */
+    const char
+        *implied; /* of a key: the one value that means what this version does; a checkpoint may have it. NULL: none */
+} zfi_gone_t;
 
 /* [any-thread] Key i < ZFI_N_KEYS. */
 const zfi_key_t *zfi_key_at(uint32_t i);
@@ -55,10 +63,16 @@ int zfi_key_find(const char *section, const char *name);
 const char *zfi_section_nearest(const char *name);
 const char *zfi_key_nearest(const char *section, const char *name);
 
-/* [any-thread] Is there such a section? Is it, or this key in it, planned for a later version? */
+/* [any-thread] Is there such a section? */
 int zfi_section_is_known(const char *name);
-int zfi_section_is_planned(const char *name);
-int zfi_key_is_planned(const char *section, const char *name);
+
+/* [any-thread] Row i of what is gone, NULL after the last; and what to use instead of one such section (name and value
+ * NULL), key (value NULL) or value, NULL where it is not gone. */
+const zfi_gone_t *zfi_gone_at(uint32_t i);
+const char *zfi_gone_instead(const char *section, const char *name, const char *value);
+
+/* [any-thread] The key "section.name" is gone, and this value of it means what this version does. */
+int zfi_gone_is_implied(const char *key, const char *value);
 
 /* [any-thread] 1 for lr, betas, eps, clip ...: what the trainer says at every step and a file must not repeat. */
 int zfi_key_is_trainers(const char *name);

@@ -381,7 +381,8 @@ static zf_status_t read_steps(const reader_t *reader, const json_t *root) {
     return ZF_OK;
 }
 
-/* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
+/* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean; one that is
+ * gone is left out where its value says what this version does. */
 static zf_status_t read_config(const reader_t *reader, const json_t *root) {
     json_t *from = json_object_get(root, "config");
     size_t n = json_object_size(from), i = 0;
@@ -395,6 +396,8 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
         size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
         if (st)
             break;
+        if (said && zfi_gone_is_implied(key, said))
+            continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {
             st = bad(reader, "config", "need texts");
@@ -402,7 +405,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
         }
         snprintf(overrides[i++], length, "%s=%s", key, said);
     }
-    if (!st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)n,
+    if (!st && zfi_config_parse(NULL, 0, "the checkpoint", (const char *const *)overrides, (uint32_t)i,
                                 &reader->out->config, &problem))
         st = zfi_error(reader->err, ZF_ERR_CHECKPOINT, "state",
                        "%s: its configuration is not one of this version's: %.300s", ZF_STATE_INDEX, problem.message);

@@ -246,7 +246,7 @@ START_TEST(overrides) {
     refused_override("zenflow.topk_ratio=2", "override 1: [zenflow] topk_ratio = 2 is out of range");
     refused_override("zenflow.topk=2", "nearest: topk_ratio");
     refused_override("shard.stage=4", "allowed: 0 | 1 | 2 | 3");
-    refused_override("device.id=3", "section [device] is not in this version");
+    refused_override("device.id=3", "override 1: [device] is no section of this version: ");
     refused_override("zenflow.topk_ratio=0.\x01", "override 1:1: byte 0x01");
     ck_assert_int_eq(parse_override("[zenflow]\npublish_lag=1\n", "zenflow.overlap_step=off"), ZF_ERR_CONFIG);
 }
@@ -370,10 +370,37 @@ START_TEST(moments) {
 }
 END_TEST
 
-START_TEST(of_later_versions) {
-    static const char *const texts[] = {"[zenflow]\noffload = true\n", "[device]\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        refused(texts[i], "not in this version");
+/* What is gone is refused in a text and in an override, with its place and with what to use instead. */
+static void refused_as_gone(const zfi_gone_t *row) {
+    const char *name = row->name ? row->name : "any", *value = row->value ? row->value : "1";
+    char text[128], override[128], part[256], what[128];
+    snprintf(text, sizeof text, "[%s]\n%s = %s\n", row->section, name, value);
+    snprintf(override, sizeof override, "%s.%s = %s", row->section, name, value);
+    snprintf(what, sizeof what, "[%s]%s%s%s%s is no %s", row->section, row->name ? " " : "", row->name ? name : "",
+             row->value ? " = " : "", row->value ? value : "",
+             row->value  ? "value"
+             : row->name ? "key"
+                         : "section");
+    snprintf(part, sizeof part, "zf.ini:%d: %s of this version: %s", row->name ? 2 : 1, what, row->instead);
+    refused(text, part);
+    ck_assert_msg(!strchr(err.message, ';'), "one problem: %s", err.message);
+    snprintf(part, sizeof part, "override 1: %s of this version: %s", what, row->instead);
+    refused_override(override, part);
+}
+
+START_TEST(what_is_gone) {
+    int n_sections = 0, n_keys = 0, n_values = 0;
+    for (uint32_t i = 0; zfi_gone_at(i); i++) {
+        const zfi_gone_t *row = zfi_gone_at(i);
+        int key = row->name ? zfi_key_find(row->section, row->name) : -1;
+        refused_as_gone(row);
+        n_sections += !row->name, n_keys += row->name && !row->value, n_values += !!row->value;
+        ck_assert_msg(zfi_section_is_known(row->section) == !!row->name, "[%s]", row->section);
+        ck_assert_msg((key >= 0) == !!row->value, "[%s] %s", row->section, row->name);
+        ck_assert_msg(key < 0 || zfi_key_set(zfi_key_at((uint32_t)key), row->value, &config) != ZFI_VALUE_OK,
+                      "%s = %s is still a value", row->name, row->value);
+    }
+    ck_assert(n_sections && n_keys && n_values);
 }
 END_TEST
 
@@ -675,6 +702,6 @@ END_TEST
 ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag,
         lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
         unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
-        moments, of_later_versions, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
+        moments, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
         a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
         random_overrides)
