@@ -107,7 +107,6 @@ static void draw_config(zx_case_t *c) {
         c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
     draw_deferred(c);
     draw_interval(c);
-    c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
 
@@ -207,11 +206,11 @@ static void write_config(zx_case_t *c) {
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\nstagger = %s\non_overwrite = %s\n%s%s"
-             "[host]\nmoments_dtype = %s\n%saffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
+             "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
              interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", on_overwrite, deferred, predict,
-             moments[g->moments], threads, affinity, c->max_steps_ahead);
+             moments[g->moments], threads, affinity);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -484,7 +483,7 @@ static void change_one_key(zx_case_t *c) {
 
 static void change_all_keys(zx_case_t *c) {
     zo_config_t was = c->config;
-    uint32_t threads = c->threads, most = c->max_steps_ahead, n_moments = c->rule.callback.n_moments;
+    uint32_t threads = c->threads, n_moments = c->rule.callback.n_moments;
     uint32_t n_bad_calls = c->rule.n_bad_calls;
 
     draw_config(c);
@@ -493,7 +492,6 @@ static void change_all_keys(zx_case_t *c) {
     if (c->config.is_none)
         c->config.is_mean = c->config.is_moments = 0;
     c->threads = threads;
-    c->max_steps_ahead = most;
     c->config.rule = was.rule;
     c->config.can_fetch = was.can_fetch;
     c->config.block_elems = was.block_elems;

@@ -44,9 +44,7 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
         {"accumulate_on", "deferred = moments", config->deferred == ZFI_DEFERRED_MOMENTS},
         {"deferred_lr_scale", "deferred = mean", config->deferred == ZFI_DEFERRED_MEAN},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
-        {"first_step", "[trace] file", *config->trace_file != '\0'},
         {"steps", "[trace] file", *config->trace_file != '\0'},
-        {"interval_s", "[stats] prometheus", *config->stats_file != '\0'},
     };
     const zfi_key_t *key = zfi_key_at(i);
     if (!zfi_config_has_effect(config, i))

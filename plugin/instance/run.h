@@ -16,6 +16,7 @@
 #include "zf/ext/stats.h"
 
 enum {
+    ZFI_MAX_STEPS_AHEAD = 8,    /* steps that the host may submit before the device has finished the oldest */
     ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
     ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
     ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */
@@ -251,8 +252,8 @@ typedef struct zfi_sampled {
     uint8_t *n_known;             /* [n_chunks] 0: nothing is known; 1: now; 2: before as well */
 } zfi_sampled_t;
 
-/* What a rank tells the others before a step. Behind it, a byte per parameter: it has a gradient here; and behind these,
- * at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t). */
+/* What a rank tells the others before a step. Behind it, a byte per parameter: it has a gradient here; and behind
+ * these, at a multiple of 8, what lateness cost in its part of the state (zfi_meter_share_t). */
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;

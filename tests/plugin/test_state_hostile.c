@@ -622,6 +622,20 @@ static int is_refused_by_verify(void) {
     return st != ZF_OK;
 }
 
+/* Keys that change nothing that is computed may have been saved with any value, and may be gone. */
+START_TEST(keys_that_are_gone) {
+    start();
+    copy_good();
+    replace("\"config\"", "\"host.local_rank\":\"auto\"",
+            "\"host.local_rank\":\"2\",\"host.local_ranks\":\"4\",\"host.huge_pages\":\"off\","
+            "\"host.max_steps_ahead\":\"3\",\"trace.first_step\":\"7\",\"stats.prometheus\":\"x\"");
+    ck_assert(!is_refused_by_verify());
+    replace("\"config\"", "\"host.max_steps_ahead\":\"3\"", "\"host.moments\":\"3\"");
+    expect_refused_for("a key that is unknown", "[host] has no key \"moments\"");
+    finish();
+}
+END_TEST
+
 /* At step 7 the second window has its first step: what is not selected cannot have been updated seven times. */
 START_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 4\nfull_warm_up_rounds = "
@@ -649,4 +663,4 @@ END_TEST
 
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
         tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_does_not_fit,
-        publications_without_windows, updates_that_are_still_to_come)
+        publications_without_windows, keys_that_are_gone, updates_that_are_still_to_come)
