@@ -93,7 +93,6 @@ static void draw_config(zx_case_t *c) {
                               .update_interval = intervals[zx_below(r, 11)],
                               .warm_up = zx_between(r, 1, 4),
                               .publish_lag = zx_chance(r, 65),
-                              .is_staggered = zx_chance(r, 70),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
@@ -205,12 +204,12 @@ static void write_config(zx_case_t *c) {
              "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
              "= %.17g\n"
              "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
-             "full_warm_up_rounds = %u\n%s\nstagger = %s\non_overwrite = %s\n%s%s"
+             "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s"
              "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
              topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", on_overwrite, deferred, predict,
-             moments[g->moments], threads, affinity);
+             interval, windows, g->warm_up, lag, on_overwrite, deferred, predict, moments[g->moments], threads,
+             affinity);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -432,8 +431,8 @@ static int differs(const zo_config_t *a, const zo_config_t *b, int is_fit) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
     return !a->is_none && (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
-                           a->is_staggered != b->is_staggered || a->is_topk_auto != b->is_topk_auto ||
-                           a->strategy != b->strategy || (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) ||
+                           a->is_topk_auto != b->is_topk_auto || a->strategy != b->strategy ||
+                           (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) ||
                            a->max_swap_ratio != b->max_swap_ratio || a->select_interval != b->select_interval ||
                            (!is_fit && (a->update_interval != b->update_interval || a->publish_lag != b->publish_lag)));
 }
@@ -452,10 +451,8 @@ static void change_one_key(zx_case_t *c) {
         g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
         break;
     case 1:
-        g->warm_up += zx_between(&c->rng, 1, 2);
-        break;
     case 2:
-        g->is_staggered = !g->is_staggered;
+        g->warm_up += zx_between(&c->rng, 1, 2);
         break;
     case 3:
         g->select_interval = g->select_interval % 11 + 1;

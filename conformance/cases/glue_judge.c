@@ -61,7 +61,7 @@ static void find_link(const zg_campaign_t *c, const zg_result_t *results, size_t
                       zg_link_t *out) {
     double nbytes = value_nbytes(c) * zg_result_of(c, results, arm, 1)->n_params;
     double interval = zg_probe_number(probe, "zenflow.update_interval", NAN);
-    double n_cohorts = zg_probe_number(probe, "zenflow.stagger", 1.0) > 0.0 ? interval : 1.0;
+    double n_cohorts = interval;
     double closes = zg_mean_counter(c, results, arm, "window_closes") / (double)c->n_steps;
 
     *out = (zg_link_t){.down = zg_mean_counter(c, results, arm, "down_bytes_per_step"),

@@ -104,8 +104,6 @@ static const zfi_key_t keys[] = {
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0; with update_interval = fit what it chooses. 0 where overlap_step = false."},
-    {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, "true | false", "true",
-     "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | moments | none",
      "replay",
      "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
@@ -193,6 +191,7 @@ _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the nu
 static const zfi_gone_t gone[] = {
     {"device", NULL, NULL, "leave it out, the trainer says which device it trains on", NULL},
     {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
+    {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
     {"trace", "first_step", NULL, "write steps = FIRST..LAST", NULL},
     {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", NULL},

@@ -43,7 +43,6 @@ typedef struct zfi_config {
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
     uint32_t publish_lag;  /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it, or with update_interval
                             * = fit the choice; 0 where overlap_step = false (both given in conflict: an error) */
-    int32_t stagger;       /* bool, default true: cohorts close in turn */
     int32_t deferred;      /* replay | mean | moments | none, default replay */
     int32_t accumulate_on; /* host | device, default host: moments only */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */

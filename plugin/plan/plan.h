@@ -142,7 +142,7 @@ int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint3
 /* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);
-/* [control] Deals the lots into the cohorts of a configuration, as its update_interval and stagger say, and sizes the
+/* [control] Deals the lots into the cohorts of a configuration, as its update_interval says, and sizes the
  * slot pool for it; room rises with it. Matrices (but for their cohort), lots, chunks and segments stay. After a
  * failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);

@@ -92,7 +92,7 @@ static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
     if (st || saved->is_compact)
         return st;
     if (saved->shape.is_mean != (saved->config.deferred == ZFI_DEFERRED_MEAN) ||
-        saved->n_cohorts != (saved->config.stagger ? saved->config.update_interval : 1))
+        saved->n_cohorts != saved->config.update_interval)
         return bad(err, "config", "it does not go with the number of cohorts or the kind of counts");
     if (saved->config.is_interval_fit && t >= warm_up)
         return bad(err, "config", "update_interval = fit chooses at the end of warm-up, and it has not");

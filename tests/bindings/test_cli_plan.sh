@@ -48,7 +48,7 @@ done <<'CONFIGURATIONS'
 
 zenflow.update_interval=1
 zenflow.update_interval=4 zenflow.topk_ratio=0
-zenflow.update_interval=8 zenflow.stagger=false host.moments_dtype=bfloat16
+zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=fit zenflow.max_update_interval=4
 zenflow.update_interval=auto zenflow.topk_ratio=auto
 zenflow.deferred=mean zenflow.on_overwrite=off

@@ -171,7 +171,7 @@ static void close_all(machine_t *to) {
 static void create(machine_t *to) {
     static const char *const keys[] = {"topk_ratio=0.5",       "topk_ratio=auto",    "topk_ratio=0",
                                        "update_interval=1",    "update_interval=3",  "update_interval=auto",
-                                       "publish_lag=0",        "stagger=false",      "deferred=mean",
+                                       "publish_lag=0",        "publish_lag=1",      "deferred=mean",
                                        "deferred=moments",     "predict=auto",       "select_interval=2",
                                        "accumulate_on=device", "overlap_step=false", "select_strategy=epoch",
                                        "select_strategy=auto", "deferred=none"};

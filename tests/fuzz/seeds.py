@@ -12,7 +12,7 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 
 CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nmax_swap_ratio = 0.5\nselect_interval = auto\n"
-                "update_interval = 8\nfull_warm_up_rounds = 20\noverlap_step = true\npublish_lag = 0\nstagger = no\n"
+                "update_interval = 8\nfull_warm_up_rounds = 20\noverlap_step = true\npublish_lag = 0\n"
                 "deferred = replay\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
                 "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=auto ; comment\nenergy=0.95\nmax_topk_ratio=1\nupdate_interval=auto\n"

@@ -65,7 +65,6 @@ START_TEST(defaults) {
     ck_assert_int_eq(config.overlap_step, 1);
     ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
     ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
-    ck_assert_int_eq(config.stagger, 1);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
     ck_assert(config.deferred_lr_scale == 1.0);
     ck_assert_uint_eq(config.threads, 0);
@@ -80,14 +79,14 @@ END_TEST
 START_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
-                       "update_interval = +8\nfull_warm_up_rounds=1\nstagger = No\ndeferred = mean\n"
+                       "update_interval = +8\nfull_warm_up_rounds=1\noverlap_step = No\ndeferred = mean\n"
                        "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
                        "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
     ck_assert_uint_eq(config.select_interval, 32);
     ck_assert_uint_eq(config.update_interval, 8);
-    ck_assert_int_eq(config.stagger, 0);
+    ck_assert_int_eq(config.overlap_step, 0);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
     ck_assert(config.deferred_lr_scale == 2.0);
     ck_assert_uint_eq(config.publish_lag, 0);
@@ -139,12 +138,12 @@ START_TEST(booleans) {
     static const char *const no[] = {"false", "no", "off", "0", "False", "nO"};
     char text[64];
     for (size_t i = 0; i < 6; i++) {
-        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", yes[i]);
-        ck_assert(parse(text) == ZF_OK && config.stagger == 1);
-        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", no[i]);
-        ck_assert(parse(text) == ZF_OK && config.stagger == 0);
+        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", yes[i]);
+        ck_assert(parse(text) == ZF_OK && config.overlap_step == 1);
+        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", no[i]);
+        ck_assert(parse(text) == ZF_OK && config.overlap_step == 0);
     }
-    refused("[zenflow]\nstagger = 2\n", "stagger = \"2\" is no bool; allowed: true | false");
+    refused("[zenflow]\noverlap_step = 2\n", "overlap_step = \"2\" is no bool; allowed: true | false");
 }
 END_TEST
 
@@ -289,7 +288,7 @@ END_TEST
 START_TEST(unknown_names) {
     refused("[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio");
     refused("[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio");
-    refused("[zenflow]\nupdate_interval_stagger = 1\n", "nearest: update_interval"); /* not: its end, stagger */
+    refused("[zenflow]\nupdate_interval_level = 1\n", "nearest: update_interval"); /* not: its end, level */
     refused("\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]");
     refused("[]\n", "no section []");
     refused("[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]");
@@ -306,7 +305,7 @@ START_TEST(unknown_section_hides_its_keys) {
 END_TEST
 
 START_TEST(malformed_lines) {
-    refused("[zenflow]\ntopk_ratio\nstagger\n", "zf.ini:2: neither [section], key = value nor a comment");
+    refused("[zenflow]\ntopk_ratio\noverlap_step\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
     refused("[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'");
     refused("[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'");
@@ -315,9 +314,9 @@ START_TEST(malformed_lines) {
 END_TEST
 
 START_TEST(duplicates) {
-    refused("[zenflow]\nstagger=on\n[log]\nlevel=info\n[zenflow]\nstagger=on\n",
-            "zf.ini:6: [zenflow] stagger is given again, first in line 2");
-    refused("[zenflow]\n  stagger = on\n  stagger = on\n", "zf.ini:3: [zenflow] stagger is given again");
+    refused("[zenflow]\noverlap_step=on\n[log]\nlevel=info\n[zenflow]\noverlap_step=on\n",
+            "zf.ini:6: [zenflow] overlap_step is given again, first in line 2");
+    refused("[zenflow]\n  overlap_step = on\n  overlap_step = on\n", "zf.ini:3: [zenflow] overlap_step is given again");
 }
 END_TEST
 
@@ -685,7 +684,8 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64 */
 
 /* Random bytes, and random cuts of a right text: never a crash, and a message whenever it is refused. */
 START_TEST(random_texts) {
-    static const char right[] = "[zenflow]\ntopk_ratio = 0.5\nstagger = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
+    static const char right[] =
+        "[zenflow]\ntopk_ratio = 0.5\noverlap_step = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
     static const char alphabet[] = "[]=:;# \t\n\r.,-+0123456789eEabz_\"\x80\xC3\xA9\xEF\xBB\xBF";
     uint64_t state = 0x9E3779B97F4A7C15u;
     for (int round = 0; round < 20000; round++) {

@@ -49,7 +49,7 @@ START_TEST(planned_is_measured) {
         "[zenflow]\ndeferred = moments\nfull_warm_up_rounds = 2\n",
         "[zenflow]\ndeferred = moments\nfull_warm_up_rounds = 2\naccumulate_on = device\n",
         "[zenflow]\nupdate_interval = 1\n",
-        "[zenflow]\nstagger = false\nupdate_interval = 16\n",
+        "[zenflow]\nupdate_interval = 16\n",
         "[zenflow]\nupdate_interval = 64\ntopk_ratio = 1\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         zt_rig_start(&rig, shapes, N_SHAPES);

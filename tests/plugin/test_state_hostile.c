@@ -506,7 +506,7 @@ static void drop(const char *key) {
 START_TEST(hostile_intervals) {
     static const char text[] =
         "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 4\nselect_interval = 3\n"
-        "full_warm_up_rounds = 2\nstagger = false\nauto_ratio = 1";
+        "full_warm_up_rounds = 2\nauto_ratio = 1";
     static const struct {
         const char *behind, *from, *to, *why;
     } edits[] = {
@@ -606,7 +606,7 @@ END_TEST
 
 /* Where nothing is deferred there is no ring that values to publish could go into. */
 START_TEST(publications_without_windows) {
-    start_with("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\nstagger = false\npublish_lag = 1");
+    start_with("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npublish_lag = 1");
     copy_good();
     replace("\"config\"", "\"zenflow.deferred\":\"replay\"", "\"zenflow.deferred\":\"none\"");
     expect_refused_for("values to publish", "where no window has closed");
@@ -639,7 +639,7 @@ END_TEST
 /* At step 7 the second window has its first step: what is not selected cannot have been updated seven times. */
 START_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 4\nfull_warm_up_rounds = "
-                               "2\nstagger = false\ndeferred = ";
+                               "2\ndeferred = ";
     static const uint32_t all_steps = 7;
     char whole[256];
     uint64_t n_refused = 0;
