@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_driver.h"
+#include "lib/cuda_driver.h"
 #include "machine.h"
 
 enum { NAME_NBYTES = 128, MOST_DEVICES = 64, CC_MAJOR = 75, CC_MINOR = 76, MPI_TEXT_NBYTES = 8192 };

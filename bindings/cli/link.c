@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cuda_driver.h"
+#include "lib/cuda_driver.h"
 #include "speed.h"
 
 enum { BUFFER_NBYTES = 64 << 20, N_COPIES = 8, N_ROUNDS = 3 };

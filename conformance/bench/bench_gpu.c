@@ -15,7 +15,7 @@
 
 #include "cuda/images.h"
 #include "cuda/params.h"
-#include "cuda_driver.h"
+#include "lib/cuda_driver.h"
 
 enum { MOST_REPEATS = 200 };
 

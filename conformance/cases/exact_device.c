@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_driver.h"
+#include "lib/cuda_driver.h"
 
 enum { LENT_NBYTES = 16 << 20 };
 

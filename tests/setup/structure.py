@@ -37,7 +37,7 @@ def sources(root, folder):
 def resolve(root, path, include):
     """The included file relative to root, as far as it is one of ours, else None."""
     bases = [(root / path).parent, root / "plugin", root / "kernels", root / "abi/include", root / "conformance",
-             root / "conformance/cases", root / "bindings/c", root / "lib"]
+             root / "conformance/cases", root / "bindings/c", root]
     for base in bases:
         if (base / include).is_file():
             return str((base / include).resolve().relative_to(root.resolve()))
@@ -157,7 +157,7 @@ def self_test():
         "conformance/cases/a.c": '#include "zf/types.h"\n', "conformance/bench/b.c": '#include "kernels.h"\n',
         "bindings/c/l.c": '#include "zf/types.h"\n', "lib/cuda_driver.h": "",
         "lib/cuda_driver.c": '#include "cuda_driver.h"\ndlopen("libcuda.so.1");\n',
-        "bindings/cli/d.c": '#include "cuda_driver.h"\n', "plugin/device/cuda/d.c": '#include "cuda_driver.h"\n',
+        "bindings/cli/d.c": '#include "lib/cuda_driver.h"\n', "plugin/device/cuda/d.c": '#include "lib/cuda_driver.h"\n',
     }
     broken = {
         "room plugin/plan/a.c: includes plugin/hooks/a.h": {"plugin/plan/a.c": '#include "hooks/a.h"\n', "plugin/hooks/a.h": ""},

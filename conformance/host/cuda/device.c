@@ -3,8 +3,8 @@
 #include "device.h"
 
 #include "cublas.h"
-#include "cuda_driver.h"
 #include "kernels.h"
+#include "lib/cuda_driver.h"
 
 #include <math.h>
 #include <stdio.h>

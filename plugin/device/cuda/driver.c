@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "cuda_driver.h"
+#include "lib/cuda_driver.h"
 
 /* Written once, under lock; then read by everybody. */
 static struct opened {
