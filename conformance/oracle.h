@@ -41,9 +41,8 @@ typedef struct zo_config {
     uint32_t warm_up;         /* W = full_warm_up_rounds */
     int publish_lag;          /* 0 or 1 */
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
-    int is_staggered;
-    int is_none; /* deferred = none: what is said of selection and windows has no effect */
-    int is_mean; /* deferred = mean, else replay */
+    int is_none;              /* deferred = none: what is said of selection and windows has no effect */
+    int is_mean;              /* deferred = mean, else replay */
     double deferred_lr_scale;
     zo_rule_t rule;
     zo_element_fn element; /* ZO_CALLBACK, with its ctx */

@@ -169,7 +169,7 @@ zo_t *zo_create(const zo_config_t *config, const zo_decl_t *decls, uint32_t n_de
 
     o->config = *config;
     o->base = config->warm_up;
-    o->n_cohorts = config->is_staggered ? config->update_interval : 1;
+    o->n_cohorts = config->update_interval;
     o->n_params = n_decls;
     o->params = zo_zeros(n_decls, sizeof *o->params);
     for (uint32_t id = 0; id < n_decls; id++) {

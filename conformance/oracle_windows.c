@@ -63,14 +63,14 @@ static int is_ready(const zo_t *o, uint32_t cohort) {
 static int closes_by_data(const zo_t *o, uint32_t cohort) {
     uint64_t length = o->t - o->opened[cohort], bound = o->config.update_interval;
 
-    if (o->config.is_staggered && o->opened[cohort] == o->base)
+    if (o->opened[cohort] == o->base)
         bound = cohort + 1;
     return length >= bound || (length >= 3 && is_ready(o, cohort));
 }
 
 static int closes_by_clock(const zo_t *o, uint32_t cohort) {
     uint64_t interval = o->config.update_interval;
-    uint64_t first = o->base + (o->config.is_staggered ? cohort + 1 : interval);
+    uint64_t first = o->base + cohort + 1;
 
     return o->t >= first && (o->t - first) % interval == 0;
 }

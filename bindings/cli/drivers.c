@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/drivers.c - CUDA's driver and MPI, opened where they are (contract in machine.h). Nothing is linked: the
- * few functions asked for are declared here as those libraries document them. */
+/* bindings/cli/drivers.c - CUDA's driver and MPI, opened where they are (contract in machine.h). Nothing of them is
+ * linked. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/cuda_driver.h"
 #include "machine.h"
 
 enum { NAME_NBYTES = 128, MOST_DEVICES = 64, CC_MAJOR = 75, CC_MINOR = 76, MPI_TEXT_NBYTES = 8192 };
@@ -20,31 +21,14 @@ static int find(void *library, const char *name, void *out_function) {
 
 /* ---- CUDA -------------------------------------------------------------------------------------------------------- */
 
-typedef struct cuda {
-    int (*init)(unsigned flags);
-    int (*driver_version)(int *out);
-    int (*device_count)(int *out);
-    int (*device_name)(char *out, int nbytes, int device);
-    int (*device_memory)(size_t *out, int device);
-    int (*device_attribute)(int *out, int attribute, int device);
-} cuda_t;
-
-static int find_all(void *library, cuda_t *out) {
-    return find(library, "cuInit", &out->init) && find(library, "cuDriverGetVersion", &out->driver_version) &&
-           find(library, "cuDeviceGetCount", &out->device_count) &&
-           find(library, "cuDeviceGetName", &out->device_name) &&
-           find(library, "cuDeviceTotalMem_v2", &out->device_memory) &&
-           find(library, "cuDeviceGetAttribute", &out->device_attribute);
-}
-
-static json_t *describe_device(const cuda_t *cuda, int device) {
+static json_t *describe_device(const zf_cuda_driver_t *cuda, int device) {
     char name[NAME_NBYTES] = "", capability[32];
     size_t nbytes = 0;
     int major = 0, minor = 0;
-    cuda->device_name(name, sizeof name - 1, device);
-    cuda->device_memory(&nbytes, device);
-    cuda->device_attribute(&major, CC_MAJOR, device);
-    cuda->device_attribute(&minor, CC_MINOR, device);
+    cuda->DeviceGetName(name, sizeof name - 1, device);
+    cuda->DeviceTotalMem_v2(&nbytes, device);
+    cuda->DeviceGetAttribute(&major, CC_MAJOR, device);
+    cuda->DeviceGetAttribute(&minor, CC_MINOR, device);
     snprintf(capability, sizeof capability, "%d.%d", major, minor);
     return json_pack("{s:s, s:I, s:s}", "name", name, "memory_nbytes", (json_int_t)nbytes, "compute_capability",
                      capability);
@@ -53,24 +37,21 @@ static json_t *describe_device(const cuda_t *cuda, int device) {
 static json_t *no_cuda(const char *why) { return json_pack("{s:b, s:s}", "found", 0, "why", why); }
 
 json_t *zf_machine_cuda(void) {
-    cuda_t cuda;
+    zf_cuda_driver_t cuda;
     json_t *devices;
-    char text[NAME_NBYTES];
+    char text[256];
     int status, version = 0, n = 0;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return no_cuda("no libcuda.so.1: no NVIDIA driver is installed here");
-    if (!find_all(library, &cuda))
-        return no_cuda("libcuda.so.1 lacks functions: the driver is too old");
-    status = cuda.init(0);
+    if (zf_cuda_driver_open(&cuda, text, sizeof text) != 0)
+        return no_cuda(text);
+    status = cuda.Init(0);
     if (status) {
         snprintf(text, sizeof text, "cuInit returned %d%s", status,
                  status == 100 ? ": there is no CUDA device, or this process may not see it (CUDA_VISIBLE_DEVICES)"
                                : "");
         return no_cuda(text);
     }
-    cuda.driver_version(&version);
-    cuda.device_count(&n);
+    cuda.DriverGetVersion(&version);
+    cuda.DeviceGetCount(&n);
     snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
     devices = json_array();
     for (int i = 0; i < n && i < MOST_DEVICES; i++)

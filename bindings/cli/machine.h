@@ -15,7 +15,7 @@ json_t *zf_machine_memory(void);
 /* CPUs of the affinity mask, no more than the quota gives; at least 1. */
 uint32_t zf_machine_n_threads(const json_t *cpu);
 
-/* drivers.c: {found, version, devices: [{name, memory_nbytes, compute_capability}], why}: of libcuda.so.1. doctor adds
+/* drivers.c: {found, version, devices: [{name, memory_nbytes, compute_capability}], why}: of CUDA's driver. doctor adds
  * {link: {up_gb_per_s, down_gb_per_s, both_gb_per_s}} or {link: {why}} to each device. */
 json_t *zf_machine_cuda(void);
 /* {found, library, version, mpirun}: of Open MPI, or another MPI */

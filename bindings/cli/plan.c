@@ -384,8 +384,9 @@ static void print_choice(const plan_t *plan) {
            stall(&row->time) > MAX_STALL ? ": none does, this one is the quickest" : "");
     printf("[zenflow]\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval, row->publish_lag);
     if (plan->options.n_ranks > 1)
-        printf("\n[shard]\nstage = %u\n\n[host]\nlocal_ranks = %u ; where the launcher does not say it\n", plan->stage,
-               plan->options.n_local_ranks);
+        printf("\n[shard]\nstage = %u\n\n[host]\n; local_rank = R/%u where the launcher does not say it: R counts "
+               "from 0\n",
+               plan->stage, plan->options.n_local_ranks);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/tune.c - `zf tune`: which windows the user's own trainer hides (parts in tune.h).
  *
- * Each setting is a run of the command with an INI file of its own. The plugin counts steps, time, stall and lateness
- * behind warm-up; the choice is the least late setting whose stall is small enough. Lateness is the meter's, a loss per
- * step of either sign: what is near 0 is least. Where a run measured none, settings are ordered by the age of what the
- * model sees, S - 1 + lag steps. */
+ * Each setting is a run of the command with an INI file of its own. The trace of a run says what
+ * its steps behind warm-up took: time, stall and lateness; the choice is the least late setting whose stall is small
+ * enough. Lateness is the meter's, a loss per step of either sign: what is near 0 is least. Where a run measured none,
+ * settings are ordered by the age of what the model sees, S - 1 + lag steps. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "tune.h"
 #include "zf/ext/config.h"
 
-enum { MOST_ROWS = 32, MOST_INI_NBYTES = 1 << 20, MOST_COUNTERS_PATH = 191, NAME_NBYTES = 128 };
+enum { MOST_ROWS = 32, MOST_INI_NBYTES = 1 << 20, MOST_TRACE_PATH = 191, NAME_NBYTES = 128 };
 
 typedef struct tune {
     const char *command, *config_path, *output, *folder_given;
@@ -121,7 +121,7 @@ static void name_file(const tune_t *tune, const tune_row_t *row, const char *kin
 /* The folder of the runs' files. Its path goes into commands of the shell and into a key of 191 bytes. */
 static int make_folder(tune_t *tune) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@,=%";
-    char counters[TUNE_PATH_NBYTES], wish[TUNE_PATH_NBYTES], *path;
+    char longest[TUNE_PATH_NBYTES], wish[TUNE_PATH_NBYTES], *path;
     const char *temporary = getenv("TMPDIR");
     if (tune->folder_given)
         snprintf(wish, sizeof wish, "%s", tune->folder_given);
@@ -134,8 +134,8 @@ static int make_folder(tune_t *tune) {
         return zf_cli_complain(wish, "%s", strerror(errno));
     snprintf(tune->folder, sizeof tune->folder, "%s", path);
     free(path);
-    name_file(tune, &(tune_row_t){.update_interval = 9999, .publish_lag = 1}, "prom", counters);
-    if (tune->folder[strspn(tune->folder, plain)] || strlen(counters) > MOST_COUNTERS_PATH)
+    name_file(tune, &(tune_row_t){.update_interval = 9999, .publish_lag = 1}, "rank0.json", longest);
+    if (tune->folder[strspn(tune->folder, plain)] || strlen(longest) > MOST_TRACE_PATH)
         return zf_cli_complain(tune->folder,
                                "a shell could misread this path, or it is too long: give another --folder");
     return 0;
@@ -174,20 +174,29 @@ static void judge_end(const tune_t *tune, tune_end_t end, int status, tune_row_t
         snprintf(row->why, sizeof row->why, "exit status %d", WEXITSTATUS(status));
 }
 
+/* Steps of warm-up where the configuration says nothing. */
+static unsigned long warm_up_of(const zf_config_ext_t *config) {
+    zf_config_key_t key = {.struct_size = sizeof key};
+    for (uint32_t i = 0; i < config->n_keys(); i++)
+        if (config->key(i, &key, NULL) >= 0 && strcmp(key.key, "full_warm_up_rounds") == 0)
+            return strtoul(key.deflt, NULL, 10);
+    return 0;
+}
+
 /* 0, or -1 after a message: it makes no sense to go on. */
 static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
     tune_row_t *row = &tune->rows[i];
-    char ini[TUNE_PATH_NBYTES], log[TUNE_PATH_NBYTES], counters[TUNE_PATH_NBYTES], what[NAME_NBYTES];
+    char ini[TUNE_PATH_NBYTES], log[TUNE_PATH_NBYTES], trace[TUNE_PATH_NBYTES], what[NAME_NBYTES];
     zf_error_t err = {.struct_size = sizeof err};
     char *text, *command = NULL;
     int status = 0, rc = -1;
     name_file(tune, row, "ini", ini);
     name_file(tune, row, "log", log);
-    name_file(tune, row, "prom", counters);
+    name_file(tune, row, "json", trace);
     snprintf(what, sizeof what, "setting %d of %d, S = %u, lag %u", i + 1, tune->n_rows, row->update_interval,
              row->publish_lag);
-    (void)remove(counters); /* of another time, where --folder was given */
-    text = tune_config(tune->text, row, counters);
+    (void)remove(trace); /* of another time, where --folder was given */
+    text = tune_config(tune->text, row, trace, warm_up_of(config));
     command = put_path(tune->command, ini);
     if (!text || !command)
         zf_cli_complain(ini, "no memory for it");
@@ -203,7 +212,7 @@ static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
         tune->is_interrupted = end == TUNE_INTERRUPTED;
         judge_end(tune, end, status, row);
         if (!*row->why)
-            tune_read_counters(counters, row);
+            tune_read_trace(trace, row);
         tune->n_run += row->has_run;
         if (!row->has_run && !tune->is_interrupted)
             fprintf(stderr, "zf: %s: %s; its output: %s\n", what, row->why, log);
@@ -215,7 +224,7 @@ static int run_row(tune_t *tune, const zf_config_ext_t *config, int i) {
 
 /* The files of the runs go, unless somebody may want to read them. */
 static void tidy(const tune_t *tune) {
-    static const char *const kinds[] = {"ini", "log", "prom", "rank0.prom"};
+    static const char *const kinds[] = {"ini", "log", "json", "rank0.json"};
     char path[TUNE_PATH_NBYTES];
     if (tune->folder_given || tune->n_run < tune->n_rows)
         return;
@@ -309,7 +318,7 @@ static int is_taken(const tune_t *tune) {
 
 /* 0, or 1 after a message. */
 static int write_output(const tune_t *tune, const tune_row_t *chosen) {
-    char *text = tune_config(tune->text, chosen, NULL);
+    char *text = tune_config(tune->text, chosen, NULL, 0);
     zf_cli_replace_t file;
     int is_bad;
     if (!text)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bindings/cli/tune.h - `zf tune`: the user's own trainer, run once per setting of windows; what the plugin counted
- * decides. Parts: tune.c (the command and the choice), tune_files.c (the INI file and the counters of a setting),
+ * decides. Parts: tune.c (the command and the choice), tune_files.c (the INI file and the trace of a setting),
  * tune_run.c (the trainer as a process). */
 #ifndef ZF_CLI_TUNE_H
 #define ZF_CLI_TUNE_H
@@ -19,16 +19,17 @@ typedef struct tune_row {
 
 /* ---- tune_files.c ---- */
 
-/* text with update_interval and publish_lag of the row; counters_path: also with [stats] so that the counters go there
- * at the end, NULL: with [stats] as it is. To be freed; NULL: out of memory. */
-char *tune_config(const char *text, const tune_row_t *row, const char *counters_path);
+/* text with update_interval and publish_lag of the row; trace_path: also with [trace] so that the file says there what
+ * the steps behind warm-up took, NULL: with [trace] as it is. warm_up: steps of it where the text does not say. To be
+ * freed; NULL: out of memory. */
+char *tune_config(const char *text, const tune_row_t *row, const char *trace_path, unsigned long warm_up);
 
 /* 0, or -1 after a message. */
 int tune_write_file(const char *path, const char *text);
 
-/* The counters that a run of this setting has left at path (several ranks: those of rank 0), judged: sets has_run, or
- * why. */
-void tune_read_counters(const char *path, tune_row_t *row);
+/* What a run of this setting counted, in the trace that it left at path (several ranks: that of rank 0), judged: sets
+ * has_run, or why. */
+void tune_read_trace(const char *path, tune_row_t *row);
 
 /* ---- tune_run.c ---- */
 

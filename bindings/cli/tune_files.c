@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bindings/cli/tune_files.c - the INI file of a setting, and the counters that its run left (contract in tune.h). */
+/* bindings/cli/tune_files.c - the INI file of a setting, and what its run counted (contract in tune.h). */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tune.h"
 
-enum { LEAST_STEPS = 16, MOST_NBYTES = 1 << 20 };
+enum { LEAST_STEPS = 16, MOST_STEPS = 300, SETTLE = 8, MOST_NBYTES = 1 << 30 };
 
 /* ---- the INI file ------------------------------------------------------------------------------------------------ */
 
@@ -21,16 +21,22 @@ static int is_word(const char *at, const char *word, const char *ends) {
 }
 
 /* A key that the setting decides. */
-static int is_replaced(const char *line, int is_zenflow, int is_stats) {
+static int is_replaced(const char *line, int is_zenflow, int is_trace) {
     return (is_zenflow && (is_word(line, "update_interval", "=:") || is_word(line, "publish_lag", "=:"))) ||
-           (is_stats && (is_word(line, "prometheus", "=:") || is_word(line, "interval_s", "=:")));
+           (is_trace && (is_word(line, "file", "=:") || is_word(line, "steps", "=:")));
 }
 
-char *tune_config(const char *text, const tune_row_t *row, const char *counters_path) {
+/* The steps behind warm-up and SETTLE more, in which threads and caches come to rest. */
+static void print_trace(FILE *to, const char *trace_path, unsigned long warm_up) {
+    unsigned long first = warm_up + SETTLE + 1;
+    fprintf(to, "\n[trace]\nfile = %s\nsteps = %lu..%lu\n", trace_path, first, first + MOST_STEPS - 1);
+}
+
+char *tune_config(const char *text, const tune_row_t *row, const char *trace_path, unsigned long warm_up) {
     char *out = NULL;
     size_t nbytes;
     FILE *to = open_memstream(&out, &nbytes);
-    int is_zenflow = 0, is_stats = 0;
+    int is_zenflow = 0, is_trace = 0;
     if (!to)
         return NULL;
     if (strncmp(text, "\xEF\xBB\xBF", 3) == 0)
@@ -40,15 +46,17 @@ char *tune_config(const char *text, const tune_row_t *row, const char *counters_
         const char *first = line + strspn(line, " \t\r\v\f");
         if (*first == '[') {
             is_zenflow = is_word(first + 1, "zenflow", "]");
-            is_stats = counters_path && is_word(first + 1, "stats", "]");
+            is_trace = trace_path && is_word(first + 1, "trace", "]");
         }
-        if (*first == '[' || !is_replaced(first, is_zenflow, is_stats))
+        if (is_zenflow && is_word(first, "full_warm_up_rounds", "=:"))
+            warm_up = strtoul(first + strcspn(first, "=:") + 1, NULL, 10);
+        if (*first == '[' || !is_replaced(first, is_zenflow, is_trace))
             fprintf(to, "%.*s\n", (int)n, line);
         line += n + (line[n] == '\n');
     }
     fprintf(to, "\n[zenflow]\nupdate_interval = %u\npublish_lag = %u\n", row->update_interval, row->publish_lag);
-    if (counters_path)
-        fprintf(to, "\n[stats]\nprometheus = %s\ninterval_s = 0\n", counters_path);
+    if (trace_path)
+        print_trace(to, trace_path, warm_up);
     if (fclose(to) != 0) {
         free(out);
         return NULL;
@@ -64,80 +72,59 @@ int tune_write_file(const char *path, const char *text) {
     return zf_cli_replace_end(&file, 1) ? -1 : 0;
 }
 
-/* ---- the counters ------------------------------------------------------------------------------------------------ */
+/* ---- what the run counted ---------------------------------------------------------------------------------------- */
 
-typedef struct counters {
-    double steps, interval, lag;
-    int n_found; /* of the wanted ones */
-} counters_t;
-
-/* One line of the file: a comment, or zfplugin_NAME{rank="N"} VALUE. */
-static void take_line(const char *line, counters_t *counters, tune_row_t *row) {
-    const struct wanted {
-        const char *name;
-        double *at;
-    } all[] = {{"steps_total", &counters->steps},
-               {"update_interval", &counters->interval},
-               {"publish_lag", &counters->lag},
-               {"steady_steps", &row->n_steps},
-               {"steady_seconds", &row->seconds},
-               {"steady_stall_seconds", &row->stall_s},
-               {"steady_lateness_sum", &row->lateness_sum},
-               {"steady_lateness_steps", &row->lateness_steps}};
-    char name[64];
-    double value;
-    if (sscanf(line, "zfplugin_%63[a-z_]{rank=\"%*u\"} %lf", name, &value) != 2)
-        return;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(name, all[i].name) == 0) {
-            *all[i].at = value;
-            counters->n_found++;
-        }
-}
-
-/* NAME.prom, of several ranks NAME.rank0.prom; NULL where there is neither. */
-static char *read_text(const char *path) {
-    char other[TUNE_PATH_NBYTES];
+/* NAME.json, of several ranks NAME.rank0.json; NULL where there is neither, or it is not complete. */
+static json_t *read_counted(const char *path) {
+    char other[TUNE_PATH_NBYTES], *text;
     size_t nbytes;
-    if (access(path, F_OK) == 0)
-        return zf_cli_read_file(path, MOST_NBYTES, &nbytes);
-    snprintf(other, sizeof other, "%.*s.rank0.prom", (int)(strlen(path) - strlen(".prom")), path);
-    return access(other, F_OK) == 0 ? zf_cli_read_file(other, MOST_NBYTES, &nbytes) : NULL;
+    json_t *trace, *counted;
+    snprintf(other, sizeof other, "%.*s.rank0.json", (int)(strlen(path) - strlen(".json")), path);
+    if (access(path, F_OK) != 0 && access(other, F_OK) != 0)
+        return NULL;
+    text = zf_cli_read_file(access(path, F_OK) == 0 ? path : other, MOST_NBYTES, &nbytes);
+    trace = text ? json_loadb(text, nbytes, 0, NULL) : NULL;
+    counted = json_incref(json_object_get(json_object_get(trace, "otherData"), "counted"));
+    json_decref(trace);
+    free(text);
+    return counted;
 }
 
-static void judge(const counters_t *counters, tune_row_t *row) {
-    enum { ALL = 8 };
-    if (counters->n_found != ALL)
-        snprintf(row->why, sizeof row->why, "its counters are those of another version of the plugin");
-    else if (counters->steps == 0)
+static double number_of(const json_t *counted, const char *name) {
+    return json_number_value(json_object_get(counted, name));
+}
+
+static void judge(const json_t *counted, tune_row_t *row) {
+    double interval = number_of(counted, "update_interval"), lag = number_of(counted, "publish_lag");
+    if (interval != row->update_interval || lag != row->publish_lag)
         snprintf(row->why, sizeof row->why,
-                 "its counters are those of the start: the trainer has to take steps, and to destroy the plugin's "
-                 "instance at its end");
-    else if (counters->interval != row->update_interval || counters->lag != row->publish_lag)
-        snprintf(row->why, sizeof row->why,
-                 "it trained with S = %.0f, lag %.0f: the trainer sets these keys itself, above its file",
-                 counters->interval, counters->lag);
+                 "it trained with S = %.0f, lag %.0f: the trainer sets these keys itself, above its file", interval,
+                 lag);
     else if (row->n_steps < LEAST_STEPS)
         snprintf(row->why, sizeof row->why,
-                 "%.0f of its %.0f steps are behind warm-up and 8 more, at least %d are needed: take more steps, or "
+                 "%.0f of its %.0f steps are behind warm-up and %d more, at least %d are needed: take more steps, or "
                  "give a smaller full_warm_up_rounds with --config",
-                 row->n_steps, counters->steps, LEAST_STEPS);
+                 row->n_steps, number_of(counted, "submitted"), SETTLE, LEAST_STEPS);
     else if (!(row->seconds > 0) || !(row->stall_s >= 0))
         snprintf(row->why, sizeof row->why, "its counters make no sense: %g s, stall %g s", row->seconds, row->stall_s);
     else
         row->has_run = 1;
 }
 
-void tune_read_counters(const char *path, tune_row_t *row) {
-    counters_t counters = {0};
-    char *text = read_text(path), *rest = NULL;
-    if (!text) {
+void tune_read_trace(const char *path, tune_row_t *row) {
+    json_t *counted = read_counted(path);
+    if (!counted) {
         snprintf(row->why, sizeof row->why,
-                 "it wrote no counters: it has not trained with the file that {config} names");
+                 "it left no complete trace: the trainer has to train with the file that {config} names, past warm-up "
+                 "and %d steps more, and to destroy the plugin's instance at its end",
+                 SETTLE);
         return;
     }
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        take_line(line, &counters, row);
-    free(text);
-    judge(&counters, row);
+    row->n_steps = number_of(counted, "steps");
+    row->seconds = number_of(counted, "seconds");
+    row->stall_s = number_of(counted, "stall_seconds");
+    row->lateness_sum = number_of(counted, "lateness_sum");
+    row->lateness_steps = number_of(counted, "lateness_steps");
+    judge(counted, row);
+    json_decref(counted);
 }

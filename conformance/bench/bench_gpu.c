@@ -8,7 +8,6 @@
  *
  *   zf-bench-gpu [--rows N] [--cols N] [--k SHARE] [--repeats N] [--module FILE] [--json FILE] */
 #include <cuda.h>
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,37 +15,38 @@
 
 #include "cuda/images.h"
 #include "cuda/params.h"
+#include "lib/cuda_driver.h"
 
 enum { MOST_REPEATS = 200 };
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit, cuInit)                                                                                                  \
-    X(cuDeviceGet, cuDeviceGet)                                                                                        \
-    X(cuDeviceGetName, cuDeviceGetName)                                                                                \
-    X(cuDeviceGetAttribute, cuDeviceGetAttribute)                                                                      \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                              \
-    X(cuCtxSetCurrent, cuCtxSetCurrent)                                                                                \
-    X(cuCtxSynchronize, cuCtxSynchronize)                                                                              \
-    X(cuMemAlloc, cuMemAlloc_v2)                                                                                       \
-    X(cuMemFree, cuMemFree_v2)                                                                                         \
-    X(cuMemHostAlloc, cuMemHostAlloc)                                                                                  \
-    X(cuMemcpyHtoD, cuMemcpyHtoD_v2)                                                                                   \
-    X(cuMemcpyDtoH, cuMemcpyDtoH_v2)                                                                                   \
-    X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                                                                         \
-    X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)                                                                         \
-    X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                                                                         \
-    X(cuMemsetD8, cuMemsetD8_v2)                                                                                       \
-    X(cuStreamCreate, cuStreamCreate)                                                                                  \
-    X(cuEventCreate, cuEventCreate)                                                                                    \
-    X(cuEventRecord, cuEventRecord)                                                                                    \
-    X(cuEventElapsedTime, cuEventElapsedTime)                                                                          \
-    X(cuModuleLoadData, cuModuleLoadData)                                                                              \
-    X(cuModuleGetFunction, cuModuleGetFunction)                                                                        \
-    X(cuFuncGetAttribute, cuFuncGetAttribute)                                                                          \
-    X(cuLaunchKernel, cuLaunchKernel)
+    X(cuInit)                                                                                                          \
+    X(cuDeviceGet)                                                                                                     \
+    X(cuDeviceGetName)                                                                                                 \
+    X(cuDeviceGetAttribute)                                                                                            \
+    X(cuDevicePrimaryCtxRetain)                                                                                        \
+    X(cuCtxSetCurrent)                                                                                                 \
+    X(cuCtxSynchronize)                                                                                                \
+    X(cuMemAlloc)                                                                                                      \
+    X(cuMemFree)                                                                                                       \
+    X(cuMemHostAlloc)                                                                                                  \
+    X(cuMemcpyHtoD)                                                                                                    \
+    X(cuMemcpyDtoH)                                                                                                    \
+    X(cuMemcpyDtoDAsync)                                                                                               \
+    X(cuMemcpyHtoDAsync)                                                                                               \
+    X(cuMemcpyDtoHAsync)                                                                                               \
+    X(cuMemsetD8)                                                                                                      \
+    X(cuStreamCreate)                                                                                                  \
+    X(cuEventCreate)                                                                                                   \
+    X(cuEventRecord)                                                                                                   \
+    X(cuEventElapsedTime)                                                                                              \
+    X(cuModuleLoadData)                                                                                                \
+    X(cuModuleGetFunction)                                                                                             \
+    X(cuFuncGetAttribute)                                                                                              \
+    X(cuLaunchKernel)
 
 static struct driver {
-#define MEMBER(name, symbol) __typeof__(symbol) *name##_;
+#define MEMBER(name) __typeof__(name) *name##_;
     FUNCTIONS(MEMBER)
 #undef MEMBER
 } cu;
@@ -83,22 +83,23 @@ static void check(CUresult rc, const char *what) {
 }
 
 static void open_driver(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    zf_cuda_driver_t driver;
+    char why[256];
     const struct function {
         const char *name;
         void *at;
     } functions[] = {
-#define TEXT(symbol) #symbol
-#define ROW(name, symbol) {TEXT(symbol), &cu.name##_},
+#define ROW(name) {#name, &cu.name##_},
         FUNCTIONS(ROW)
 #undef ROW
     };
-    if (!library) {
-        fprintf(stderr, "zf-bench-gpu: %s\n", dlerror());
+    if (zf_cuda_driver_open(&driver, why, sizeof why) != 0) {
+        fprintf(stderr, "zf-bench-gpu: %s\n", why);
         exit(77);
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        *(void **)functions[i].at = dlsym(library, functions[i].name);
+        check((CUresult)driver.GetProcAddress_v2(functions[i].name, functions[i].at, 12000, 0, NULL),
+              functions[i].name);
 }
 
 static void *upload(const void *from, uint64_t nbytes) {

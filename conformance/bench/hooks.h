@@ -38,9 +38,6 @@ void hooks_lateness(hooks_t *hooks);
 /* CPU time of a step with the check of what is overwritten against without. */
 void hooks_guard(hooks_t *hooks);
 
-/* Worker time per element with huge pages against without. */
-void hooks_pages(hooks_t *hooks);
-
 /* CPU time of a step with a trace of every step against without. */
 void hooks_trace(hooks_t *hooks);
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hooks_beside.c - what a setting costs, off and on beside each other: guard, that every publish checks what it
- * replaces ([zenflow] on_overwrite); pages, that the state lies in huge pages ([host] huge_pages); trace, that what
- * every thread does is recorded ([trace] file).
+ * replaces ([zenflow] on_overwrite); trace, that what every thread does is recorded ([trace] file).
  *
  * Two instances without it and two with it make one window each in turn, opened in the order off, on, on, off,
  * since where memory comes to lie makes a difference too. The figure is the CPU time of the whole process per element
  * and step, from the delivery of gradients that are there to the end of everything that the step has started:
- * statistics, check, run-ahead, replay, merge. No forward or backward pass is in it. pages: the workers' CPU time per
- * element and update alone, since the replay is what reads the state. */
+ * statistics, check, run-ahead, replay, merge. No forward or backward pass is in it. */
 #include <time.h>
 #include <unistd.h>
 
@@ -19,14 +17,12 @@ enum { N_TENSORS = 17000, N_RIGS = 4, N_ELEMS = N_TENSORS * HOOKS_SMALL_ELEMS };
 
 typedef struct setting {
     const char *name, *what, *configs[2]; /* off, on */
-    int is_of_workers;
 } setting_t;
 
 #define TRACE_FILE "/tmp/zf-bench-hooks-trace.json"
-static const setting_t check = {"guard", "the check", {HOOKS_CONFIG "on_overwrite = off\n", HOOKS_CONFIG}, 0};
-static const setting_t pages = {"pages", "huge pages", {HOOKS_CONFIG "[host]\nhuge_pages = off\n", HOOKS_CONFIG}, 1};
+static const setting_t check = {"guard", "the check", {HOOKS_CONFIG "on_overwrite = off\n", HOOKS_CONFIG}};
 static const setting_t trace = {
-    "trace", "a trace", {HOOKS_CONFIG, HOOKS_CONFIG "[trace]\nfile = " TRACE_FILE "\nsteps = 0\n"}, 0};
+    "trace", "a trace", {HOOKS_CONFIG, HOOKS_CONFIG "[trace]\nfile = " TRACE_FILE "\nsteps = 0\n"}};
 
 typedef struct beside {
     const setting_t *setting;
@@ -68,21 +64,16 @@ static void open_rigs(const hooks_t *hooks, beside_t *beside, const kind_t *kind
     }
 }
 
-static uint64_t counted_ns(const setting_t *setting) {
-    return setting->is_of_workers ? samples_named_cpu_ns("zf-worker") : process_ns();
-}
-
-/* One window; ns of CPU time per element and step, or of workers per element and update. */
-static double window_ns(const setting_t *setting, rig_t *rig) {
-    const uint64_t ns = counted_ns(setting), elems = rig_stats(rig).replay_elems;
+/* One window; ns of CPU time per element and step. */
+static double window_ns(rig_t *rig) {
+    const uint64_t ns = process_ns();
 
     for (int s = 0; s < HOOKS_WINDOW; s++) {
         rig_deliver(rig, 0, rig->spec.n_tensors, 64, NULL);
         rig_step(rig, ZF_STEP_WAIT);
         rig_drain(rig);
     }
-    return (double)(counted_ns(setting) - ns) /
-           (setting->is_of_workers ? (double)(rig_stats(rig).replay_elems - elems) : (double)HOOKS_WINDOW * N_ELEMS);
+    return (double)(process_ns() - ns) / ((double)HOOKS_WINDOW * N_ELEMS);
 }
 
 static void repeat(beside_t *beside, int turn) {
@@ -91,7 +82,7 @@ static void repeat(beside_t *beside, int turn) {
     for (int i = 0; i < N_RIGS; i++) {
         int rig = (i + turn) % N_RIGS;
 
-        ns[is_on(rig)] += window_ns(beside->setting, &beside->rigs[rig]) / 2;
+        ns[is_on(rig)] += window_ns(&beside->rigs[rig]) / 2;
     }
     samples_add(&beside->ns[0], ns[0]);
     samples_add(&beside->ns[1], ns[1]);
@@ -121,7 +112,7 @@ static void run_kind(const hooks_t *hooks, const setting_t *setting, const kind_
     beside = (beside_t){.setting = setting};
     open_rigs(hooks, &beside, kind);
     for (int warm = 0; warm < 3 * N_RIGS; warm++) /* past the warm-up and the first touch of every slot */
-        (void)window_ns(setting, &beside.rigs[warm % N_RIGS]);
+        (void)window_ns(&beside.rigs[warm % N_RIGS]);
     for (int r = 0; r < hooks->n_repeats; r++)
         repeat(&beside, r);
     print_row(hooks, &beside, kind);
@@ -130,9 +121,8 @@ static void run_kind(const hooks_t *hooks, const setting_t *setting, const kind_
 }
 
 static void run(const hooks_t *hooks, const setting_t *setting) {
-    printf("%s: CPU ns of %s, S = %d, without and with %s, medians of %d windows\n", setting->name,
-           setting->is_of_workers ? "the workers per element and update" : "the process per element and step",
-           HOOKS_WINDOW, setting->what, hooks->n_repeats);
+    printf("%s: CPU ns of the process per element and step, S = %d, without and with %s, medians of %d windows\n",
+           setting->name, HOOKS_WINDOW, setting->what, hooks->n_repeats);
     printf("%23s | %7s %7s | %6s %15s | %s\n", "tensors x elements", "off", "on", "ratio", "quartiles",
            "ms to open, off and on");
     if (hooks->json)
@@ -145,8 +135,6 @@ static void run(const hooks_t *hooks, const setting_t *setting) {
 }
 
 void hooks_guard(hooks_t *hooks) { run(hooks, &check); }
-
-void hooks_pages(hooks_t *hooks) { run(hooks, &pages); }
 
 void hooks_trace(hooks_t *hooks) {
     run(hooks, &trace);

@@ -10,7 +10,7 @@
  * time; where `hooks` is more, the thread was not running. late is compute that ended after its time because the thread
  * did not run: other programs, or the plugin's own threads where cores are few; compare with `alone`. It is not in
  * exposed. counted is stall_ns (replay + select + pool) of zf.stats/1, wait its host_wait_ns (for queue: the host was
- * max_steps_ahead ahead, no loss). All in ms per window. */
+ * 8 ahead, no loss). All in ms per window. */
 #include <string.h>
 
 #include "hooks.h"

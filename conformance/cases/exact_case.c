@@ -87,7 +87,6 @@ static void draw_config(zx_case_t *c) {
                               .select_interval = select[zx_below(r, 8)],
                               .warm_up = zx_between(r, 1, 4),
                               .publish_lag = zx_chance(r, 65),
-                              .is_staggered = zx_chance(r, 70),
                               .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
@@ -101,7 +100,6 @@ static void draw_config(zx_case_t *c) {
     if (zx_chance(r, 40))
         c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
     draw_deferred(c);
-    c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
 
@@ -178,12 +176,11 @@ static void write_config(zx_case_t *c) {
         lag = "publish_lag = auto";
     snprintf(c->config_text, sizeof c->config_text,
              "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
-             "full_warm_up_rounds = %u\n%s\nstagger = %s\non_overwrite = %s\n%s%s"
-             "[host]\nmoments_dtype = %s\n%saffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
+             "full_warm_up_rounds = %u\n%s\non_overwrite = %s\n%s%s"
+             "[host]\nmoments_dtype = %s\n%saffinity = %s\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
-             g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag,
-             g->is_staggered ? "true" : "false", on_overwrite, deferred, predict, moments[g->moments], threads,
-             affinity, c->max_steps_ahead);
+             g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag, on_overwrite, deferred,
+             predict, moments[g->moments], threads, affinity);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -402,11 +399,10 @@ void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
 static int differs(const zo_config_t *a, const zo_config_t *b) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
-    return !a->is_none &&
-           (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
-            a->is_staggered != b->is_staggered || a->strategy != b->strategy || a->topk_ratio != b->topk_ratio ||
-            a->select_interval != b->select_interval || a->is_interval_auto != b->is_interval_auto ||
-            a->update_interval != b->update_interval || a->publish_lag != b->publish_lag);
+    return !a->is_none && (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
+                           a->strategy != b->strategy || a->topk_ratio != b->topk_ratio ||
+                           a->select_interval != b->select_interval || a->is_interval_auto != b->is_interval_auto ||
+                           a->update_interval != b->update_interval || a->publish_lag != b->publish_lag);
 }
 
 static void change_one_key(zx_case_t *c) {
@@ -421,10 +417,8 @@ static void change_one_key(zx_case_t *c) {
         g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
         break;
     case 1:
-        g->warm_up += zx_between(&c->rng, 1, 2);
-        break;
     case 2:
-        g->is_staggered = !g->is_staggered;
+        g->warm_up += zx_between(&c->rng, 1, 2);
         break;
     case 3:
         g->select_interval = g->select_interval % 11 + 1;
@@ -447,7 +441,7 @@ static void change_one_key(zx_case_t *c) {
 
 static void change_all_keys(zx_case_t *c) {
     zo_config_t was = c->config;
-    uint32_t threads = c->threads, most = c->max_steps_ahead, n_moments = c->rule.callback.n_moments;
+    uint32_t threads = c->threads, n_moments = c->rule.callback.n_moments;
     uint32_t n_bad_calls = c->rule.n_bad_calls;
 
     draw_config(c);
@@ -456,7 +450,6 @@ static void change_all_keys(zx_case_t *c) {
     if (c->config.is_none)
         c->config.is_mean = c->config.is_moments = 0;
     c->threads = threads;
-    c->max_steps_ahead = most;
     c->config.rule = was.rule;
     c->config.can_fetch = was.can_fetch;
     c->config.block_elems = was.block_elems;

@@ -51,7 +51,6 @@ typedef struct zx_case {
     zo_config_t config;
     zx_rule_t rule;   /* where config.rule = ZO_CALLBACK */
     uint32_t threads; /* 0: the key is left out, as users have it */
-    uint32_t max_steps_ahead;
     char config_text[1400];
     zx_mode_t mode;
     int is_predict_auto;

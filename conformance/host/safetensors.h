@@ -1,28 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h - reads tensors from a safetensors file, and writes one (safetensors_write.c).
- *
- * The format: 8 bytes, the header's length as a little-endian number; a JSON object, name -> {"dtype", "shape",
- * "data_offsets": [begin, end]}; the tensors' bytes, row-major and little-endian, without gap or overlap. Opening
- * checks all of that against the file's length, so that a read of an opened file can only fail for input or output.
- * Nothing is mapped: a file that is cut short while it is read is an error, not a signal. */
+/* safetensors.h - reads tensors from a safetensors file (lib/safetensors.h), and writes one (safetensors_write.c). */
 #ifndef ZF_CONFORMANCE_HOST_SAFETENSORS_H
 #define ZF_CONFORMANCE_HOST_SAFETENSORS_H
 
 #include "glue/error.h"
+#include "lib/safetensors.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HOST_TENSOR_MAX_DIMS = 8 };
+enum { HOST_TENSOR_MAX_DIMS = ZF_SAFETENSORS_MAX_DIMS };
 
-typedef struct host_tensor {
-    const char *name;  /* owned by the file */
-    const char *dtype; /* as in the header: "F32", "BF16", "I64", ... */
-    int n_dims;
-    uint64_t shape[HOST_TENSOR_MAX_DIMS];
-    uint64_t n_elems;
-    uint64_t offset, nbytes; /* offset from the file's start */
-} host_tensor_t;
+typedef zf_safetensors_tensor_t host_tensor_t;
 
 typedef struct host_safetensors host_safetensors_t;
 

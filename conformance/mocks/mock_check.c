@@ -92,7 +92,7 @@ void mock_write(void *out, const void *from, uint32_t size) {
 
 static int is_known(const char *key) {
     static const char *const keys[] = {"topk_ratio",          "select_interval", "update_interval",
-                                       "full_warm_up_rounds", "threads",         "stagger"};
+                                       "full_warm_up_rounds", "threads",         "overlap_step"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(keys[i], key) == 0)
             return 1;
@@ -102,7 +102,7 @@ static int is_known(const char *key) {
 static int is_value(const char *key, const char *value) {
     char *end;
     double x = strtod(value, &end);
-    if (strcmp(key, "stagger") == 0)
+    if (strcmp(key, "overlap_step") == 0)
         return strcmp(value, "true") == 0 || strcmp(value, "false") == 0;
     return *value && !*end && x > 0 && (strcmp(key, "topk_ratio") != 0 || x <= 1);
 }

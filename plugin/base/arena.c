@@ -79,7 +79,7 @@ zf_status_t zfi_arena_map(zfi_arena_t *arena, const char *what, zf_error_t *err)
     if (base == MAP_FAILED)
         return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, errno, "memory",
                                 "cannot map %" PRIu64 " bytes for %s: %s", nbytes, what, strerror(errno));
-    madvise(base, nbytes, arena->has_small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE); /* a wish */
+    madvise(base, nbytes, MADV_HUGEPAGE); /* a wish */
     touch(arena, base, nbytes);
     arena->base = base;
     arena->total_nbytes = nbytes;

@@ -26,7 +26,6 @@ typedef struct zfi_arena {
     uint64_t used_nbytes;     /* handed out or counted so far */
     uint64_t total_nbytes;    /* mapped; 0 while counting */
     uint64_t promised_nbytes; /* of the mapping to come; 0 without a promise */
-    int has_small_pages;      /* the mapping shall not lie in huge pages; else it may, where the system has them */
 } zfi_arena_t;
 
 /* Next piece, 64-byte aligned and zero; NULL while counting. */

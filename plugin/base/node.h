@@ -2,7 +2,7 @@
 /* plugin/base/node.h - the processes of one training job that share this machine, and the memory one of them may take.
  *
  * A launcher starts several ranks on a node and names them in the environment of each. The configuration may name them
- * instead ([host] local_ranks and local_rank); the environment is only what holds when it does not. */
+ * instead ([host] local_rank); the environment is only what holds when it does not. */
 #ifndef ZFI_NODE_H
 #define ZFI_NODE_H
 

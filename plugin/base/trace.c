@@ -236,12 +236,13 @@ static void write_event(const zfi_trace_t *trace, const event_t *event, uint32_t
     fputs("}}", trace->file);
 }
 
-int zfi_trace_write(zfi_trace_t *trace) {
+int zfi_trace_write(zfi_trace_t *trace, const char *counted) {
     uint64_t n = atomic_load(&trace->n_events), n_kept = n < trace->most ? n : trace->most;
     atomic_store(&trace->is_on, 0);
     if (atomic_exchange(&trace->is_written, 1))
         return 0;
-    fprintf(trace->file, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"lost_events\": %" PRIu64 "},\n", n - n_kept);
+    fprintf(trace->file, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"lost_events\": %" PRIu64 "%s%s},\n",
+            n - n_kept, counted ? ", \"counted\": " : "", counted ? counted : "");
     fputs("\"traceEvents\": [\n", trace->file);
     pthread_mutex_lock(&trace->lock);
     write_lanes(trace);
@@ -261,7 +262,7 @@ int zfi_trace_close(zfi_trace_t *trace) {
     int rc;
     if (!trace)
         return 0;
-    rc = zfi_trace_write(trace);
+    rc = zfi_trace_write(trace, NULL);
     if (fclose(trace->file) != 0 && !rc)
         rc = errno;
     free_trace(trace);

@@ -45,8 +45,9 @@ int zfi_trace_close(zfi_trace_t *trace);
 /* [hook] The next step will be t. Returns 1 once: the trace is complete and can be written. */
 int zfi_trace_step(zfi_trace_t *trace, uint64_t t);
 
-/* [any-thread] Writes, once; events that are still going on are left out. */
-int zfi_trace_write(zfi_trace_t *trace);
+/* [any-thread] Writes, once; events that are still going on are left out. counted: a JSON value that the file tells of
+ * the steps, or NULL. */
+int zfi_trace_write(zfi_trace_t *trace, const char *counted);
 
 /* [any-thread] The two ends of an event: begin() is 0 where nothing is recorded, and end() does nothing then. */
 uint64_t zfi_trace_begin(const zfi_trace_t *trace);

@@ -328,13 +328,52 @@ static void take_interval(zfi_config_t *config) {
                                                          : config->given_update_interval;
 }
 
+/* A decimal number from least to most at *at, which moves behind it. */
+static int read_number(const char **at, uint32_t least, uint32_t most, uint32_t *out) {
+    uint64_t n = 0;
+    const char *s = *at;
+    for (; *s >= '0' && *s <= '9' && n <= most; s++)
+        n = 10 * n + (uint64_t)(*s - '0');
+    if (s == *at || n < least || n > most)
+        return 0;
+    *at = s;
+    *out = (uint32_t)n;
+    return 1;
+}
+
+static void report_text(reading_t *r, const char *section, const char *name, const char *value) {
+    int key = zfi_key_find(section, name);
+    add_problem(r, r->where, r->given_line[key], "[%s] %s = \"%s\"; allowed: %s", section, name, value,
+                zfi_key_at((uint32_t)key)->range);
+}
+
 static void take_ranks(reading_t *r) {
-    int rank = zfi_key_find("host", "local_rank"), n_ranks = zfi_key_find("host", "local_ranks");
-    if (r->config.local_rank == 0 || r->config.local_rank < r->config.local_ranks)
+    enum { MOST_RANKS = 4096 };
+    zfi_config_t *config = &r->config;
+    const char *at = config->local_rank_text;
+    if (!*at)
         return;
-    add_problem(r, r->where, r->given_line[r->is_given[rank] ? rank : n_ranks],
-                "[host] local_rank = %lu is not below local_ranks = %lu", (unsigned long)r->config.local_rank,
-                (unsigned long)r->config.local_ranks);
+    if (!read_number(&at, 0, MOST_RANKS - 1, &config->local_rank) || *at++ != '/' ||
+        !read_number(&at, config->local_rank + 1, MOST_RANKS, &config->local_ranks) || *at)
+        report_text(r, "host", "local_rank", config->local_rank_text);
+}
+
+/* N, or FIRST..LAST. */
+static void take_trace(reading_t *r) {
+    enum { DEFAULT_STEPS = 20, MOST_STEPS = 1000000000 };
+    zfi_config_t *config = &r->config;
+    const char *at = config->trace_steps_text;
+    uint32_t last;
+    config->trace_first_step = 1;
+    config->trace_steps = DEFAULT_STEPS;
+    if (!*at || (read_number(&at, 0, MOST_STEPS, &config->trace_steps) && !*at))
+        return;
+    config->trace_first_step = config->trace_steps;
+    if (at == config->trace_steps_text || config->trace_first_step == 0 || strncmp(at, "..", 2) != 0 ||
+        (at += 2, !read_number(&at, config->trace_first_step, MOST_STEPS, &last)) || *at)
+        report_text(r, "trace", "steps", config->trace_steps_text);
+    else
+        config->trace_steps = last - config->trace_first_step + 1;
 }
 
 /* With deferred = mean the default is none: the one update of a window is not the last step's. */
@@ -358,6 +397,7 @@ static void take_together(reading_t *r) {
     take_predict(r);
     take_interval(&r->config);
     take_ranks(r);
+    take_trace(r);
     if (r->config.overlap_step)
         return;
     if (r->is_given[lag] && r->config.publish_lag == 1)

@@ -39,7 +39,6 @@ static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
                                              {"off", ZFI_OVERWRITE_OFF},
                                              {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
-static const zfi_choice_t pages[] = {{"auto", ZFI_PAGES_AUTO}, {"off", ZFI_PAGES_SMALL}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
                                        {"bfloat16_stochastic", ZFI_MOMENTS_BF16_STOCHASTIC},
@@ -81,8 +80,6 @@ static const zfi_key_t keys[] = {
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0. 0 where overlap_step = false."},
-    {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, "true | false", "true",
-     "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | moments | none",
      "replay",
      "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
@@ -133,24 +130,19 @@ static const zfi_key_t keys[] = {
     {"host", "affinity", ZFI_KEY_CHOICE, MEMBER(affinity), 0, 0, 0, affinities, "auto | none", "auto",
      "auto pins workers to physical cores inside the process's mask if there is more than one; none leaves them "
      "alone."},
-    {"host", "local_ranks", ZFI_KEY_INT, MEMBER(local_ranks), 0, 4096, 0, NULL, "0..4096", "0",
-     "Processes of the training job that share this process's cores and this machine's memory; each takes an equal "
-     "part. 0 = what the launcher says (torchrun, Open MPI, MPICH, Slurm); cores that the launcher has divided already "
-     "are not divided again. 1 = no others."},
-    {"host", "local_rank", ZFI_KEY_INT, MEMBER(local_rank), 0, 4095, 0, NULL, "0..4095", "0",
-     "With local_ranks: which of them this process is, from 0."},
+    {"host", "local_rank", ZFI_KEY_TEXT, MEMBER(local_rank_text), 0, 0, 0, NULL, "auto | R/N with R < N <= 4096",
+     "auto",
+     "R/N: this process is number R, from 0, of N processes of the training job that share this machine's cores and "
+     "memory; each takes an equal part. 0/1: no others. auto: what the launcher says (torchrun, Open MPI, MPICH, "
+     "Slurm); "
+     "cores that the launcher has divided already are not divided again."},
     {"host", "memory_limit_mib", ZFI_KEY_INT, MEMBER(memory_limit_mib), 0, 1099511627776.0, 0, NULL, "0..1099511627776",
      "0",
      "Most host memory the plan may use, in MiB. 0 = what the machine and its cgroup have, shared fairly with the "
      "other "
      "ranks on it."},
-    {"host", "huge_pages", ZFI_KEY_CHOICE, MEMBER(huge_pages), 0, 0, 0, pages, "auto | off", "auto",
-     "Pages of the optimizer state in host memory. auto asks the system for transparent huge pages, which it gives "
-     "unless they are turned off (zf doctor); off asks for small ones."},
     {"host", "deadline_ms", ZFI_KEY_INT, MEMBER(deadline_ms), 100, 86400000, 0, NULL, "100..86400000", "120000",
      "Every wait ends with an error after so many milliseconds."},
-    {"host", "max_steps_ahead", ZFI_KEY_INT, MEMBER(max_steps_ahead), 1, 64, 0, NULL, "1..64", "8",
-     "Steps the trainer may submit before the device has finished the oldest of them."},
     {"host", "moments_dtype", ZFI_KEY_CHOICE, MEMBER(moments), 0, 0, 0, moments,
      "float32 | bfloat16 | bfloat16_stochastic", "float32",
      "How moments lie in host memory (deferred = none: on the device). bfloat16 takes 2 bytes each instead of 4; they "
@@ -165,16 +157,9 @@ static const zfi_key_t keys[] = {
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
      "What each thread and stream did and waited for, and when, is written there as a timeline for Perfetto or "
      "chrome://tracing (zf trace sums it up). Several ranks write a file each, NAME.rank3.json."},
-    {"trace", "first_step", ZFI_KEY_INT, MEMBER(trace_first_step), 1, 1e9, 0, NULL, "1..1000000000", "1",
-     "First step that is traced."},
-    {"trace", "steps", ZFI_KEY_INT, MEMBER(trace_steps), 0, 1e6, 0, NULL, "0..1000000", "20",
-     "How many steps are traced; the file is written after the last of them, or when the instance is destroyed. 0: "
-     "all, of which the first million events are kept."},
-    {"stats", "prometheus", ZFI_KEY_TEXT, MEMBER(stats_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",
-     "The counters of zf.stats/1 are written there as text for Prometheus (node_exporter's textfile collector reads "
-     "*.prom), each time as a whole. Several ranks write a file each, NAME.rank3.prom."},
-    {"stats", "interval_s", ZFI_KEY_INT, MEMBER(stats_interval_s), 0, 86400, 0, NULL, "0..86400", "15",
-     "Seconds from one writing to the next, which the first step after them brings. 0: at the end only."},
+    {"trace", "steps", ZFI_KEY_TEXT, MEMBER(trace_steps_text), 0, 0, 0, NULL, "N | FIRST..LAST, of 1000000000", "20",
+     "Which steps are traced: the first N, or those from FIRST to LAST. The file is written after the last of them, or "
+     "when the instance is destroyed. 0: all, of which the first million events are kept."},
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
@@ -196,8 +181,14 @@ static const zfi_gone_t gone[] = {
     {"zenflow", "auto_ratio", NULL, "leave it out, update_interval = auto waits for half of the matrices", "0.5"},
     {"zenflow", "reselect_below", NULL, "leave it out, select_strategy = auto chooses anew below 0.8", "0.8"},
     {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
+    {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
     {"trace", "steps", "all", "set 0", NULL},
+    {"trace", "first_step", NULL, "write steps = FIRST..LAST", NULL},
+    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", NULL},
+    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", NULL},
+    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", NULL},
+    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead", NULL},
 };
 
 static const char *const trainers[] = {"lr",
@@ -289,6 +280,19 @@ const char *zfi_gone_instead(const char *section, const char *name, const char *
         if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_same(gone[i].value, value))
             return gone[i].instead;
     return NULL;
+}
+
+int zfi_key_is_free(const char *section, const char *name) {
+    static const char *const sections[] = {"shard", "log", "trace", "stats"};
+    static const char *const of_host[] = {"threads",          "affinity",    "local_rank",      "local_ranks",
+                                          "memory_limit_mib", "deadline_ms", "max_steps_ahead", "huge_pages"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (strcmp(section, sections[i]) == 0)
+            return 1;
+    for (size_t i = 0; i < sizeof of_host / sizeof *of_host && strcmp(section, "host") == 0; i++)
+        if (strcmp(name, of_host[i]) == 0)
+            return 1;
+    return strcmp(section, "zenflow") == 0 && strcmp(name, "on_overwrite") == 0;
 }
 
 int zfi_gone_is_implied(const char *key, const char *value) {

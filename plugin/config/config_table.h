@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 33 };
+enum { ZFI_N_KEYS = 26 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 
@@ -70,6 +70,10 @@ int zfi_section_is_known(const char *name);
  * NULL), key (value NULL) or value, NULL where it is not gone. */
 const zfi_gone_t *zfi_gone_at(uint32_t i);
 const char *zfi_gone_instead(const char *section, const char *name, const char *value);
+
+/* [any-thread] The key, which may be gone, changes neither the schedule nor the arithmetic: a checkpoint may be loaded
+ * under another value of it. */
+int zfi_key_is_free(const char *section, const char *name);
 
 /* [any-thread] The key "section.name" is gone, and this value of it means what this version does. */
 int zfi_gone_is_implied(const char *key, const char *value);

@@ -39,9 +39,7 @@ static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) 
         {"accumulate_on", "deferred = moments", config->deferred == ZFI_DEFERRED_MOMENTS},
         {"deferred_lr_scale", "deferred = mean", config->deferred == ZFI_DEFERRED_MEAN},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
-        {"first_step", "[trace] file", *config->trace_file != '\0'},
         {"steps", "[trace] file", *config->trace_file != '\0'},
-        {"interval_s", "[stats] prometheus", *config->stats_file != '\0'},
     };
     for (size_t k = 0; k < sizeof needs / sizeof *needs; k++)
         if (strcmp(key->name, needs[k].key) == 0 && !needs[k].is_met)
@@ -56,16 +54,15 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     return need && is_changed(config, key) ? need : NULL;
 }
 
-/* overlap_step is another word for publish_lag, and one cohort is not staggered. */
+/* overlap_step is another word for publish_lag. */
 static int is_read(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    return zfi_config_has_effect(config, i) && !unmet_need(config, key) && strcmp(key->name, "overlap_step") != 0 &&
-           (strcmp(key->name, "stagger") != 0 || config->given_update_interval != 1);
+    return zfi_config_has_effect(config, i) && !unmet_need(config, key) && strcmp(key->name, "overlap_step") != 0;
 }
 
 void zfi_config_effect(const zfi_config_t *config, uint32_t i, char *buf, uint64_t nbytes) {
     const zfi_key_t *key = zfi_key_at(i);
-    int is_pinned = !config->is_interval_auto && !config->is_interval_fit;
+    int is_pinned = !config->is_interval_auto;
     if (!is_read(config, i))
         snprintf(buf, nbytes, "without effect");
     else if (strcmp(key->name, "predict") == 0 && is_pinned)

@@ -17,9 +17,8 @@ enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
-enum { ZFI_TEXT_NBYTES = 192 };
+enum { ZFI_TEXT_NBYTES = 192, ZFI_WORD_NBYTES = 24 };
 enum { ZFI_AFFINITY_AUTO = 0, ZFI_AFFINITY_NONE };
-enum { ZFI_PAGES_AUTO = 0, ZFI_PAGES_SMALL };
 
 typedef struct zfi_config {
     /* [zenflow] */
@@ -33,7 +32,6 @@ typedef struct zfi_config {
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
     uint32_t publish_lag;  /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
                               false (both given in conflict: an error) */
-    int32_t stagger;       /* bool, default true: cohorts close in turn */
     int32_t deferred;      /* replay | mean | moments | none, default replay */
     int32_t accumulate_on; /* host | device, default host: moments only */
     double deferred_lr_scale; /* (0, 1000], default 1: mean only */
@@ -47,25 +45,22 @@ typedef struct zfi_config {
     uint32_t bucket_bytes;   /* 1..2^32-1 or auto, default auto: gradients that are exchanged at once */
     int32_t transport;       /* host | nccl, default host: by what device memory is exchanged */
     /* [host] */
-    uint32_t threads;          /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
-    int32_t affinity;          /* auto | none, default auto: pin workers to physical cores if there is more than one */
-    uint32_t local_ranks;      /* 0..4096, default 0 = what the launcher says: ranks that share cores and memory */
-    uint32_t local_rank;       /* 0..4095, default 0: which of them this is; local_ranks > 0 only, and below it */
-    uint64_t memory_limit_mib; /* 0..2^40, default 0 = what the machine and its cgroup have */
-    int32_t huge_pages;        /* auto | off, default auto: pages of the state in host memory */
-    uint32_t deadline_ms;      /* 100..86400000, default 120000: every wait */
-    uint32_t max_steps_ahead;  /* 1..64, default 8: steps the host may submit before the device has finished */
-    int32_t moments;           /* zfi_moments_t, default float32: how m and v lie in host memory */
+    uint32_t threads; /* 0..256, default 0 = physical cores of the affinity mask less one, at least 1 */
+    int32_t affinity; /* auto | none, default auto: pin workers to physical cores if there is more than one */
+    char local_rank_text[ZFI_WORD_NBYTES]; /* auto or R/N, default auto, which is kept as empty; of it follow: */
+    uint32_t local_ranks;                  /* 0..4096; 0 = what the launcher says: ranks that share cores and memory */
+    uint32_t local_rank;                   /* which of them this is; 0 where local_ranks is */
+    uint64_t memory_limit_mib;             /* 0..2^40, default 0 = what the machine and its cgroup have */
+    uint32_t deadline_ms;                  /* 100..86400000, default 120000: every wait */
+    int32_t moments;                       /* zfi_moments_t, default float32: how m and v lie in host memory */
     /* [log] */
     uint32_t lateness; /* 0..65536 or auto, default auto: one weight of how many the meter of lateness measures */
     int32_t level;     /* error | warn | info | debug -> ZF_LOG_..., default info */
     /* [trace] */
-    char trace_file[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty: nothing is traced */
-    uint32_t trace_first_step;        /* 1..1000000000, default 1 */
-    uint32_t trace_steps;             /* 0..1000000, default 20; 0 = all from there on */
-    /* [stats] */
-    char stats_file[ZFI_TEXT_NBYTES]; /* text, default none, which is kept as empty: no file */
-    uint32_t stats_interval_s;        /* 0..86400, default 15; 0 = at the end only */
+    char trace_file[ZFI_TEXT_NBYTES];       /* text, default none, which is kept as empty: nothing is traced */
+    char trace_steps_text[ZFI_WORD_NBYTES]; /* N or FIRST..LAST, default 20, which is kept as empty; of it follow: */
+    uint32_t trace_first_step;              /* 1..1000000000 */
+    uint32_t trace_steps;                   /* 0..1000000000; 0 = all from there on */
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
     int waits_unasked; /* no key: publish_lag is 0 by auto, though the host does not fetch */

@@ -12,7 +12,6 @@
 #include "device/cpu/cpu.h"
 #include "hooks/changed.h"
 #include "hooks/hooks.h"
-#include "hooks/metrics.h"
 #include "hooks/step_record.h"
 #include "instance/instance.h"
 #include "zf/ext/config.h"

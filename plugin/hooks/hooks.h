@@ -8,6 +8,7 @@
 #include "zf/ext/draft/plan.h"
 #include "zf/ext/draft/shards.h"
 #include "zf/ext/state.h"
+#include "zf/ext/stats.h"
 #include "zf/plugin.h"
 
 /* lifecycle.c */
@@ -24,6 +25,8 @@ zf_status_t zfi_rebind(zf_instance_t *inst, const zf_param_decl_t *decls, uint32
 /* deliver.c */
 zf_status_t zfi_grads_ready(zf_instance_t *inst, const zf_grad_item_t *items, uint32_t n, uint32_t elem_size,
                             const zf_stream_t *stream, zf_fence_t *out_done, zf_error_t *err);
+/* ext.c: [any-thread] what zf.stats/1 reads */
+void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out);
 /* step.c */
 zf_status_t zfi_step(zf_instance_t *inst, const zf_step_args_t *args, zf_step_report_t *out_report, zf_error_t *err);
 zf_status_t zfi_poll(zf_instance_t *inst, zf_step_report_t *out_report, zf_error_t *err);

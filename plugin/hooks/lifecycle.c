@@ -13,7 +13,6 @@
 #include "hooks/claims.h"
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
-#include "hooks/metrics.h"
 #include "hooks/reduce.h"
 #include "hooks/step_record.h"
 #include "hooks/trace.h"
@@ -123,7 +122,6 @@ static void free_instance(zf_instance_t *inst) {
     zfi_engine_stop(&inst->engine);
     zfi_claims_drop(inst->claims);
     zfi_run_free(inst->run);
-    zfi_metrics_end(inst);
     zfi_engine_close(&inst->engine);
     zfi_tracing_end(&inst->engine);
     zfi_engine_free(&inst->engine);
@@ -286,8 +284,6 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
         st = zfi_engine_open(&inst->engine, err);
     if (!st)
         st = settle_ranks(&inst->engine, err);
-    if (!st)
-        st = zfi_metrics_begin(inst, err);
     if (!st)
         st = zfi_tracing_begin(&inst->engine, err);
     if (st) {

@@ -11,7 +11,6 @@
 #include "hooks/changed.h"
 #include "hooks/deliver.h"
 #include "hooks/hooks.h"
-#include "hooks/metrics.h"
 #include "hooks/reduce.h"
 #include "hooks/step_record.h"
 #include "hooks/trace.h"
@@ -191,7 +190,7 @@ static void warn_of_missing(zf_instance_t *inst, uint64_t t) {
 }
 
 static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int is_host_thread, zf_error_t *err) {
-    uint64_t t = inst->run->clock.t + 1, ahead = inst->engine.config.max_steps_ahead;
+    uint64_t t = inst->run->clock.t + 1, ahead = ZFI_MAX_STEPS_AHEAD;
     int is_waited = waits(inst, args, is_host_thread);
     zf_status_t st =
         t > ahead ? zfi_wait(&inst->engine, &inst->engine.lines.stepped, t - ahead, &inst->engine.count.host_wait_ns)
@@ -213,7 +212,6 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
             zfi_waits_watch(inst);
         zfi_hook_traced(inst);
         zfi_tracing_step(&inst->engine, t + inst->run->clock.steps_before + 1);
-        zfi_metrics_step(inst);
         zfi_step_record(inst, t + inst->run->clock.steps_before);
     }
     return zfi_hook_failed(inst, st, "step", "the device did not take the step", err);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/timeline.h"
-#include "hooks/metrics.h"
+#include "hooks/hooks.h"
 
 void zfi_step_records_begin(zfi_step_records_t *records) {
     pthread_mutex_init(&records->lock, NULL);

@@ -3,6 +3,8 @@
 #include "hooks/trace.h"
 
 #include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
@@ -18,32 +20,70 @@ zf_status_t zfi_tracing_begin(zfi_engine_t *engine, zf_error_t *err) {
     st = zfi_trace_open(&wish, &engine->trace, err);
     if (st)
         return st;
-    zfi_log(engine, ZF_LOG_INFO, "trace", "steps from %" PRIu32 " on, %" PRIu32 " of them (0: all), are traced to %s%s",
-            config->trace_first_step, config->trace_steps, zfi_trace_file(engine->trace),
+    zfi_log(engine, ZF_LOG_INFO, "trace", "%" PRIu32 " steps (0: all) from %" PRIu32 " on are traced to %s%s",
+            config->trace_steps, config->trace_first_step, zfi_trace_file(engine->trace),
             engine->device_type == ZF_DEVICE_CPU ? "" : ": hooks and the host's threads; the device's streams are not");
     zfi_tracing_step(engine, 1);
     return ZF_OK;
 }
 
-static void report(const zfi_engine_t *engine, int rc) {
-    if (rc)
-        zfi_log(engine, ZF_LOG_WARN, "trace", "%s is not whole: %s", zfi_trace_file(engine->trace), strerror(rc));
+/* What the traced steps took, as JSON to be freed; NULL: no memory, or their lateness is no number. */
+static char *tell(zfi_engine_t *engine) {
+    const zfi_traced_t *traced = &engine->traced;
+    zfi_meter_reading_t lateness;
+    json_t *json;
+    char *text;
+    (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &lateness);
+    json = json_pack("{s:I, s:I, s:f, s:f, s:I, s:f, s:i, s:i}", "submitted",
+                     (json_int_t)atomic_load(&engine->count.steps), "steps", (json_int_t)traced->n_steps, "seconds",
+                     1e-9 * (double)(traced->newest_ns - traced->began_ns), "stall_seconds",
+                     1e-9 * (double)(traced->stall_ns - traced->stall_before_ns), "lateness_steps",
+                     (json_int_t)(lateness.n_steps - traced->lateness_steps_before), "lateness_sum",
+                     lateness.sum - traced->lateness_sum_before, "update_interval", (int)engine->config.update_interval,
+                     "publish_lag", (int)engine->config.publish_lag);
+    text = json_dumps(json, JSON_REAL_PRECISION(9));
+    json_decref(json);
+    return text;
 }
 
 static void write_trace(void *raw) {
     zfi_engine_t *engine = *(zfi_engine_t **)raw;
-    report(engine, zfi_trace_write(engine->trace));
+    char *counted = engine->traced.began_ns ? tell(engine) : NULL;
+    int rc = zfi_trace_write(engine->trace, counted);
+    free(counted);
+    if (rc)
+        zfi_log(engine, ZF_LOG_WARN, "trace", "%s is not whole: %s", zfi_trace_file(engine->trace), strerror(rc));
+}
+
+static void begin_to_count(zfi_engine_t *engine) {
+    zfi_meter_reading_t lateness;
+    (void)zfi_meter_read(&engine->meter, 0, UINT32_MAX, &lateness);
+    engine->traced = (zfi_traced_t){.began_ns = zfi_now_ns(),
+                                    .stall_before_ns = zfi_stalled_ns(&engine->count),
+                                    .lateness_steps_before = lateness.n_steps,
+                                    .lateness_sum_before = lateness.sum};
+    engine->traced.newest_ns = engine->traced.began_ns;
+    engine->traced.stall_ns = engine->traced.stall_before_ns;
 }
 
 void zfi_tracing_step(zfi_engine_t *engine, uint64_t t) {
-    if (zfi_trace_step(engine->trace, t))
+    int was_on = zfi_trace_begin(engine->trace) != 0, is_complete;
+    if (was_on) {
+        engine->traced.n_steps++;
+        engine->traced.newest_ns = zfi_now_ns();
+        engine->traced.stall_ns = zfi_stalled_ns(&engine->count);
+    }
+    is_complete = zfi_trace_step(engine->trace, t);
+    if (!was_on && zfi_trace_begin(engine->trace))
+        begin_to_count(engine);
+    if (is_complete)
         (void)zfi_serial_start(engine->control, write_trace, &engine, sizeof(zfi_engine_t *));
 }
 
 void zfi_tracing_end(zfi_engine_t *engine) {
     if (!engine->trace)
         return;
-    report(engine, zfi_trace_write(engine->trace));
+    write_trace(&engine);
     (void)zfi_trace_close(engine->trace);
     engine->trace = NULL;
 }

@@ -33,6 +33,14 @@ typedef struct zfi_counters {
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
 } zfi_counters_t;
 
+/* [hook] What the steps of the trace took (hooks/trace.h): the device's stall since create and the meter's sums when
+ * they began, and the stall at the newest of them. */
+typedef struct zfi_traced {
+    uint64_t n_steps, began_ns, newest_ns; /* began_ns 0: not yet */
+    uint64_t stall_before_ns, stall_ns, lateness_steps_before;
+    double lateness_sum_before;
+} zfi_traced_t;
+
 /* [any-thread] What the device has waited for this rank's own work: replays, selections, slot memory. */
 static inline uint64_t zfi_stalled_ns(const zfi_counters_t *count) {
     return atomic_load(&count->stall_replay_ns) + atomic_load(&count->stall_select_ns) +
@@ -87,6 +95,7 @@ typedef struct zfi_engine {
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     zfi_trace_t *trace; /* NULL: nothing is traced */
+    zfi_traced_t traced;
 } zfi_engine_t;
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */

@@ -15,17 +15,6 @@ typedef struct zfi_waits {
     int is_said;                             /* or found to be small */
 } zfi_waits_t;
 
-/* The steps behind warm-up and ZFI_SETTLE more, for [stats] prometheus; counted anew where warm-up begins again. */
-typedef struct zfi_steady {
-    uint32_t n_settled; /* steps behind warm-up, at most ZFI_SETTLE */
-    uint64_t n_steps;   /* behind those */
-    uint64_t began_ns, newest_ns;
-    uint64_t stall_before_ns, stall_ns; /* of the device, since create: when they began, and at the newest */
-    uint64_t lateness_steps_before;     /* of the meter, when they began */
-    double lateness_sum_before;
-} zfi_steady_t;
-enum { ZFI_SETTLE = 8 }; /* threads and caches come to rest */
-
 /* What zf.stats/1 keeps of each step (hooks/step_record.h). */
 enum { ZFI_STEP_RECORDS = 128 };
 typedef struct zfi_step_records {
@@ -41,9 +30,6 @@ struct zf_instance {
     const unsigned char *alive;               /* 1; a page that fork() wipes in the child */
     _Atomic int is_busy;                      /* a hook runs */
     int cancel_state;                         /* of its thread, given back at its end */
-    uint64_t metrics_due_ns;                  /* [hook] when counters are written next; 0: never before the end */
-    int has_metrics;                          /* [stats] prometheus */
-    zfi_steady_t steady;                      /* [hook] for it */
     const char *hook;                         /* which one, as a trace shows it ... */
     uint64_t hook_began_ns;                   /* ... from then on; 0: it is not traced */
     struct zfi_claims *claims;                /* the memory that is trained (hooks/claims.h) */

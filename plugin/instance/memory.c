@@ -51,7 +51,7 @@ static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, uns
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
-    run->n_rows = run->engine->config.update_interval + run->engine->config.max_steps_ahead + 16;
+    run->n_rows = run->engine->config.update_interval + ZFI_MAX_STEPS_AHEAD + 16;
     run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
     run->rows = zfi_arena_take(arena, run->n_rows, sizeof *run->rows);
     for (uint32_t i = 0; i < run->n_rows; i++) {
@@ -175,7 +175,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
         zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
-    run->slots.n_tables = run->engine->config.max_steps_ahead + 3;
+    run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
     run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
     run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
     run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
@@ -308,7 +308,7 @@ static uint64_t find_room(const zfi_run_t *run, uint64_t own_nbytes, char *out_s
     }
     zfi_room_read(&room);
     if (node.n_ranks > 1)
-        snprintf(out_source, source_nbytes, "one of %" PRIu32 " ranks on this machine, see [host] local_ranks",
+        snprintf(out_source, source_nbytes, "one of %" PRIu32 " ranks on this machine, see [host] local_rank",
                  node.n_ranks);
     else
         snprintf(out_source, source_nbytes, "available to this process");
@@ -390,7 +390,6 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_promise(&device);
     st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
                     host.promised_nbytes + device.promised_nbytes, err);
-    host.has_small_pages = run->engine->config.huge_pages == ZFI_PAGES_SMALL;
     if (!st)
         st = zfi_arena_map(&host, "the host's optimizer state", err);
     if (!st)
@@ -466,7 +465,6 @@ zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t n
     zfi_arena_promise(arena);
     st = check_room(run, zfi_arena_mapped_nbytes(arena) + has_limit * zfi_memory_host_nbytes(run),
                     has_limit * zfi_memory_device_nbytes(run), arena->promised_nbytes, err);
-    arena->has_small_pages = run->engine->config.huge_pages == ZFI_PAGES_SMALL;
     if (!st)
         st = zfi_arena_map(arena, what, err);
     if (!st)

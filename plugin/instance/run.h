@@ -16,6 +16,7 @@
 #include "zf/ext/stats.h"
 
 enum {
+    ZFI_MAX_STEPS_AHEAD = 8,    /* steps that the host may submit before the device has finished the oldest */
     ZFI_BATCH_ENTRIES = 64,     /* deliveries per batch: the unit of waking threads */
     ZFI_N_BATCHES = 32,         /* batches in flight; a power of two */
     ZFI_BATCH_NBYTES = 1 << 20, /* a batch is also closed when it holds this many gradient bytes */

@@ -226,7 +226,7 @@ static void free_workers(zfi_workers_t *workers) {
 }
 
 static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
-    uint64_t n_ahead = run->engine->config.max_steps_ahead + 4u; /* steps whose closes can wait at once */
+    uint64_t n_ahead = ZFI_MAX_STEPS_AHEAD + 4; /* steps whose closes can wait at once */
     zfi_workers_t *workers = calloc(1, sizeof *workers);
     if (!workers)
         return NULL;

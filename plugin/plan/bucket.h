@@ -5,10 +5,10 @@
  * backward pass makes their gradients. A bucket holds parameters of one kind: one data type, one gradient data type,
  * one process group (and second one), summed or averaged. It is closed when it has reached the wanted size, and
  * numbered then; those that the last parameters leave open follow. Where the size is auto, the last buckets of a kind
- * halve in size, down to a sixteenth: no backward pass is left to hide them, and no forward pass yet for their values. In a bucket each parameter starts at a multiple of
- * ZFI_BUCKET_ALIGN elements, and the whole is padded so that it can be cut into one part per rank, equal and aligned.
- * Rank r of the group sums part r. Where there is a second group, it then adds up what its members have summed: they
- * have the same part, each of another first group.
+ * halve in size, down to a sixteenth: no backward pass is left to hide them, and no forward pass yet for their values.
+ * In a bucket each parameter starts at a multiple of ZFI_BUCKET_ALIGN elements, and the whole is padded so that it can
+ * be cut into one part per rank, equal and aligned. Rank r of the group sums part r. Where there is a second group, it
+ * then adds up what its members have summed: they have the same part, each of another first group.
  *
  *   bucket 0 | layer9.bias | layer9.weight ........ | layer8.bias | pad |     flat memory, in gradient data type
  *            | part 0          | part 1          | part 2              |     of three ranks

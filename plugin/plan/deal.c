@@ -181,7 +181,7 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
-    plan->n_cohorts = config->stagger ? config->update_interval : 1;
+    plan->n_cohorts = config->update_interval;
     plan->cohorts = calloc(plan->n_cohorts, sizeof *plan->cohorts);
     if (!plan->cohorts)
         return ZF_ERR_MEMORY;

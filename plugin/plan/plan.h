@@ -127,7 +127,7 @@ typedef struct zfi_plan {
 /* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);
-/* [control] Deals the lots into the cohorts of a configuration, as its update_interval and stagger say, and sizes the
+/* [control] Deals the lots into the cohorts of a configuration, as its update_interval says, and sizes the
  * slot pool for it: what zfi_plan_build ends with. After a failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
 /* Chunk i of a cohort. */

@@ -104,7 +104,7 @@ void zfi_interval_resume(const zfi_plan_t *plan, const zfi_clock_t *clock, zfi_s
 /* ---- hooks ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t bound_of(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
-    return first == clock->base + 1 && config->stagger ? cohort + 1u : config->update_interval;
+    return first == clock->base + 1 ? cohort + 1u : config->update_interval;
 }
 
 int zfi_interval_can_be_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {

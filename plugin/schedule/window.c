@@ -97,7 +97,7 @@ zf_status_t zfi_window_slot(zfi_run_t *run, uint32_t number, uint64_t *needs_job
 
 int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
     uint64_t interval = config->update_interval;
-    uint64_t first = clock->base + (config->stagger ? cohort + 1u : interval);
+    uint64_t first = clock->base + cohort + 1u;
     if (zfi_is_warm_up(config, t))
         return 1;
     return t >= first && (t - first) % interval == 0;

@@ -92,7 +92,7 @@ static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
     if (st || saved->is_compact)
         return st;
     if (saved->shape.is_mean != (saved->config.deferred == ZFI_DEFERRED_MEAN) ||
-        saved->n_cohorts != (saved->config.stagger ? saved->config.update_interval : 1))
+        saved->n_cohorts != saved->config.update_interval)
         return bad(err, "config", "it does not go with the number of cohorts or the kind of counts");
     if (base < warm_up || (base > warm_up && base > t))
         return bad(err, "clocks", "clock_base is not in the run's past");

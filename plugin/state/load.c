@@ -89,26 +89,13 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
 /* ---- exact or not --------------------------------------------------------------------------------------------------
  */
 
-/* Keys that change neither the schedule nor the arithmetic. */
-static int is_free_key(const zfi_key_t *key) {
-    static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",     "local_rank",
-                                            "memory_limit_mib", "deadline_ms", "max_steps_ahead", "huge_pages"};
-    if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 ||
-        strcmp(key->section, "stats") == 0 || strcmp(key->name, "on_overwrite") == 0)
-        return 1;
-    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys && strcmp(key->section, "host") == 0; i++)
-        if (strcmp(free_keys[i], key->name) == 0)
-            return 1;
-    return 0;
-}
-
 static int config_differs(zfi_loader_t *loader) {
     char saved[256], here[256];
     for (uint32_t i = 0; i < zfi_config_n_keys(); i++) {
         const zfi_key_t *key = zfi_key_at(i);
         zfi_config_effect(&loader->saved.config, i, saved, sizeof saved);
         zfi_config_effect(&loader->run->engine->config, i, here, sizeof here);
-        if (is_free_key(key) || strcmp(saved, here) == 0)
+        if (zfi_key_is_free(key->section, key->name) || strcmp(saved, here) == 0)
             continue;
         snprintf(loader->why, sizeof loader->why, "%s.%s was %.64s, is %.64s", key->section, key->name, saved, here);
         return 1;

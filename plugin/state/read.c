@@ -380,8 +380,17 @@ static zf_status_t read_steps(const reader_t *reader, const json_t *root) {
     return ZF_OK;
 }
 
-/* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean; one that is
- * gone is left out where its value says what this version does. */
+/* A key of a configuration that a load does not compare, or that is gone and says what this version does. */
+static int is_left_out(const char *key, const char *said) {
+    const char *dot = strchr(key, '.');
+    char section[32];
+    if (!dot || (size_t)(dot - key) >= sizeof section)
+        return 0;
+    snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
+    return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said);
+}
+
+/* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
 static zf_status_t read_config(const reader_t *reader, const json_t *root) {
     json_t *from = json_object_get(root, "config");
     size_t n = json_object_size(from), i = 0;
@@ -395,7 +404,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
         size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
         if (st)
             break;
-        if (said && zfi_gone_is_implied(key, said))
+        if (said && is_left_out(key, said))
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {

@@ -48,7 +48,7 @@ done <<'CONFIGURATIONS'
 
 zenflow.update_interval=1
 zenflow.update_interval=4 zenflow.topk_ratio=0
-zenflow.update_interval=8 zenflow.stagger=false host.moments_dtype=bfloat16
+zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=auto
 zenflow.deferred=mean zenflow.on_overwrite=off
 zenflow.deferred=moments zenflow.accumulate_on=device
@@ -152,24 +152,24 @@ says 0 '"weights_nbytes": 17664,' "$dir/model.safetensors.index.json" --json --d
 llama=$dir/config-6738415616.json
 
 # ---- what is refused says what and where ----
-says 1 'cut short; load it again' "$dir/cut.safetensors"
-says 1 'cut short, or no safetensors file' "$dir/long.safetensors"
-says 1 'tensor "w": axis 0 is -4' "$dir/negative.safetensors"
-says 1 'axis 1 is 1099511627776, which no tensor has' "$dir/huge.safetensors"
-says 1 'shape and data type make 64 bytes, data_offsets 60' "$dir/other.safetensors"
-says 1 'no whole number' "$dir/real.safetensors"
-says 1 'at most 8 axes' "$dir/axes.safetensors"
+says 1 'it is cut short' "$dir/cut.safetensors"
+says 1 'cut short or no safetensors file' "$dir/long.safetensors"
+says 1 'tensor w: dimension 0 of its shape is not a whole number from 0' "$dir/negative.safetensors"
+says 1 'more elements than can be counted' "$dir/huge.safetensors"
+says 1 'has 60 bytes; its shape in F32 needs 64' "$dir/other.safetensors"
+says 1 'not a whole number' "$dir/real.safetensors"
+says 1 'at most 8 numbers' "$dir/axes.safetensors"
 says 1 'no JSON object' "$dir/list.safetensors"
 says 1 'duplicate' "$dir/twice.safetensors"
 says 1 'depth' "$dir/deep.safetensors"
 says 1 'no tensor to train' "$dir/empty.safetensors"
 says 1 'x1b\[31mw' "$dir/escape.safetensors"
-says 1 'no safetensors file is so short' "$dir/short.safetensors"
+says 1 'begins with 8 bytes of length' "$dir/short.safetensors"
 says 1 "is no tensor; need" "$dir/deep.json"
 says 1 'depth' "$dir/deeper.json"
 says 1 'give one of those' "$dir/neither.json"
 says 1 'no name of a file beside it' "$dir/path.json"
-says 1 'none.safetensors: No such file' "$dir/gone.json"
+says 1 'none.safetensors: cannot open: No such file' "$dir/gone.json"
 says 1 'model_type "mamba" is not known; known: llama' "$dir/family.json"
 says 1 '"hidden_size" is out of range' "$dir/bad-hidden_size--1.json"
 says 1 '"hidden_size" is out of range' "$dir/bad-hidden_size-46.json"

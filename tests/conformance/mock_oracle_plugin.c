@@ -139,7 +139,6 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
                          .publish_lag = lag_of(text),
                          .can_fetch = can_fetch,
-                         .is_staggered = strncmp(setting(text, "\nstagger"), "true", 4) == 0,
                          .is_none = strncmp(setting(text, "\ndeferred ="), "none", 4) == 0,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
                          .is_moments = strncmp(setting(text, "\ndeferred ="), "moments", 7) == 0,

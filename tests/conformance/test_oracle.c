@@ -17,13 +17,12 @@ static zo_decl_t matrix(int64_t rows, int64_t cols, const float *visible) {
     return (zo_decl_t){.ndim = 2, .shape = {rows, cols}, .visible = visible};
 }
 
-static zo_config_t config(uint32_t interval, int lag, int is_staggered) {
+static zo_config_t config(uint32_t interval, int lag) {
     return (zo_config_t){.topk_ratio = 0.25,
                          .select_interval = 1,
                          .update_interval = interval,
                          .warm_up = 1,
                          .publish_lag = lag,
-                         .is_staggered = is_staggered,
                          .deferred_lr_scale = 1.0};
 }
 
@@ -73,7 +72,7 @@ END_TEST
 START_TEST(one_update) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(1, 0, 0);
+    zo_config_t c = config(1, 0);
     zo_hyper_t decayed = half;
     zo_t *o = zo_create(&c, &d, 1);
     float m, v;
@@ -94,7 +93,7 @@ END_TEST
 START_TEST(scalars_of_a_step) {
     static const float w[2] = {0, 0}, g[2] = {3, 4};
     zo_decl_t d = matrix(1, 2, w);
-    zo_config_t c = config(1, 0, 0);
+    zo_config_t c = config(1, 0);
     zo_t *o = zo_create(&c, &d, 1);
     zo_step_t args = {.groups = &half, .unscale = 0.5, .clip_norm = 1.0};
     zo_report_t r;
@@ -120,7 +119,7 @@ END_TEST
 START_TEST(parts_totals_and_replace) {
     static const float w = 0, g1 = 1, g2 = 2, g5 = 5;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(1, 0, 0);
+    zo_config_t c = config(1, 0);
     zo_t *o = zo_create(&c, &d, 1);
 
     zo_deliver(o, 0, &g1, 1, 0);
@@ -162,7 +161,7 @@ static void check_matrix(const zo_t *o, uint32_t i, uint32_t param, uint64_t fir
 START_TEST(big_matrices_are_cut_and_dealt) {
     static const float zeros[40];
     zo_decl_t d[3] = {matrix(4, 6, zeros), {.ndim = 1, .shape = {6}, .visible = zeros}, matrix(2, 2, zeros)};
-    zo_config_t c = config(2, 1, 1);
+    zo_config_t c = config(2, 1);
     zo_t *o;
 
     c.block_elems = 12;
@@ -180,7 +179,7 @@ END_TEST
 START_TEST(blocks_are_uneven_and_batches_numbered) {
     static const float zeros[64];
     zo_decl_t d[2] = {matrix(5, 3, zeros), {.ndim = 3, .shape = {2, 1, 3}, .n_batch_axes = 1, .visible = zeros}};
-    zo_config_t c = config(3, 1, 1);
+    zo_config_t c = config(3, 1);
     zo_t *o;
 
     c.block_elems = 6;
@@ -201,7 +200,7 @@ END_TEST
 START_TEST(a_row_is_never_cut) {
     static const float zeros[40];
     zo_decl_t d = matrix(3, 11, zeros);
-    zo_config_t c = config(2, 1, 1);
+    zo_config_t c = config(2, 1);
     zo_t *o;
 
     c.block_elems = 10;
@@ -219,7 +218,7 @@ START_TEST(what_users_get_is_cut_at_65536) { /* whatever the number of cohorts *
     zo_decl_t d[2] = {matrix(65536, 1, zeros), matrix(65537, 1, zeros)};
 
     for (uint32_t s = 1; s <= 5; s += 2) {
-        zo_config_t c = config(s, 1, 1);
+        zo_config_t c = config(s, 1);
         zo_t *o = zo_create(&c, d, 2);
 
         ck_assert_uint_eq(zo_n_matrices(o), 3);
@@ -236,7 +235,7 @@ END_TEST
 START_TEST(small_neighbours_share_a_lot) {
     static const float zeros[1024];
     zo_decl_t one = {.ndim = 1, .shape = {1}, .visible = zeros}, d[10];
-    zo_config_t c = config(4, 1, 1);
+    zo_config_t c = config(4, 1);
     static const uint32_t cohorts[10] = {0, 1, 1, 1, 2, 3, 3, 3, 3, 3};
     zo_t *o;
 
@@ -261,7 +260,7 @@ END_TEST
 
 static uint64_t n_selected(zo_decl_t d, double ratio) {
     static const float zeros[64];
-    zo_config_t c = config(1, 0, 0);
+    zo_config_t c = config(1, 0);
     zo_matrix_info_t x;
     zo_t *o;
 
@@ -297,11 +296,11 @@ END_TEST
 
 /* ---- schedule ---------------------------------------------------------------------------------------------------- */
 
-/* W = 1, S = 3, one cohort, lag 1: closes at 1, 4, 7; what closed at 4 is seen at the end of 5. */
+/* W = 1, S = 3, cohort 0, lag 1: closes at 1, 2, 5, 8; what closed at 5 is seen at the end of 6. */
 START_TEST(deferred_values_come_late) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(3, 1, 0);
+    zo_config_t c = config(3, 1);
     zo_adamw_t *a = zo_adamw_create(&d, 1);
     const float *grads[1] = {&g};
     float plain[10];
@@ -310,7 +309,7 @@ START_TEST(deferred_values_come_late) {
     d.is_never_selected = 1;
     o = zo_create(&c, &d, 1);
     for (int t = 1; t <= 9; t++) {
-        static const int seen[10] = {0, 1, 1, 1, 1, 4, 4, 4, 7, 7};
+        static const int seen[10] = {0, 1, 1, 2, 2, 2, 5, 5, 5, 8};
 
         zo_adamw_step(a, grads, &half, 1.0f);
         plain[t] = *zo_adamw_w(a, 0);
@@ -328,7 +327,7 @@ END_TEST
 START_TEST(choice_of_channels) {
     static const float w[4], g1[4] = {1, 4, 4, 2}, g2[4] = {0, 0, 0, 9}, g3[4] = {5, 0, 0, 0};
     zo_decl_t d = matrix(1, 4, w);
-    zo_config_t c = config(1, 1, 0);
+    zo_config_t c = config(1, 1);
     uint8_t selected[4];
     double importance[4];
     zo_state_t state = {.selected = selected, .importance = importance};
@@ -350,20 +349,20 @@ START_TEST(choice_of_channels) {
 }
 END_TEST
 
-/* W = 1, S = 2, one cohort: channel 1 runs ahead at step 2, channel 0 waits for the close at 3, published at 4. */
+/* W = 1, S = 2, cohort 0: channel 1 runs ahead at step 2, channel 0 waits for the close at 3, published at 4. */
 START_TEST(selected_channels_run_ahead) {
     static const float w[4] = {1, 1, 1, 1}, g[4] = {0.5f, 4, 0.5f, 0.5f};
     zo_decl_t d = matrix(1, 4, w);
-    zo_config_t c = config(2, 1, 0);
+    zo_config_t c = config(2, 1);
     zo_adamw_t *a = zo_adamw_create(&d, 1);
     const float *grads[1] = {g};
-    float plain[5][4];
+    float plain[6][4];
     zo_t *o;
 
     c.select_interval = 100;
     o = zo_create(&c, &d, 1);
-    for (int t = 1; t <= 4; t++) {
-        static const int seen[5] = {0, 1, 1, 1, 3};
+    for (int t = 1; t <= 5; t++) {
+        static const int seen[6] = {0, 1, 1, 2, 2, 4};
 
         zo_adamw_step(a, grads, &half, 1.0f);
         memcpy(plain[t], zo_adamw_w(a, 0), sizeof plain[t]);
@@ -381,7 +380,7 @@ END_TEST
 START_TEST(mean_of_a_window) {
     static const float w = 1.0f, inf = INFINITY, g1 = 0.25f, g3 = 0.75f, hole = 0.0f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(3, 0, 0);
+    zo_config_t c = config(3, 0);
     uint32_t n;
     zo_state_t state = {.n = &n};
     zo_t *o;
@@ -391,6 +390,7 @@ START_TEST(mean_of_a_window) {
     c.deferred_lr_scale = 2.0;
     o = zo_create(&c, &d, 1);
     ck_assert(!step_with(o, &inf).is_applied); /* warm-up without an update */
+    step_with(o, &inf);                        /* the first window of cohort 0 has one step */
     ck_assert(visible(o, 0) == 1.0f);
     step_with(o, &g1);
     step_with(o, &inf);
@@ -413,7 +413,7 @@ END_TEST
 START_TEST(moments_of_a_window) {
     static const float w = 1.0f, inf = INFINITY, plus = 0.5f, minus = -0.5f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(4, 0, 0);
+    zo_config_t c = config(4, 0);
     zo_hyper_t still = half;
     float m, v;
     uint32_t n;
@@ -425,6 +425,7 @@ START_TEST(moments_of_a_window) {
     still.lr = 0.0;
     o = zo_create(&c, &d, 1);
     step_with(o, &inf);
+    step_with(o, &inf); /* the first window has one step */
     step_with(o, &plus);
     for (int i = 0; i < 3; i++) {
         zo_deliver(o, 0, i == 1 ? &minus : &plus, 0, 0);
@@ -449,7 +450,7 @@ static float m_of_sum(int is_on_device, zo_dtype_t dtype) {
     static const float w = 0.0f, f32[2] = {1.0f, 0x1p-8f};
     static const uint16_t bf16[2] = {0x3F80, 0x3B80};
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(2, 0, 0);
+    zo_config_t c = config(2, 0);
     float m;
     zo_state_t state = {.m = &m};
     zo_t *o;
@@ -460,6 +461,7 @@ static float m_of_sum(int is_on_device, zo_dtype_t dtype) {
     c.is_summed_on_device = is_on_device;
     o = zo_create(&c, &d, 1);
     step(o, &half);
+    step(o, &half); /* the first window has one step */
     for (int i = 0; i < 2; i++) {
         zo_deliver(o, 0, dtype == ZO_F32 ? (const void *)&f32[i] : &bf16[i], 0, 0);
         step(o, &half);
@@ -476,12 +478,12 @@ START_TEST(sums_from_the_device_are_rounded) {
 }
 END_TEST
 
-/* W = 1, S = 2, one cohort: channel 1 runs ahead exactly; the host's own value of it is what FLUSH shows, and what the
+/* W = 1, S = 2, cohort 0: channel 1 runs ahead exactly; the host's own value of it is what FLUSH shows, and what the
  * device goes on from. */
 START_TEST(selected_channels_and_moments) {
     static const float w[2] = {1, 1}, g1[2] = {0.5f, 4}, g2[2] = {0.5f, -1};
     zo_decl_t d = matrix(1, 2, w);
-    zo_config_t c = config(2, 1, 0);
+    zo_config_t c = config(2, 1);
     zo_adamw_t *a = zo_adamw_create(&d, 1);
     const float *grads[1] = {g1};
     float host[2];
@@ -492,8 +494,8 @@ START_TEST(selected_channels_and_moments) {
     c.select_interval = 100;
     c.is_moments = 1;
     o = zo_create(&c, &d, 1);
-    for (int t = 1; t <= 3; t++) {
-        grads[0] = t == 2 ? g2 : g1;
+    for (int t = 1; t <= 4; t++) {
+        grads[0] = t == 3 ? g2 : g1;
         zo_adamw_step(a, grads, &half, 1.0f);
         step_with(o, grads[0]);
         ck_assert(visible(o, 1) == zo_adamw_w(a, 0)[1]);
@@ -507,15 +509,16 @@ START_TEST(selected_channels_and_moments) {
 }
 END_TEST
 
-/* W = 1, S = 6, one cohort, two channels of which the second is chosen at step 1. Records of it are 4; those of the
- * other add up to 4 with record 3, which the decision for step 5 is the first to know: closes at 5. */
+/* W = 1, S = 6, cohort 0, whose first window has one step, two channels of which the second is chosen at step 1.
+ * Records of it are 4; those of the other add up to 4 with record 4, which the decision for step 6 is the first to
+ * know: closes at 6. */
 START_TEST(windows_close_by_data) {
     static const float w[2] = {1, 1}, g1[2] = {0, 4}, g2[2] = {2, 4}, none[2] = {0, 4};
     zo_decl_t d = matrix(1, 2, w);
-    zo_config_t c = config(6, 0, 0);
+    zo_config_t c = config(6, 0);
     uint32_t n[2];
     zo_state_t state = {.n = n};
-    static const uint32_t closed[14] = {0, 1, 1, 1, 1, 5, 5, 5, 5, 5, 5, 11, 11, 11};
+    static const uint32_t closed[14] = {0, 1, 2, 2, 2, 2, 6, 6, 6, 6, 6, 6, 12, 12};
     zo_t *o;
 
     c.topk_ratio = 0.5;
@@ -523,9 +526,9 @@ START_TEST(windows_close_by_data) {
     c.is_interval_auto = 1;
     o = zo_create(&c, &d, 1);
     for (int t = 1; t <= 13; t++) {
-        step_with(o, t == 1 ? g1 : t <= 3 ? g2 : none);
+        step_with(o, t <= 2 ? g1 : t <= 4 ? g2 : none);
         zo_read(o, 0, &state);
-        ck_assert_msg(n[0] == closed[t], "step %d: %u updates on the host", t, n[0]); /* 11: the bound */
+        ck_assert_msg(n[0] == closed[t], "step %d: %u updates on the host", t, n[0]); /* 12: the bound */
     }
     zo_destroy(o);
 }
@@ -534,17 +537,17 @@ END_TEST
 START_TEST(params_changed_drops_slots) {
     static const float w = 1.0f, g = 0.5f, written = 8.0f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(4, 1, 0);
+    zo_config_t c = config(4, 1);
     float state_w, m, exported;
     uint32_t n;
     zo_state_t state = {.w = &state_w, .m = &m, .n = &n};
     zo_t *o = zo_create(&c, &d, 1);
 
-    step_with(o, &g);
-    step_with(o, &g);
+    for (int t = 1; t <= 3; t++)
+        step_with(o, &g);
     zo_params_changed(o, 0, &written, 0);
     zo_read(o, 0, &state);
-    ck_assert(state_w == 8.0f && m == 0.25f && n == 1); /* the open slot of step 2 is gone */
+    ck_assert(state_w == 8.0f && m == 0.375f && n == 2); /* the open slot of step 3 is gone */
     zo_export(o, 0, &exported);
     ck_assert(exported == 8.0f);
     zo_params_changed(o, 0, &written, 1);
@@ -556,11 +559,11 @@ START_TEST(params_changed_drops_slots) {
 }
 END_TEST
 
-/* After FLUSH at t the clocks start again: cohort 0 closes at t+S (not staggered). */
+/* After FLUSH at t the clocks start again: cohort 0 closes at t+1, then every S steps. */
 START_TEST(flush_restarts_the_windows) {
     static const float w = 1.0f, g = 0.5f;
     zo_decl_t d = matrix(1, 1, &w);
-    zo_config_t c = config(3, 0, 0);
+    zo_config_t c = config(3, 0);
     float before, exported;
     zo_t *o;
 
@@ -572,7 +575,10 @@ START_TEST(flush_restarts_the_windows) {
     zo_flush(o);
     before = visible(o, 0);
     ck_assert(before == exported);
-    step_with(o, &g); /* 4 would have closed */
+    step_with(o, &g);
+    ck_assert(visible(o, 0) != before);
+    before = visible(o, 0);
+    step_with(o, &g); /* 5 would have closed */
     step_with(o, &g);
     ck_assert(visible(o, 0) == before);
     step_with(o, &g);

@@ -59,7 +59,6 @@ static void start(fixture_t *f, int law) {
                               .update_interval = 1 + below(6),
                               .warm_up = 1 + below(3),
                               .publish_lag = (int)below(2),
-                              .is_staggered = (int)below(2),
                               .is_mean = law == 1 && below(2),
                               .deferred_lr_scale = 1.0,
                               .rule = (zo_rule_t)below(ZO_CALLBACK)};

@@ -171,7 +171,7 @@ static void close_all(machine_t *to) {
 static void create(machine_t *to) {
     static const char *const keys[] = {"topk_ratio=0.5",       "topk_ratio=1",       "topk_ratio=0",
                                        "update_interval=1",    "update_interval=3",  "update_interval=auto",
-                                       "publish_lag=0",        "stagger=false",      "deferred=mean",
+                                       "publish_lag=0",        "publish_lag=1",      "deferred=mean",
                                        "deferred=moments",     "predict=auto",       "select_interval=2",
                                        "accumulate_on=device", "overlap_step=false", "select_strategy=epoch",
                                        "select_strategy=auto", "deferred=none"};
@@ -191,7 +191,6 @@ static void create(machine_t *to) {
     strcat(text, "[host]\naffinity=none\ndeadline_ms=20000\nthreads=");
     strcat(text, fuzz_below(&to->in, 2) ? "1\n" : "2\n");
     strcat(text, fuzz_seldom(&to->in, 4) ? "moments_dtype=bfloat16_stochastic\n" : "");
-    strcat(text, fuzz_seldom(&to->in, 4) ? "max_steps_ahead=1\n" : "");
     args.flags = fuzz_below(&to->in, 4) == 1 ? ZF_CREATE_CAP_FETCH : fuzz_seldom(&to->in, 64) ? 0x80u : 0;
     args.device_type = fuzz_seldom(&to->in, 64) ? 2 : ZF_DEVICE_CPU;
     args.rule = fuzz_seldom(&to->in, 4) ? fuzz_below(&to->in, 7) : 0;

@@ -16,7 +16,7 @@ static const char *const configs[FUZZ_N_MODELS] = {
     "device",
     "topk_ratio=0.5\nupdate_interval=auto\nselect_interval=3\n"
     "full_warm_up_rounds=1",
-    "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\nstagger=false\npublish_lag=0\n"
+    "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\npublish_lag=0\n"
     "select_strategy=epoch",
     "topk_ratio=0.5\nupdate_interval=2\nselect_interval=2\nfull_warm_up_rounds=1\npredict=auto",
     "deferred=none",

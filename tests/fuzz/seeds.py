@@ -12,9 +12,9 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 
 CONFIG = {
     "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
-                "update_interval = 8\nfull_warm_up_rounds = 20\noverlap_step = true\npublish_lag = 0\nstagger = no\n"
+                "update_interval = 8\nfull_warm_up_rounds = 20\noverlap_step = true\npublish_lag = 0\n"
                 "deferred = replay\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
-                "deadline_ms = 5000\nmax_steps_ahead = 2\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
+                "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
             "select_interval=auto\n",
     "mean": "[zenflow]\ndeferred = mean\ndeferred_lr_scale = auto\n",
@@ -23,7 +23,7 @@ CONFIG = {
              "lr = 0.1\n[shard]\nx\n",
     "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=64",
     "numbers": "[zenflow]\ntopk_ratio = 1e-3\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
-               "deadline_ms = 86400000\nlocal_ranks = 4096\nlocal_rank = 4095\n",
+               "deadline_ms = 86400000\nlocal_rank = 4095/4096\n[trace]\nsteps = 7..9\n",
 }
 
 # the task's number, then a file in its layout

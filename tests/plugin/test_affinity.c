@@ -158,7 +158,7 @@ START_TEST(instances_take_different_cores) {
     uint32_t n[CPU_SETSIZE] = {0};
     is_made_up = 1;
     for (int i = 0; i < 4; i++)
-        start(&rigs[i], "[host]\nthreads = 3\nlocal_ranks = 1\n");
+        start(&rigs[i], "[host]\nthreads = 3\nlocal_rank = 0/1\n");
     ck_assert_uint_eq(n_pins, 12);
     for (uint32_t i = 0; i < n_pins; i++)
         ck_assert_int_eq(n[pins[i]]++, 0);
@@ -173,11 +173,11 @@ END_TEST
 START_TEST(the_keys_divide_the_cores) {
     static zt_rig_t rigs[2];
     is_made_up = 1;
-    start(&rigs[0], "[host]\nlocal_ranks = 4\nlocal_rank = 2\n");
+    start(&rigs[0], "[host]\nlocal_rank = 2/4\n");
     ck_assert_uint_eq(n_pins, 3);
     for (uint32_t i = 0; i < n_pins; i++)
         ck_assert_int_eq(pins[i], first_cpu + 11 - (int)i);
-    start(&rigs[1], "[host]\nlocal_ranks = 4\nlocal_rank = 2\naffinity = none\n");
+    start(&rigs[1], "[host]\nlocal_rank = 2/4\naffinity = none\n");
     ck_assert_uint_eq(n_pins, 3);
     zt_rig_end(&rigs[0]);
     zt_rig_end(&rigs[1]);

@@ -258,9 +258,7 @@ START_TEST(only_what_is_late_waits) {
     start();
     rig.rule = ZF_RULE_CALLBACK;
     rig.callback = &callback;
-    zt_rig_open(&rig,
-                "[zenflow]\ntopk_ratio = 0\nupdate_interval = 2\nstagger = false\nfull_warm_up_rounds = 1\n"
-                "[host]\nthreads = 1\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n",
                 ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     zt_rig_step(&rig);

@@ -67,14 +67,14 @@ static void same_whether_held_or_not(const char *config) {
 
 START_TEST(one_cohort_and_no_close_for_long) {
     same_whether_held_or_not(
-        "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 64\nstagger = false\n"
+        "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 64\n"
         "full_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = host\n[host]\nthreads = 1\n");
 }
 END_TEST
 
 START_TEST(windows_that_data_close) {
     same_whether_held_or_not("[zenflow]\ntopk_ratio = 0.25\nupdate_interval = auto\n"
-                             "stagger = false\nfull_warm_up_rounds = 1\ndeferred = moments\n"
+                             "full_warm_up_rounds = 1\ndeferred = moments\n"
                              "accumulate_on = host\n[host]\nthreads = 1\n");
 }
 END_TEST

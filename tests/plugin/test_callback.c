@@ -81,7 +81,7 @@ START_TEST(each_element_once_per_update) {
         rig.decls[i].flags |= ZF_PARAM_NEVER_SELECTED;
         n_elems += rig.params[i].n_elems;
     }
-    zt_rig_open(&rig, "[zenflow]\nstagger = false\nfull_warm_up_rounds = 2\n", 0);
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 2\n", 0);
     for (int i = 0; i < 9; i++)
         zt_rig_step(&rig);
     zt_rig_check_flushed(&rig);

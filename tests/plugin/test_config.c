@@ -63,39 +63,34 @@ START_TEST(defaults) {
     ck_assert_int_eq(config.overlap_step, 1);
     ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
     ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
-    ck_assert_int_eq(config.stagger, 1);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
     ck_assert(config.deferred_lr_scale == 1.0);
     ck_assert_uint_eq(config.threads, 0);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_AUTO);
     ck_assert(config.local_ranks == 0 && config.local_rank == 0);
     ck_assert_uint_eq(config.memory_limit_mib, 0);
-    ck_assert_int_eq(config.huge_pages, ZFI_PAGES_AUTO);
     ck_assert_uint_eq(config.deadline_ms, 120000);
-    ck_assert_uint_eq(config.max_steps_ahead, 8);
     ck_assert_int_eq(config.level, ZF_LOG_INFO);
 }
 END_TEST
 
 START_TEST(whole_file) {
-    const char *text =
-        "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
-        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
-        "update_interval = +8\nfull_warm_up_rounds=1\nstagger = No\ndeferred = mean\n"
-        "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
-        "memory_limit_mib=1099511627776\nhuge_pages=off\ndeadline_ms=100\nmax_steps_ahead=64\n[log] # ok\nlevel=debug";
+    const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
+                       "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
+                       "update_interval = +8\nfull_warm_up_rounds=1\noverlap_step = No\ndeferred = mean\n"
+                       "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
+                       "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
     ck_assert_uint_eq(config.select_interval, 32);
     ck_assert_uint_eq(config.update_interval, 8);
-    ck_assert_int_eq(config.stagger, 0);
+    ck_assert_int_eq(config.overlap_step, 0);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
     ck_assert(config.deferred_lr_scale == 2.0);
     ck_assert_uint_eq(config.publish_lag, 0);
     ck_assert_uint_eq(config.threads, 3);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
     ck_assert_uint_eq(config.memory_limit_mib, (uint64_t)1 << 40);
-    ck_assert_int_eq(config.huge_pages, ZFI_PAGES_SMALL);
     ck_assert_int_eq(config.level, ZF_LOG_DEBUG);
 }
 END_TEST
@@ -120,10 +115,19 @@ START_TEST(how_numbers_are_written) {
 END_TEST
 
 START_TEST(a_rank_is_one_of_the_ranks) {
-    ck_assert_int_eq(parse("[host]\nlocal_rank = 3\nlocal_ranks = 4\n"), ZF_OK);
+    static const char *const bad_ranks[] = {"4/4", "1", "1/", "/2", "-1/2", "1/4097", "0/0", "1/2x", "1 /2"};
+    ck_assert_int_eq(parse("[host]\nlocal_rank = 3/4\n"), ZF_OK);
     ck_assert(config.local_rank == 3 && config.local_ranks == 4);
-    refused("[host]\nlocal_rank = 4\nlocal_ranks = 4\n", "local_rank = 4 is not below local_ranks = 4");
-    refused("[host]\nlocal_rank = 1\n", "local_rank = 1 is not below local_ranks = 0");
+    ck_assert_int_eq(parse("[host]\nlocal_rank = 0/4096\n"), ZF_OK);
+    ck_assert(config.local_rank == 0 && config.local_ranks == 4096);
+    ck_assert_int_eq(parse("[host]\nlocal_rank = auto\n"), ZF_OK);
+    ck_assert(config.local_ranks == 0 && config.local_rank == 0);
+    for (size_t i = 0; i < sizeof bad_ranks / sizeof *bad_ranks; i++) {
+        char text[64], why[128];
+        snprintf(text, sizeof text, "[host]\nlocal_rank = %s\n", bad_ranks[i]);
+        snprintf(why, sizeof why, "zf.ini:2: [host] local_rank = \"%s\"; allowed: auto | R/N", bad_ranks[i]);
+        refused(text, why);
+    }
 }
 END_TEST
 
@@ -132,12 +136,32 @@ START_TEST(booleans) {
     static const char *const no[] = {"false", "no", "off", "0", "False", "nO"};
     char text[64];
     for (size_t i = 0; i < 6; i++) {
-        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", yes[i]);
-        ck_assert(parse(text) == ZF_OK && config.stagger == 1);
-        snprintf(text, sizeof text, "[zenflow]\nstagger = %s\n", no[i]);
-        ck_assert(parse(text) == ZF_OK && config.stagger == 0);
+        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", yes[i]);
+        ck_assert(parse(text) == ZF_OK && config.overlap_step == 1);
+        snprintf(text, sizeof text, "[zenflow]\noverlap_step = %s\n", no[i]);
+        ck_assert(parse(text) == ZF_OK && config.overlap_step == 0);
     }
-    refused("[zenflow]\nstagger = 2\n", "stagger = \"2\" is no bool; allowed: true | false");
+    refused("[zenflow]\noverlap_step = 2\n", "overlap_step = \"2\" is no bool; allowed: true | false");
+}
+END_TEST
+
+START_TEST(steps_of_a_trace) {
+    static const struct {
+        const char *text;
+        uint32_t first, n;
+    } good[] = {{"20", 1, 20}, {"0", 1, 0}, {"1000000000", 1, 1000000000}, {"5..8", 5, 4}, {"7..7", 7, 1}};
+    static const char *const bad[] = {"-1", "8..5", "0..5", "5..", "..5", "5...8", "5-8", "1..1000000001", "all"};
+    char text[64];
+    ck_assert(parse("") == ZF_OK && config.trace_first_step == 1 && config.trace_steps == 20);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(text, sizeof text, "[trace]\nsteps = %s\n", good[i].text);
+        ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
+        ck_assert(config.trace_first_step == good[i].first && config.trace_steps == good[i].n);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "[trace]\nsteps = %s\n", bad[i]);
+        refused(text, "N | FIRST..LAST");
+    }
 }
 END_TEST
 
@@ -262,7 +286,7 @@ END_TEST
 START_TEST(unknown_names) {
     refused("[zenflow]\ntopk_ration = 0.1\n", "zf.ini:2: [zenflow] has no key \"topk_ration\"; nearest: topk_ratio");
     refused("[zenflow]\nTopK_Ratio = 0.1\n", "nearest: topk_ratio");
-    refused("[zenflow]\nupdate_interval_stagger = 1\n", "nearest: update_interval"); /* not: its end, stagger */
+    refused("[zenflow]\nupdate_interval_level = 1\n", "nearest: update_interval"); /* not: its end, level */
     refused("\n\n[zenflw]\ntopk_ratio = 0.1\n", "zf.ini:3: no section [zenflw]; nearest: [zenflow]");
     refused("[]\n", "no section []");
     refused("[zenflow]\nthreads = 2\n", "threads: this key belongs to [host]");
@@ -279,7 +303,7 @@ START_TEST(unknown_section_hides_its_keys) {
 END_TEST
 
 START_TEST(malformed_lines) {
-    refused("[zenflow]\ntopk_ratio\nstagger\n", "zf.ini:2: neither [section], key = value nor a comment");
+    refused("[zenflow]\ntopk_ratio\noverlap_step\n", "zf.ini:2: neither [section], key = value nor a comment");
     ck_assert(strstr(err.message, "zf.ini:3: neither") != NULL);
     refused("[zenflow\ntopk_ratio=7\n", "zf.ini:1: no ']'");
     refused("[zenflow] topk_ratio=0.1\n", "zf.ini:1: text after ']'");
@@ -288,9 +312,9 @@ START_TEST(malformed_lines) {
 END_TEST
 
 START_TEST(duplicates) {
-    refused("[zenflow]\nstagger=on\n[log]\nlevel=info\n[zenflow]\nstagger=on\n",
-            "zf.ini:6: [zenflow] stagger is given again, first in line 2");
-    refused("[zenflow]\n  stagger = on\n  stagger = on\n", "zf.ini:3: [zenflow] stagger is given again");
+    refused("[zenflow]\noverlap_step=on\n[log]\nlevel=info\n[zenflow]\noverlap_step=on\n",
+            "zf.ini:6: [zenflow] overlap_step is given again, first in line 2");
+    refused("[zenflow]\n  overlap_step = on\n  overlap_step = on\n", "zf.ini:3: [zenflow] overlap_step is given again");
 }
 END_TEST
 
@@ -647,7 +671,8 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64 */
 
 /* Random bytes, and random cuts of a right text: never a crash, and a message whenever it is refused. */
 START_TEST(random_texts) {
-    static const char right[] = "[zenflow]\ntopk_ratio = 0.5\nstagger = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
+    static const char right[] =
+        "[zenflow]\ntopk_ratio = 0.5\noverlap_step = on\n[host]\nthreads=2\n[log]\nlevel = info\n";
     static const char alphabet[] = "[]=:;# \t\n\r.,-+0123456789eEabz_\"\x80\xC3\xA9\xEF\xBB\xBF";
     uint64_t state = 0x9E3779B97F4A7C15u;
     for (int round = 0; round < 20000; round++) {
@@ -686,9 +711,9 @@ START_TEST(random_overrides) {
 }
 END_TEST
 
-ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, a_rank_is_one_of_the_ranks, booleans, overlap_and_lag,
-        lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order, unknown_names,
-        unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers, automatic_interval,
-        moments, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments, files,
-        a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
-        random_overrides)
+ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks, booleans,
+        overlap_and_lag, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order,
+        unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers,
+        automatic_interval, moments, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text,
+        arguments, files, a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale,
+        random_texts, random_overrides)

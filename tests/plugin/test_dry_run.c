@@ -25,7 +25,7 @@ static const char *const texts[] = {
     "[zenflow]\ndeferred = mean\non_overwrite = off\n",
     "[zenflow]\ndeferred = moments\naccumulate_on = device\n",
     "[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n",
-    "[zenflow]\nstagger = false\nupdate_interval = 16\n[host]\nmoments_dtype = bfloat16\n",
+    "[zenflow]\nupdate_interval = 16\n[host]\nmoments_dtype = bfloat16\n",
 };
 enum { N_TEXTS = sizeof texts / sizeof *texts };
 

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "instance/run.h"
 #include "rig.h"
 #include "suite.h"
 
@@ -238,15 +239,15 @@ START_TEST(a_full_queue_is_a_timeout) { /* more commands than it holds: pushing 
     zt_rig_use_queue(&rig);
     zt_rig_open(&rig,
                 "[zenflow]\nupdate_interval = 64\nfull_warm_up_rounds = 1000\n[host]\nthreads = 1\n"
-                "deadline_ms = 1000\nmax_steps_ahead = 64\n",
+                "deadline_ms = 1000\n",
                 ZF_CREATE_CAP_FETCH);
     steps(1);
     block_queue();
     for (int i = 0; i < 700 && st >= 0; i++) /* the host's own work */
         st = rig.cpu->queue_launch(rig.queue, pass_gate, NULL, &rig.err);
-    for (int i = 0; i < 64 && st >= 0; i++) {
+    for (int i = 0; i < ZFI_MAX_STEPS_AHEAD && st >= 0; i++) {
         st = zt_rig_deliver(&rig, 1, 0, NULL);
-        for (int k = 0; k < 8 && st >= 0; k++)
+        for (int k = 0; k < 2000 && st >= 0; k++)
             st = zt_rig_deliver(&rig, 0, ZF_GRAD_TOTAL, NULL);
         if (st >= 0)
             st = zt_rig_submit(&rig, 0, NULL);

@@ -142,7 +142,7 @@ START_TEST(keys_without_effect) {
                  {"deferred = none\n[host]\nthreads = 3", "threads"},
                  {"deferred = none\n[host]\naffinity = none", "affinity"},
                  {"deferred = none\n[log]\nlateness = 3", "lateness"},
-                 {"deferred = none\n[host]\nmoments_dtype = bfloat16\nmax_steps_ahead = 3", NULL},
+                 {"deferred = none\n[host]\nmoments_dtype = bfloat16", NULL},
                  {"deferred = none", NULL},
                  {"topk_ratio = 0.3\nselect_interval = 7", NULL},
                  {"", NULL}};

@@ -9,20 +9,23 @@
 #include "schedule/window.h"
 #include "suite.h"
 
-static const zt_shape_t shapes[] = {{.rows = 2, .cols = 4}, {.rows = 3, .cols = 4}, {.rows = 5}};
+static const zt_shape_t shapes[] = {{.rows = 2, .cols = 4}, {.rows = 3, .cols = 4}, {.rows = 8192}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, W = 1 };
 static zt_rig_t rig;
 static zfi_run_t *run;
+static uint32_t cohort;       /* of the two matrices, which are small beside the vector */
 static uint64_t closing_step; /* after W */
 
-/* One cohort: two matrices of four channels, of which channel 0 is selected from step W on, and a vector. */
+/* In one cohort: two matrices of four channels, of which channel 0 is selected from step W on. In another: a vector. */
 static void start(void) {
     char text[256];
     snprintf(text, sizeof text,
-             "[zenflow]\nupdate_interval = auto\nstagger = false\ntopk_ratio = 0.25\n"
+             "[zenflow]\nupdate_interval = auto\ntopk_ratio = 0.25\n"
              "full_warm_up_rounds = 1\n");
     zt_rig_start(&rig, shapes, N_SHAPES);
     run = zt_bare_create(&rig, text);
+    cohort = run->plan.matrices[0].cohort;
+    ck_assert_uint_eq(run->plan.matrices[1].cohort, cohort);
     for (uint32_t i = 0; i < 2; i++)
         run->sel.mask[run->plan.matrices[i].channel_base] = 1;
 }
@@ -45,8 +48,8 @@ static void take(uint64_t t, double selected0, double deferred0, double selected
     row->t = t;
     row->scalars.applied = 1;
     row->scalars.s_exact = 2.0;
-    row->chooses[0] = t == W;
-    row->closes[0] = t == W || t == closing_step;
+    row->chooses[cohort] = t == W;
+    row->closes[cohort] = t == W || t == closing_step;
     for (uint32_t i = 0; i < 2; i++) {
         row->present[i] = 1;
         for (uint32_t c = 0; c < 4; c++)
@@ -55,7 +58,7 @@ static void take(uint64_t t, double selected0, double deferred0, double selected
     conclude(row);
 }
 
-static int is_ready(uint64_t t) { return run->sel.ready[t % ZFI_READY_DEPTH][0]; }
+static int is_ready(uint64_t t) { return run->sel.ready[t % ZFI_READY_DEPTH][cohort]; }
 
 START_TEST(deferred_channels_catch_up) {
     start();
@@ -116,10 +119,10 @@ END_TEST
 static int closes(uint64_t first, uint64_t t, int ready) {
     zfi_step_row_t *row = zfi_row(run, t);
     row->t = t;
-    run->clock.window_first[0] = first;
-    run->sel.ready[t % ZFI_READY_DEPTH][0] = (uint8_t)ready;
+    run->clock.window_first[cohort] = first;
+    run->sel.ready[t % ZFI_READY_DEPTH][cohort] = (uint8_t)ready;
     ck_assert_int_eq(zfi_interval_decide(run, row), ZF_OK);
-    return row->closes[0];
+    return row->closes[cohort];
 }
 
 START_TEST(hooks_ask_between_the_bounds) {

@@ -114,7 +114,7 @@ END_TEST
 /* Sums kept on the device, of a window that has closed: the next step adds to the same memory. */
 START_TEST(sums_of_a_window) {
     same_whether_held_or_not(&(course_t){
-        .config = "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 4\nstagger = false\npublish_lag = 1\n"
+        .config = "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 4\npublish_lag = 1\n"
                   "full_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n[host]\nthreads = 1\n",
         .held_step = 5});
 }

@@ -101,7 +101,7 @@ static const char *const schedules[] = {
     "update_interval = 4\npublish_lag = 1\npredict = auto\n",
     "update_interval = 3\npublish_lag = 0\npredict = auto\nselect_interval = 1\n",
     "update_interval = 1\npublish_lag = 1\nselect_interval = 1\n",
-    "update_interval = 5\npublish_lag = 1\nstagger = false\nselect_interval = 1\n",
+    "update_interval = 5\npublish_lag = 1\nselect_interval = 1\n",
     "update_interval = 2\npublish_lag = 1\ntopk_ratio = 0\n",
     "update_interval = 1\npublish_lag = 0\npredict = 3\n",
 };

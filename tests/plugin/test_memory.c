@@ -49,7 +49,7 @@ START_TEST(planned_is_measured) {
         "[zenflow]\ndeferred = moments\nfull_warm_up_rounds = 2\n",
         "[zenflow]\ndeferred = moments\nfull_warm_up_rounds = 2\naccumulate_on = device\n",
         "[zenflow]\nupdate_interval = 1\n",
-        "[zenflow]\nstagger = false\nupdate_interval = 16\n",
+        "[zenflow]\nupdate_interval = 16\n",
         "[zenflow]\nupdate_interval = 64\ntopk_ratio = 1\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         zt_rig_start(&rig, shapes, N_SHAPES);
@@ -204,7 +204,7 @@ START_TEST(what_others_were_promised_is_not_there) {
     zfi_arena_take(&other, room.total, 1);
     zfi_arena_promise(&other);
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_ranks = 1\n", 0);
+    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 0/1\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(rig.err.message, "(available to this process)"));
     ck_assert_uint_eq(zfi_arena_all_promised(), other.promised_nbytes); /* nothing is left of what was refused */
@@ -217,9 +217,9 @@ END_TEST
 
 START_TEST(ranks_share_the_memory) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_ranks = 4096\nlocal_rank = 7\n", 0);
+    zt_rig_create(&rig, "[host]\nthreads = 1\nlocal_rank = 7/4096\n", 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_MEMORY);
-    ck_assert_ptr_nonnull(strstr(rig.err.message, "(one of 4096 ranks on this machine, see [host] local_ranks)"));
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "(one of 4096 ranks on this machine, see [host] local_rank)"));
     zt_rig_end(&rig);
 }
 END_TEST

@@ -24,11 +24,10 @@ static zfi_config_t config;
 static zf_error_t err = {.struct_size = sizeof err};
 static float nowhere[16]; /* plans do not look at values */
 
-static void start(uint32_t interval, int stagger, double topk) {
+static void start(uint32_t interval, double topk) {
     n_params = 0;
     ck_assert_int_eq(zfi_config_parse("", 0, "plan", NULL, 0, &config, &err), ZF_OK);
     config.update_interval = interval;
-    config.stagger = stagger;
     config.topk_ratio = topk;
 }
 
@@ -297,7 +296,7 @@ static uint64_t simulate_pool(const uint64_t *weight, double *mean) {
         if (t > 2 * interval)
             sum += held;
         for (uint32_t c = 0; c < n; c++) {
-            uint32_t first = config.stagger ? c + 1 : interval;
+            uint32_t first = c + 1;
             if (t < first || (t - first) % interval)
                 continue;
             replaying += open[c] * weight[c];
@@ -392,7 +391,7 @@ START_TEST(random_models) {
     static const uint32_t intervals[] = {1, 2, 3, 4, 8, 16};
     for (uint64_t seed = 0; seed < 100; seed++) {
         uint64_t r = zt_hash(seed);
-        start(intervals[r % 6], (r >> 8) % 4 != 0, (double)((r >> 16) % 101) / 100);
+        start(intervals[r % 6], (double)((r >> 16) % 101) / 100);
         config.block_elems = 1 + (r >> 40) % 3000;
         for (uint64_t i = 0; i < 1 + (r >> 24) % MOST; i++) {
             uint64_t x = zt_hash(seed * 64 + i + 1);
@@ -416,7 +415,7 @@ END_TEST
 START_TEST(
     equal_cohorts_follow_the_formula) { /* one matrix per cohort, all alike: slots = (S + 1) / 2 + 1 at every step */
     for (uint32_t interval = 1; interval <= 8; interval++) {
-        start(interval, 1, 0.1);
+        start(interval, 0.1);
         for (uint32_t i = 0; i < interval; i++)
             add(1, 64, 64, 0, 0, 0);
         build();
@@ -429,7 +428,7 @@ START_TEST(
 END_TEST
 
 START_TEST(a_large_matrix_is_cut) {
-    start(4, 1, 0.1);
+    start(4, 0.1);
     add(1, 700, 100, 0, 0, 0);
     add(1, 10, 10, 0, 0, 0);
     build();
@@ -437,7 +436,7 @@ START_TEST(a_large_matrix_is_cut) {
     ck_assert_uint_eq(params[0].n_matrices, 2);
     ck_assert_uint_eq(plan.n_matrices, 3);
     end();
-    start(8, 1, 0.1);
+    start(8, 0.1);
     config.block_elems = 100;
     add(1, 3, 1000, 1, 0, 0); /* a row is never cut */
     build();
@@ -463,7 +462,7 @@ static void check_fixed(const zfi_plan_t *was) {
 START_TEST(the_cut_is_the_same_for_every_interval) {
     static const uint32_t intervals[] = {1, 2, 3, 4, 7};
     zfi_plan_t first;
-    start(5, 1, 0.1);
+    start(5, 0.1);
     config.block_elems = 500;
     for (int i = 0; i < 3; i++) {
         add(2, 90, 70, i == 1, 0, 0);
@@ -474,21 +473,20 @@ START_TEST(the_cut_is_the_same_for_every_interval) {
     first = plan;
     memset(&plan, 0, sizeof plan);
     end();
-    for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++)
-        for (config.stagger = 0; config.stagger < 2; config.stagger++) {
-            config.update_interval = intervals[i];
-            build();
-            ck_assert_uint_eq(plan.n_cohorts, config.stagger ? intervals[i] : 1);
-            check_fixed(&first);
-            check_all();
-            end();
-        }
+    for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++) {
+        config.update_interval = intervals[i];
+        build();
+        ck_assert_uint_eq(plan.n_cohorts, intervals[i]);
+        check_fixed(&first);
+        check_all();
+        end();
+    }
     zfi_plan_free(&first);
 }
 END_TEST
 
 START_TEST(large_and_wide) { /* pieces of all sizes, segments that cross chunks */
-    start(4, 1, 0.05);
+    start(4, 0.05);
     add(1, 1500, 700, 0, 0, 0);
     add(1, 600, 900, 1, 0, 1);
     add(2, 7, 3, 0, 0, 0);
@@ -502,7 +500,7 @@ END_TEST
 START_TEST(little_of_the_pool_is_lost) {
     static const uint32_t intervals[] = {2, 4, 8};
     for (int i = 0; i < 9; i++) {
-        start(intervals[i / 3], 1, 0.1);
+        start(intervals[i / 3], 0.1);
         if (i % 3 == 0)
             add(1, 3162, 3162, 0, 0, 0);
         else if (i % 3 == 1)
@@ -520,7 +518,7 @@ END_TEST
 
 /* Rows that may not be cut make cohorts of very different sizes: what each needs, not what the largest needs. */
 START_TEST(uneven_cohorts_do_not_share_large_pieces) {
-    start(4, 1, 0.1);
+    start(4, 0.1);
     add(1, 1, 400000, 0, 0, 0);
     add(1, 1, 70000, 0, 0, 0);
     add(1, 1, 1000, 0, 0, 0);
@@ -534,7 +532,7 @@ START_TEST(uneven_cohorts_do_not_share_large_pieces) {
 END_TEST
 
 START_TEST(nothing_to_train) {
-    start(4, 1, 0.1);
+    start(4, 0.1);
     add(1, 3, 3, 0, ZF_PARAM_FROZEN, 0);
     add(1, 0, 3, 0, 0, 0);
     ck_assert_int_eq(zfi_params_build(decls, 2, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_OK);
@@ -545,7 +543,7 @@ START_TEST(nothing_to_train) {
 END_TEST
 
 START_TEST(more_matrices_than_can_be_numbered) { /* a batch axis of 2^33: one matrix each */
-    start(4, 1, 0.1);
+    start(4, 0.1);
     add((int64_t)1 << 33, 1, 1, 0, 0, 0);
     ck_assert_int_eq(zfi_params_build(decls, 1, sizeof *decls, ZF_DEVICE_CPU, &params, &err), ZF_OK);
     ck_assert_int_lt(zfi_plan_build(&config, params, 1, &plan, &err), 0);

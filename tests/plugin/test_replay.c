@@ -25,16 +25,23 @@ static unsigned char *visible;
 static uint64_t replayed_elems;
 static uint32_t nonfinite_matrix;
 
-/* Gradient of step t into slot t - 1 of every chunk: as the down stream would. */
-static void fill_slot(uint32_t p, uint64_t t, uint32_t slot) {
+static uint64_t first_filled; /* the step that lies in slot 0 ... */
+static uint32_t n_filled;     /* ... and how many do */
+
+/* Parameter p's gradient of step t into a slot of a chunk: as the down stream would. */
+static void fill_slot(uint32_t number, uint32_t p, uint64_t t, uint32_t slot) {
+    const zfi_chunk_t *chunk = &run->plan.chunks[number];
     const zfi_param_t *param = &run->params[p];
     size_t elem = zfi_dtype_nbytes(param->grad_dtype);
     zt_rig_fill_grad(&rig, p, t);
     for (uint32_t i = 0; i < param->n_refs; i++) {
         const zfi_segment_t *s = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
         const zfi_matrix_t *m = &run->plan.matrices[s->matrix];
-        ck_assert_uint_lt(slot, run->plan.n_pieces); /* of one cohort, in one layer */
-        *zfi_slot_pieces(run, 0, 0, slot) = (int32_t)slot;
+        if (s->chunk != number)
+            continue;
+        ck_assert_uint_lt(slot, run->plan.layers[chunk->layer].n_pieces);
+        zfi_slot_pieces(run, chunk->cohort, 0, slot)[chunk->layer] =
+            (int32_t)(run->plan.layers[chunk->layer].first_piece + slot);
         memcpy(zfi_slot(run, s->chunk, 0, slot) + s->chunk_offset * elem,
                rig.params[p].grad + (m->param_offset + s->matrix_offset) * elem, s->n_elems * elem);
     }
@@ -59,7 +66,7 @@ static void start_rows(const char *config) {
         memcpy(run->hs.w + zfi_state_index(&run->plan, m, 0), rig.params[m->param].serial.w + m->param_offset,
                m->rows * m->cols * 4);
     }
-    close = (zfi_close_t){.n_slots = N_SLOTS, .n_chunks = run->plan.n_chunks, .step = N_SLOTS, .first_step = 1};
+    close = (zfi_close_t){.n_slots = N_SLOTS, .step = N_SLOTS, .first_step = 1};
     for (uint64_t t = 1; t <= N_SLOTS; t++)
         fill_row(t, t != 3, t == 2 ? 0 : t == 5 ? 2 : UINT32_MAX);
     scratch = calloc(zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2), sizeof *scratch);
@@ -67,18 +74,18 @@ static void start_rows(const char *config) {
     ck_assert(scratch && visible);
 }
 
-static void fill_slots(uint64_t t, uint32_t slot) {
-    for (uint32_t p = 0; p < N_SHAPES; p++)
-        if (zfi_row(run, t)->present[p])
-            fill_slot(p, t, slot);
+static void fill_slots(uint32_t chunk) {
+    for (uint32_t slot = 0; slot < n_filled; slot++)
+        for (uint32_t p = 0; p < N_SHAPES; p++)
+            if (zfi_row(run, first_filled + slot)->present[p])
+                fill_slot(chunk, p, first_filled + slot, slot);
 }
 
 /* ... and with all slots of the window. */
 static void start(const char *config) {
     start_rows(config);
-    ck_assert(run->plan.n_layers == 1 && run->plan.n_cohorts == 1 && run->plan.n_pieces >= N_SLOTS);
-    for (uint32_t t = 1; t <= N_SLOTS; t++)
-        fill_slots(t, t - 1);
+    first_filled = 1;
+    n_filled = N_SLOTS;
 }
 
 static void end(void) {
@@ -102,11 +109,13 @@ static zf_status_t replay_all(void) {
                                       .scratch = scratch,
                                       .sum1 = run->hs.sum1 + base,
                                       .sum2 = run->hs.sum2 + base};
+        fill_slots(i);
+        close.cohort = run->plan.chunks[i].cohort;
         st = zfi_replay_chunk(&view, &close, i, &target, &replayed);
         replayed_elems += replayed.n_elems;
         nonfinite_matrix = replayed.nonfinite_matrix;
     }
-    if (!st && !close.is_sums_only)
+    for (close.cohort = 0; close.cohort < run->plan.n_cohorts && !st && !close.is_sums_only; close.cohort++)
         zfi_replay_count(&view, &close);
     return st;
 }
@@ -139,10 +148,10 @@ static void check_equal(uint32_t p) {
     }
 }
 
-#define ONE_COHORT "[zenflow]\nupdate_interval = 5\nstagger = false\n"
+#define FIVE_STEPS "[zenflow]\nupdate_interval = 5\n"
 
 START_TEST(replay_mode) {
-    start(ONE_COHORT);
+    start(FIVE_STEPS);
     ck_assert_int_eq(replay_all(), ZF_OK);
     for (uint32_t p = 0; p < N_SHAPES; p++) {
         update_serially(p);
@@ -156,7 +165,7 @@ START_TEST(replay_mode) {
 END_TEST
 
 START_TEST(warm_up_in_mean_mode_is_replay) {
-    start(ONE_COHORT "deferred = mean\n");
+    start(FIVE_STEPS "deferred = mean\n");
     close.is_warm_up = 1;
     ck_assert_int_eq(replay_all(), ZF_OK);
     for (uint32_t p = 0; p < N_SHAPES; p++) {
@@ -172,7 +181,7 @@ START_TEST(mean_mode) {
     const zfi_matrix_t *m;
     float *g[N_SLOTS] = {0}, want[3];
     zf_group_hyper_t hyper;
-    start(ONE_COHORT "deferred = mean\ndeferred_lr_scale = 1.5\n");
+    start(FIVE_STEPS "deferred = mean\ndeferred_lr_scale = 1.5\n");
     m = &run->plan.matrices[0];
     for (uint32_t c = 0; c < m->n_channels; c += 3)
         run->sel.mask[m->channel_base + c] = 1;
@@ -211,7 +220,8 @@ END_TEST
 /* The window's steps one by one, as the engine closes them: slot 0 of table 0 holds the step's gradient. */
 static void add_steps(void) {
     for (uint64_t t = 1; t <= N_SLOTS; t++) {
-        fill_slots(t, 0);
+        first_filled = t;
+        n_filled = 1;
         close.step = t;
         close.n_slots = (uint32_t)t;
         close.takes_slot = 1;
@@ -253,7 +263,7 @@ static void update_by_sums(uint32_t p) {
     to->n_updates = n;
 }
 
-#define MOMENTS ONE_COHORT "deferred = moments\n"
+#define MOMENTS FIVE_STEPS "deferred = moments\n"
 
 START_TEST(moments_mode) { /* sums hold garbage before: the first gradient that counts starts them */
     start_rows(MOMENTS);
@@ -272,7 +282,7 @@ START_TEST(moments_mode) { /* sums hold garbage before: the first gradient that 
 END_TEST
 
 START_TEST(a_weight_overflows) {
-    start(ONE_COHORT);
+    start(FIVE_STEPS);
     for (uint64_t t = 1; t <= N_SLOTS; t++)
         zfi_row(run, t)->hyper[1].lr = 3e38;
     for (uint64_t t = 1; t <= N_SLOTS; t++)

@@ -156,7 +156,7 @@ START_TEST(idle_keys_do_not_count) {
     zt_state_open(&rig, "deferred = none\ntopk_ratio = 0.3\nupdate_interval = 7");
     zt_state_steps(&rig, 9);
     ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-    zt_state_open_copy(&copy, "deferred = none\nfull_warm_up_rounds = 3\npublish_lag = 1\nstagger = false", 1);
+    zt_state_open_copy(&copy, "deferred = none\nfull_warm_up_rounds = 3\npublish_lag = 1", 1);
     ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, &loaded));
     ck_assert_int_eq(loaded.is_exact, 1);
     zt_state_steps(&rig, 6);

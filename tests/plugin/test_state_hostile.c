@@ -552,7 +552,7 @@ static void drop(const char *key) {
 /* Of the automatic interval: windows that data cannot have left open, decisions from nothing, sums that cannot be. */
 START_TEST(hostile_intervals) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"
-                               "full_warm_up_rounds = 2\nstagger = false";
+                               "full_warm_up_rounds = 2";
     static const struct {
         const char *behind, *from, *to, *why;
     } edits[] = {
@@ -650,7 +650,7 @@ END_TEST
 
 /* Where nothing is deferred there is no ring that values to publish could go into. */
 START_TEST(publications_without_windows) {
-    start_with("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\nstagger = false\npublish_lag = 1");
+    start_with("topk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npublish_lag = 1");
     copy_good();
     replace("\"config\"", "\"zenflow.deferred\":\"replay\"", "\"zenflow.deferred\":\"none\"");
     expect_refused_for("values to publish", "where no window has closed");
@@ -666,10 +666,24 @@ static int is_refused_by_verify(void) {
     return st != ZF_OK;
 }
 
+/* Keys that change nothing that is computed may have been saved with any value, and may be gone. */
+START_TEST(keys_that_are_gone) {
+    start();
+    copy_good();
+    replace("\"config\"", "\"host.local_rank\":\"auto\"",
+            "\"host.local_rank\":\"2\",\"host.local_ranks\":\"4\",\"host.huge_pages\":\"off\","
+            "\"host.max_steps_ahead\":\"3\",\"trace.first_step\":\"7\",\"stats.prometheus\":\"x\"");
+    ck_assert(!is_refused_by_verify());
+    replace("\"config\"", "\"host.max_steps_ahead\":\"3\"", "\"host.moments\":\"3\"");
+    expect_refused_for("a key that is unknown", "[host] has no key \"moments\"");
+    finish();
+}
+END_TEST
+
 /* At step 7 the second window has its first step: what is not selected cannot have been updated seven times. */
 START_TEST(updates_that_are_still_to_come) {
     static const char text[] = "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 4\nfull_warm_up_rounds = "
-                               "2\nstagger = false\ndeferred = ";
+                               "2\ndeferred = ";
     static const uint32_t all_steps = 7;
     char whole[256];
     uint64_t n_refused = 0;

@@ -122,55 +122,43 @@ static const zt_shape_t mixed[] = {
 };
 enum { N_MIXED = sizeof mixed / sizeof *mixed };
 
-static void write_config(char *text, size_t nbytes, int interval, int lag, int stagger, int ahead, int threads) {
+static void write_config(char *text, size_t nbytes, int interval, int lag, int threads) {
     snprintf(text, nbytes,
-             "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = %d\npublish_lag = %d\nstagger = %s\n"
-             "select_interval = 3\nfull_warm_up_rounds = 3\n[host]\nmax_steps_ahead = %d\nthreads = %d\n",
-             interval, lag, stagger ? "true" : "false", ahead, threads);
+             "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = %d\npublish_lag = %d\n"
+             "select_interval = 3\nfull_warm_up_rounds = 3\n[host]\nthreads = %d\n",
+             interval, lag, threads);
 }
-
-START_TEST(steps_ahead) {
-    static const int ahead[] = {1, 2, 3, 8, 16};
-    char text[256];
-    for (size_t i = 0; i < sizeof ahead / sizeof *ahead; i++) {
-        write_config(text, sizeof text, 4, 1, 1, ahead[i], 2);
-        train(mixed, N_MIXED, text, 1, N_DELIVERERS, 40);
-    }
-}
-END_TEST
 
 START_TEST(many_workers) { /* more than cores, more than chunks */
     char text[256];
-    write_config(text, sizeof text, 4, 1, 1, 8, 24);
+    write_config(text, sizeof text, 4, 1, 24);
     train(mixed, N_MIXED, text, 1, N_DELIVERERS, 40);
-    write_config(text, sizeof text, 8, 0, 0, 4, 16);
+    write_config(text, sizeof text, 8, 0, 16);
     train(mixed, N_MIXED, text, 1, 2, 40);
 }
 END_TEST
 
 START_TEST(one_step_windows_with_lag) {
     char text[256];
-    write_config(text, sizeof text, 1, 1, 1, 16, 4);
+    write_config(text, sizeof text, 1, 1, 4);
     train(mixed, N_MIXED, text, 1, N_DELIVERERS, 48);
     train(mixed, N_MIXED, text, 0, N_DELIVERERS, 48);
-    write_config(text, sizeof text, 1, 0, 1, 1, 4);
+    write_config(text, sizeof text, 1, 0, 4);
     train(mixed, N_MIXED, text, 1, N_DELIVERERS, 48);
 }
 END_TEST
 
 START_TEST(wide_windows) {
     char text[256];
-    for (int stagger = 0; stagger < 2; stagger++) {
-        write_config(text, sizeof text, 16, 1, stagger, 16, 3);
-        train(mixed, N_MIXED, text, 1, N_DELIVERERS, 60);
-    }
+    write_config(text, sizeof text, 16, 1, 3);
+    train(mixed, N_MIXED, text, 1, N_DELIVERERS, 60);
 }
 END_TEST
 
 START_TEST(host_threads) {
     char text[256];
     for (int lag = 0; lag < 2; lag++) {
-        write_config(text, sizeof text, 3, lag, 1, 4, 3);
+        write_config(text, sizeof text, 3, lag, 3);
         train(mixed, N_MIXED, text, 0, N_DELIVERERS, 50);
     }
 }
@@ -180,7 +168,7 @@ START_TEST(one_tiny_tensor) { /* a pool of one chunk per slot, cohorts without a
     static const zt_shape_t tiny[] = {{.rows = 1, .cols = 3}};
     char text[256];
     for (int interval = 1; interval <= 8; interval++) {
-        write_config(text, sizeof text, interval, interval & 1, 1, 1 + interval, 8);
+        write_config(text, sizeof text, interval, interval & 1, 8);
         train(tiny, 1, text, interval & 1, 2, 60);
     }
 }
@@ -193,7 +181,7 @@ START_TEST(thousands_of_tensors) {
     ck_assert(shapes != NULL);
     for (uint32_t i = 0; i < N; i++)
         shapes[i] = (zt_shape_t){.rows = 1 + i % 5, .cols = i % 7, .is_bf16 = i % 3 == 0, .group = i % 3};
-    write_config(text, sizeof text, 4, 1, 1, 4, 3);
+    write_config(text, sizeof text, 4, 1, 3);
     train(shapes, N, text, 1, N_DELIVERERS, 14);
     free(shapes);
 }
@@ -204,9 +192,9 @@ START_TEST(many_chunks) { /* rings of published chunks and of entering blocks go
                                        {.rows = 300, .cols = 130, .is_bf16 = 1},
                                        {.rows = 128, .cols = 128, .channels = ZF_CHANNELS_ROWS}};
     char text[256];
-    write_config(text, sizeof text, 2, 1, 1, 6, 3);
+    write_config(text, sizeof text, 2, 1, 3);
     train(large, 3, text, 1, 3, 24);
-    write_config(text, sizeof text, 4, 1, 0, 16, 2);
+    write_config(text, sizeof text, 4, 1, 2);
     train(large, 3, text, 1, 3, 24);
 }
 END_TEST
@@ -287,5 +275,5 @@ START_TEST(changing_streams) {
 }
 END_TEST
 
-ZT_MAIN("stress", steps_ahead, many_workers, one_step_windows_with_lag, wide_windows, host_threads, one_tiny_tensor,
+ZT_MAIN("stress", many_workers, one_step_windows_with_lag, wide_windows, host_threads, one_tiny_tensor,
         thousands_of_tensors, many_chunks, counters_from_another_thread, changing_streams)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_trace.c - [trace]: the file is JSON of the Trace Event Format, holds the steps that were asked for and what
- * every thread did in them, and training is the same with it. [stats]: counters for Prometheus. */
+ * every thread did in them and what they took, and training is the same with it. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static json_int_t place_of(const json_t *events, const char *lane) {
 START_TEST(asked_for_steps) {
     json_t *whole, *events;
     make_folder();
-    train("first_step = 5\nsteps = 4\n", 20);
+    train("steps = 5..8\n", 20);
     zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
     events = events_of("t.json", &whole);
@@ -133,7 +133,7 @@ END_TEST
 
 /* Fewer steps than asked for: what there was is written at the end; 0 steps: all of them. */
 START_TEST(until_the_end) {
-    static const char *const lines[] = {"first_step = 3\nsteps = 100\n", "first_step = 3\nsteps = 0\n"};
+    static const char *const lines[] = {"steps = 3..102\n", "steps = 0\n"};
     json_t *whole;
     make_folder();
     for (int i = 0; i < 2; i++) {
@@ -141,7 +141,7 @@ START_TEST(until_the_end) {
         zt_rig_check_flushed(&rig);
         zt_rig_end(&rig);
         json_t *events = events_of("t.json", &whole);
-        ck_assert_int_eq(count(events, "host", "step"), 6);
+        ck_assert_int_eq(count(events, "host", "step"), i ? 8 : 6);
         ck_assert_int_eq(count(events, "host", "quiesce"), 1); /* ours */
         ck_assert_int_eq(count(events, "host", "destroy"), 1); /* the rig's */
         json_decref(whole);
@@ -254,8 +254,8 @@ START_TEST(when_it_records) {
         zfi_trace_end(trace, zfi_trace_begin(trace), "x", (zfi_trace_number_t){"t", t}, ZFI_TRACE_NONE);
         ck_assert_int_eq(zfi_trace_begin(trace) != 0, t == 3 || t == 4);
     }
-    ck_assert_int_eq(zfi_trace_write(trace), 0);
-    ck_assert_int_eq(zfi_trace_write(trace), 0); /* once */
+    ck_assert_int_eq(zfi_trace_write(trace, NULL), 0);
+    ck_assert_int_eq(zfi_trace_write(trace, NULL), 0); /* once */
     ck_assert_int_eq(zfi_trace_step(trace, 3), 0);
     ck_assert_uint_eq(zfi_trace_begin(trace), 0);
     ck_assert_int_eq(zfi_trace_close(trace), 0);
@@ -300,51 +300,13 @@ START_TEST(full_disk) {
 }
 END_TEST
 
-/* ---- counters for Prometheus ------------------------------------------------------------------------------------- */
+/* ---- what the steps took ----------------------------------------------------------------------------------------- */
 
-/* The value of a counter in the file; every line is a comment or one of rank 0's. */
-static double counter_of(const char *name, const char *counter) {
-    char line[256], found[64], wanted[64];
-    double value, got = -1;
-    FILE *from = fopen(in_folder(name), "r");
-    ck_assert_ptr_nonnull(from);
-    snprintf(wanted, sizeof wanted, "zfplugin_%s", counter);
-    while (fgets(line, sizeof line, from)) {
-        if (line[0] == '#')
-            continue;
-        ck_assert_msg(sscanf(line, "%63[a-z_]{rank=\"0\"} %lf", found, &value) == 2, "%s", line);
-        if (strcmp(found, wanted) == 0)
-            got = value;
-    }
-    fclose(from);
-    return got;
+static double counted_of(const json_t *whole, const char *name) {
+    const json_t *value = json_object_get(json_object_get(json_object_get(whole, "otherData"), "counted"), name);
+    ck_assert_msg(json_is_number(value), "%s", name);
+    return json_number_value(value);
 }
-
-START_TEST(counters_for_prometheus) {
-    char config[512];
-    make_folder();
-    snprintf(config, sizeof config,
-             "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[stats]\nprometheus = %s\ninterval_s = 1\n",
-             in_folder("zf.prom"));
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    ck_assert(counter_of("zf.prom", "steps_total") == 0);
-    for (int i = 0; i < 6; i++)
-        zt_rig_step(&rig);
-    usleep(1100000);
-    zt_rig_step(&rig);
-    for (int tries = 0; counter_of("zf.prom", "steps_total") < 7 && tries < 2000; tries++)
-        usleep(5000);
-    ck_assert(counter_of("zf.prom", "steps_total") == 7);
-    zt_rig_step(&rig);
-    zt_rig_end(&rig);
-    ck_assert(counter_of("zf.prom", "steps_total") == 8 && counter_of("zf.prom", "steps_applied_total") == 8);
-    ck_assert(counter_of("zf.prom", "window_closes_total") > 0);
-    ck_assert(counter_of("zf.prom", "replay_seconds_total") > 0);
-    ck_assert_int_ne(access(in_folder("zf.prom.new"), F_OK), 0);
-    remove_folder();
-}
-END_TEST
 
 static double now_s(void) {
     struct timespec now;
@@ -352,51 +314,46 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* What comes behind warm-up and 8 steps more is counted for itself, and nothing before it. */
-START_TEST(steady_steps) {
-    char config[512];
-    double began = 0, took;
+/* The traced steps are counted for themselves, and nothing before or behind them; to the last of them, or to the end.
+ */
+START_TEST(what_steps_took) {
+    static const char *const steps[] = {"11..26", "11..1000"};
     make_folder();
-    snprintf(config, sizeof config,
-             "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 2\n[stats]\nprometheus = %s\ninterval_s = 0\n"
-             "[log]\nlateness = 1\n",
-             in_folder("zf.prom"));
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, config, 0);
-    usleep(100000);
-    for (int i = 1; i <= 26; i++) {
-        if (i == 10)
-            began = now_s(); /* the step from whose end on is counted */
-        if (i == 20)
-            usleep(30000);
-        zt_rig_step(&rig);
+    for (int k = 0; k < 2; k++) {
+        double began = 0, took = 0;
+        char lines[64];
+        json_t *whole;
+        snprintf(lines, sizeof lines, "steps = %s\n[log]\nlateness = 1\n", steps[k]);
+        train(lines, 9);
+        usleep(100000);
+        for (int i = 10; i <= (k ? 26 : 36); i++) {
+            if (i == 10)
+                began = now_s(); /* the step from whose end on is counted */
+            if (i == 20)
+                usleep(30000);
+            zt_rig_step(&rig);
+            if (i == 26)
+                took = now_s() - began;
+            if (i == 26)
+                usleep(k ? 100000 : 0);
+        }
+        zt_rig_end(&rig);
+        (void)events_of("t.json", &whole);
+        ck_assert(counted_of(whole, "steps") == 16);
+        ck_assert(k == 0 || counted_of(whole, "submitted") == 26);
+        ck_assert_double_ge(counted_of(whole, "seconds"), 0.03);
+        ck_assert_double_le(counted_of(whole, "seconds"), took);
+        ck_assert_double_ge(counted_of(whole, "stall_seconds"), 0);
+        ck_assert_double_le(counted_of(whole, "stall_seconds"), took);
+        ck_assert_double_ge(counted_of(whole, "lateness_steps"), 10);
+        ck_assert_double_le(counted_of(whole, "lateness_steps"), 26);
+        ck_assert(counted_of(whole, "lateness_sum") != 0);
+        ck_assert(counted_of(whole, "update_interval") == 2 && counted_of(whole, "publish_lag") == 0);
+        json_decref(whole);
     }
-    took = now_s() - began;
-    zt_rig_end(&rig);
-    ck_assert(counter_of("zf.prom", "steady_steps") == 16);
-    ck_assert_double_ge(counter_of("zf.prom", "steady_seconds"), 0.03);
-    ck_assert_double_le(counter_of("zf.prom", "steady_seconds"), took);
-    ck_assert_double_ge(counter_of("zf.prom", "steady_stall_seconds"), 0);
-    ck_assert_double_le(counter_of("zf.prom", "steady_stall_seconds"),
-                        counter_of("zf.prom", "stall_replay_seconds_total") +
-                            counter_of("zf.prom", "stall_select_seconds_total") +
-                            counter_of("zf.prom", "stall_pool_seconds_total") + 1e-6);
-    ck_assert_double_ge(counter_of("zf.prom", "steady_lateness_steps"), 12);
-    ck_assert_double_le(counter_of("zf.prom", "steady_lateness_steps"), 20);
-    ck_assert(counter_of("zf.prom", "steady_lateness_sum") != 0);
-    ck_assert(counter_of("zf.prom", "update_interval") == 2 && counter_of("zf.prom", "publish_lag") == 0);
     remove_folder();
 }
 END_TEST
 
-START_TEST(counters_go_nowhere) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    ck_assert_int_eq(zt_rig_try_create(&rig, "[stats]\nprometheus = /nowhere/zf.prom\n", 0), ZF_ERR_STORAGE);
-    ck_assert_msg(strstr(rig.err.message, "[stats] prometheus = /nowhere/zf.prom: No such file"), "%s",
-                  rig.err.message);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-ZT_MAIN("trace", counters_for_prometheus, steady_steps, counters_go_nowhere, asked_for_steps, until_the_end,
-        waits_are_seen, no_such_folder, no_regular_file, nothing_is_left, files, when_it_records, full, full_disk)
+ZT_MAIN("trace", what_steps_took, asked_for_steps, until_the_end, waits_are_seen, no_such_folder, no_regular_file,
+        nothing_is_left, files, when_it_records, full, full_disk)

@@ -25,14 +25,13 @@ static zfi_run_t *run;
 
 typedef struct model {
     uint64_t t, w, s, base, interval;
-    int is_staggered;
     uint64_t last_choice[MOST_COHORTS], first[MOST_COHORTS];
 } model_t;
 
 static int model_closes(const model_t *model, uint32_t j, uint64_t t) {
     if (t <= model->w)
         return 1;
-    for (uint64_t at = model->base + (model->is_staggered ? j + 1 : model->s); at <= t; at += model->s)
+    for (uint64_t at = model->base + j + 1; at <= t; at += model->s)
         if (at == t)
             return 1;
     return 0;
@@ -172,14 +171,11 @@ static void run_steps(uint64_t seed) {
     static const uint32_t intervals[] = {1, 2, 3, 4, 7, 16};
     char text[160];
     uint64_t r = zt_hash(seed);
-    model_t model = {.w = 1 + (r >> 8) % 6,
-                     .s = intervals[r % 6],
-                     .interval = 1 + (r >> 16) % 20,
-                     .is_staggered = (r >> 24) % 3 != 0};
+    model_t model = {.w = 1 + (r >> 8) % 6, .s = intervals[r % 6], .interval = 1 + (r >> 16) % 20};
     snprintf(text, sizeof text,
-             "[zenflow]\nupdate_interval = %u\nstagger = %s\nfull_warm_up_rounds = %u\n"
+             "[zenflow]\nupdate_interval = %u\nfull_warm_up_rounds = %u\n"
              "select_interval = %u\n",
-             (unsigned)model.s, model.is_staggered ? "true" : "false", (unsigned)model.w, (unsigned)model.interval);
+             (unsigned)model.s, (unsigned)model.w, (unsigned)model.interval);
     model.base = model.w;
     for (int c = 0; c < MOST_COHORTS; c++)
         model.first[c] = 1;
@@ -281,11 +277,11 @@ static void deliver(uint64_t seed) { /* as deliver.c does */
 static void run_moments(uint64_t seed, const char *accumulate_on) {
     char text[200];
     uint64_t r = zt_hash(seed);
-    model_t model = {.w = 1 + r % 4, .s = 2 + (r >> 8) % 6, .is_staggered = (r >> 16) % 3 != 0};
+    model_t model = {.w = 1 + r % 4, .s = 2 + (r >> 8) % 6};
     snprintf(text, sizeof text,
-             "[zenflow]\nupdate_interval = %u\nstagger = %s\nfull_warm_up_rounds = %u\ndeferred = moments\n"
+             "[zenflow]\nupdate_interval = %u\nfull_warm_up_rounds = %u\ndeferred = moments\n"
              "accumulate_on = %s\n",
-             (unsigned)model.s, model.is_staggered ? "true" : "false", (unsigned)model.w, accumulate_on);
+             (unsigned)model.s, (unsigned)model.w, accumulate_on);
     model.base = model.w;
     run = zt_bare_create(&rig, text);
     for (uint64_t t = 1; t <= N_STEPS; t++) {

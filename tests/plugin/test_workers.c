@@ -231,7 +231,7 @@ START_TEST(gradients_lie_one_behind_the_other) { /* in the slots of their chunks
     uint64_t needs_job = 0;
     uint32_t n_first = 0;
     zt_rig_start(&rig, several, N_SEVERAL);
-    run = zt_bare_create(&rig, "[zenflow]\nstagger = false\n");
+    run = zt_bare_create(&rig, "[zenflow]\n");
     zfi_timeline_init(&gate, "gate");
     for (uint32_t i = 0; i < run->plan.n_chunks; i++)
         zfi_window_slot(run, i, &needs_job);
@@ -277,7 +277,7 @@ END_TEST
 START_TEST(sums_wait_for_their_rounding_and_pieces) {
     zfi_close_t close;
     start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
-                 "update_interval = 2\nstagger = false\n");
+                 "update_interval = 2\n");
     run->clock.window_first[0] = 2;
     run->clock.cohort_sums[0] = run->clock.n_sums = 1;
     zfi_row(run, 2)->present[0] = 1;
@@ -310,7 +310,7 @@ END_TEST
 
 START_TEST(sums_are_not_written_before_they_have_travelled) {
     start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
-                 "update_interval = 2\nstagger = false\n");
+                 "update_interval = 2\n");
     run->clock.n_sums = 3;
     zfi_sums_add(run, 2);
     send();

@@ -5,8 +5,9 @@
 Rules, each named as the violations name it:
   room     plugin/: a room includes itself and the rooms before it in ROOMS; device/ includes base/ and itself only
   circle   plugin/: no circle of modules, a module being a .c and a .h of one name
-  below    kernels/ includes nothing of plugin/, bindings/ and conformance/ nothing of plugin/ or kernels/,
-           but for conformance/bench, which measures the kernels themselves
+  below    lib/ includes nothing of any other folder, kernels/ nothing of plugin/, bindings/ and conformance/ nothing of
+           plugin/ or kernels/, but for conformance/bench, which measures the kernels themselves
+  libcuda  lib/cuda_driver.c alone opens CUDA's driver, but for tests/, which open the double of it
   queue    zfi_queue is named in plugin/base and plugin/device/cpu only
   words    plugin/device knows no window, slot, choice, cohort or replay: those belong to the engine
   serial   what the tests labelled "serial" are made of starts no thread: the thread sanitizer does not run them
@@ -36,7 +37,7 @@ def sources(root, folder):
 def resolve(root, path, include):
     """The included file relative to root, as far as it is one of ours, else None."""
     bases = [(root / path).parent, root / "plugin", root / "kernels", root / "abi/include", root / "conformance",
-             root / "conformance/cases", root / "bindings/c"]
+             root / "conformance/cases", root / "bindings/c", root]
     for base in bases:
         if (base / include).is_file():
             return str((base / include).resolve().relative_to(root.resolve()))
@@ -59,7 +60,7 @@ def check_rooms(root):
             target = resolve(root, path, include)
             if target is None:
                 yield f"room {path}: includes {include}, which is not there"
-            elif not target.startswith(("kernels/", "abi/")) and room_of(target) not in allowed:
+            elif not target.startswith(("kernels/", "abi/", "lib/")) and room_of(target) not in allowed:
                 yield f"room {path}: includes {target}"
 
 
@@ -90,7 +91,8 @@ def check_circles(root):
 
 
 def check_below(root):
-    refused = {"kernels": ("plugin/", "bindings/", "conformance/"), "bindings": ("plugin/", "kernels/"),
+    refused = {"lib": ("plugin/", "kernels/", "bindings/", "conformance/", "abi/"),
+               "kernels": ("plugin/", "bindings/", "conformance/"), "bindings": ("plugin/", "kernels/"),
                "conformance": ("plugin/", "kernels/")}
     for folder, prefixes in refused.items():
         for path, text in sources(root, folder):
@@ -105,6 +107,12 @@ def check_queue(root):
     for path, text in sources(root, "plugin"):
         if "zfi_queue" in text and not path.startswith(("plugin/base/", "plugin/device/cpu/")):
             yield f"queue {path}"
+
+
+def check_libcuda(root):
+    for path, text in [s for folder in ("lib", "kernels", "plugin", "bindings", "conformance") for s in sources(root, folder)]:
+        if '"libcuda.so' in text and path != "lib/cuda_driver.c":
+            yield f"libcuda {path}: names the library"
 
 
 def check_words(root):
@@ -122,7 +130,7 @@ def check_serial(root):
 
 def violations(root):
     found = set()
-    for check in (check_rooms, check_circles, check_below, check_queue, check_words, check_serial):
+    for check in (check_rooms, check_circles, check_below, check_queue, check_libcuda, check_words, check_serial):
         found.update(check(root))
     return found
 
@@ -147,7 +155,9 @@ def self_test():
         "plugin/plan/plan.h": "/* window */\n", "plugin/hooks/step.c": '#include "plan/plan.h"\n#include <window/a.h>\n',
         "kernels/kernels.h": '#include "zf/types.h"\n', "abi/include/zf/types.h": "",
         "conformance/cases/a.c": '#include "zf/types.h"\n', "conformance/bench/b.c": '#include "kernels.h"\n',
-        "bindings/c/l.c": '#include "zf/types.h"\n',
+        "bindings/c/l.c": '#include "zf/types.h"\n', "lib/cuda_driver.h": "",
+        "lib/cuda_driver.c": '#include "cuda_driver.h"\ndlopen("libcuda.so.1");\n',
+        "bindings/cli/d.c": '#include "lib/cuda_driver.h"\n', "plugin/device/cuda/d.c": '#include "lib/cuda_driver.h"\n',
     }
     broken = {
         "room plugin/plan/a.c: includes plugin/hooks/a.h": {"plugin/plan/a.c": '#include "hooks/a.h"\n', "plugin/hooks/a.h": ""},
@@ -161,6 +171,8 @@ def self_test():
         "below bindings/c/a.c: includes plugin/base/error.h": {"bindings/c/a.c": '#include "base/error.h"\n'},
         "below conformance/cases/k.c: includes kernels/kernels.h": {"conformance/cases/k.c": '#include "kernels.h"\n'},
         "below conformance/bench/p.c: includes plugin/base/error.h": {"conformance/bench/p.c": '#include "base/error.h"\n'},
+        "below lib/a.c: includes abi/include/zf/types.h": {"lib/a.c": '#include "zf/types.h"\n'},
+        "libcuda bindings/cli/a.c: names the library": {"bindings/cli/a.c": 'dlopen("libcuda.so.1");\n'},
         "queue plugin/hooks/q.c": {"plugin/hooks/q.c": "zfi_queue_t *q;\n"},
         "serial tests/kernels/a.c: starts a thread": {"tests/kernels/a.c": "pthread_create(&t, 0, f, 0);\n"},
         "serial conformance/oracle_a.c: starts a thread": {"conformance/oracle_a.c": "# pragma omp parallel\n"},

@@ -116,13 +116,13 @@ class Configuration(unittest.TestCase):
 
     def test_all_problems_at_once(self):
         with self.assertRaises(zfplugin.ConfigError) as caught:
-            zfplugin.load().check_config("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.stagger=perhaps"])
-        for word in ("topk_ratio", "1..64", "stagger"):
+            zfplugin.load().check_config("[zenflow]\ntopk=1\nupdate_interval = 0\n", ["zenflow.overlap_step=perhaps"])
+        for word in ("topk_ratio", "1..64", "overlap_step"):
             self.assertIn(word, str(caught.exception))
         self.assertIsInstance(caught.exception, ValueError)
 
     def test_a_sound_text_passes(self):
-        zfplugin.load().check_config("[zenflow]\ntopk_ratio = 0.5\n", ["zenflow.stagger=false"])
+        zfplugin.load().check_config("[zenflow]\ntopk_ratio = 0.5\n", ["zenflow.overlap_step=false"])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 #include "device.h"
 
 #include "cublas.h"
-#include "driver.h"
 #include "kernels.h"
+#include "lib/cuda_driver.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,14 +55,14 @@ static const char *const kernel_names[] = {
 
 /* Memory on the device that grows with what it is asked for, and its twin here. */
 typedef struct growing {
-    host_cuda_address_t at;
+    zf_cuda_address_t at;
     size_t nbytes;
     void *here; /* NULL: nothing is sent from here */
 } growing_t;
 
 typedef struct device {
     host_compute_t base;
-    host_cuda_driver_t cuda;
+    zf_cuda_driver_t cuda;
     int number, is_retained;
     void *context, *module;
     void *kernels[N_KERNELS];
@@ -87,7 +87,7 @@ static int has_failed(const device_t *d) { return d->base.error.text[0] != '\0';
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static host_cuda_address_t address_of(const void *there) { return (host_cuda_address_t)(uintptr_t)there; }
+static zf_cuda_address_t address_of(const void *there) { return (zf_cuda_address_t)(uintptr_t)there; }
 
 static void zero(host_compute_t *c, void *there, size_t nbytes) {
     device_t *d = (device_t *)c;
@@ -99,7 +99,7 @@ static void zero(host_compute_t *c, void *there, size_t nbytes) {
 static void *allocate(host_compute_t *c, size_t nbytes) {
     device_t *d = (device_t *)c;
     size_t n = nbytes > 0 ? nbytes : 1;
-    host_cuda_address_t at = 0;
+    zf_cuda_address_t at = 0;
 
     if (has_failed(d) || d->cuda.MemAlloc_v2(&at, n) != 0)
         return NULL;
@@ -523,6 +523,12 @@ static int open_products(device_t *d, const host_cuda_options_t *options, const 
     return 0;
 }
 
+static int open_driver(device_t *d, glue_error_t *err) {
+    char why[256];
+
+    return zf_cuda_driver_open(&d->cuda, why, sizeof why) != 0 ? glue_fail(err, "cuda: %s", why) : 0;
+}
+
 int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glue_error_t *err) {
     device_t *d = calloc(1, sizeof *d);
     char name[DEVICE_NAME_NBYTES] = "";
@@ -532,7 +538,7 @@ int host_cuda_open(const host_cuda_options_t *options, host_compute_t **out, glu
         return glue_fail(err, "cuda: out of memory");
     d->base = (host_compute_t){.ops = &cuda_ops, .device_type = 2 /* ZF_DEVICE_CUDA */};
     d->base.device_id = d->number = options->device;
-    if (host_cuda_driver_open(&d->cuda, err) != 0 || find_device(d, name, err) != 0 || load_kernels(d, err) != 0 ||
+    if (open_driver(d, err) != 0 || find_device(d, name, err) != 0 || load_kernels(d, err) != 0 ||
         open_products(d, options, name, err) != 0) {
         close_device(&d->base);
         return -1;

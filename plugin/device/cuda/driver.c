@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/device/cuda/driver.c - opening CUDA's driver (contract in driver.h). */
+/* plugin/device/cuda/driver.c - the functions of CUDA's driver (contract in driver.h), asked for by their version. */
 #include "device/cuda/driver.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
 #include "base/error.h"
-
-#define LIBRARY "libcuda.so.1"
+#include "lib/cuda_driver.h"
 
 /* Written once, under lock; then read by everybody. */
 static struct opened {
@@ -17,10 +15,7 @@ static struct opened {
     zfi_cuda_driver_t driver;
 } opened = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-typedef CUresult (*get_address_t)(const char *symbol, void **out, int version, cuuint64_t flags,
-                                  CUdriverProcAddressQueryResult *status);
-
-static zf_status_t find_functions(get_address_t get, zfi_cuda_driver_t *out, zf_error_t *err) {
+static zf_status_t find_functions(const zf_cuda_driver_t *library, zfi_cuda_driver_t *out, zf_error_t *err) {
     const struct function {
         const char *name;
         void *at; /* where its address goes */
@@ -31,11 +26,12 @@ static zf_status_t find_functions(get_address_t get, zfi_cuda_driver_t *out, zf_
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = NULL;
-        CUresult rc = get(functions[i].name, &found, ZFI_CUDA_DRIVER_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
+        int rc = library->GetProcAddress_v2(functions[i].name, &found, ZFI_CUDA_DRIVER_VERSION,
+                                            CU_GET_PROC_ADDRESS_DEFAULT, NULL);
         if (rc || !found)
             return zfi_error(err, ZF_ERR_DEVICE, "create",
                              "the CUDA driver has no %s (error %d): version 12.0 or newer is needed", functions[i].name,
-                             (int)rc);
+                             rc);
         *(void **)functions[i].at = found;
     }
     return ZF_OK;
@@ -56,19 +52,12 @@ static zf_status_t start(zfi_cuda_driver_t *driver, zf_error_t *err) {
 }
 
 static zf_status_t open_driver(zfi_cuda_driver_t *out, zf_error_t *err) {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library ? dlsym(library, "cuGetProcAddress_v2") : NULL;
-    get_address_t get;
+    zf_cuda_driver_t library;
+    char why[256];
     zf_status_t st;
-    if (!library)
-        return zfi_error(err, ZF_ERR_DEVICE, "create",
-                         "device type %d (CUDA): " LIBRARY " cannot be opened (%s): is NVIDIA's driver installed?",
-                         ZF_DEVICE_CUDA, dlerror());
-    if (!symbol)
-        return zfi_error(err, ZF_ERR_DEVICE, "create",
-                         LIBRARY " has no cuGetProcAddress_v2: a driver of CUDA 12.0 or newer is needed");
-    *(void **)&get = symbol;
-    st = find_functions(get, out, err);
+    if (zf_cuda_driver_open(&library, why, sizeof why) != 0)
+        return zfi_error(err, ZF_ERR_DEVICE, "create", "device type %d (CUDA): %s", ZF_DEVICE_CUDA, why);
+    st = find_functions(&library, out, err);
     return st ? st : start(out, err);
 }
 

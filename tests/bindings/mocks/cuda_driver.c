@@ -119,3 +119,17 @@ int cuDeviceGetAttribute(int *out, int attribute, int device) {
     *out = attribute == 75 ? 9 : 0;
     return 0;
 }
+
+/* ---- what nobody calls here, but what makes a driver ---- */
+
+#define ABSENT(name)                                                                                                   \
+    int name(void) { return 801; } /* CUDA_ERROR_NOT_SUPPORTED */
+ABSENT(cuGetProcAddress_v2)
+ABSENT(cuDeviceGet)
+ABSENT(cuMemcpyDtoDAsync_v2)
+ABSENT(cuMemsetD8Async)
+ABSENT(cuModuleLoadData)
+ABSENT(cuModuleUnload)
+ABSENT(cuModuleGetFunction)
+ABSENT(cuLaunchKernel)
+ABSENT(cuLaunchHostFunc)
