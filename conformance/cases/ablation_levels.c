@@ -5,9 +5,7 @@
 
 #define S(n) "zenflow.update_interval=" #n
 #define LAG(n) "zenflow.publish_lag=" #n
-#define MEAN "zenflow.deferred=mean", "?zenflow.predict=0"
-#define MOMENTS "zenflow.deferred=moments", "?zenflow.predict=0"
-#define SCALE(x) "zenflow.deferred_lr_scale=" #x
+#define MEAN "zenflow.deferred=mean"
 
 static const za_level_t levels[] = {
     {"update_interval", "S = 1", {S(1)}},
@@ -20,25 +18,16 @@ static const za_level_t levels[] = {
     {"publish_lag", "0, S = 8", {LAG(0), S(8)}},
     {"publish_lag", "1, S = 8", {LAG(1), S(8)}},
     {"publish_lag", "0, S = 16", {LAG(0), S(16)}},
-    {"predict", "0, S = 4", {"?zenflow.predict=0", S(4)}},
+    {"predict", "off, S = 4", {"zenflow.predict=off", S(4)}},
     {"predict", "auto, S = 4", {"zenflow.predict=auto", S(4)}},
-    {"predict", "0, S = 8", {"?zenflow.predict=0", S(8)}},
+    {"predict", "off, S = 8", {"zenflow.predict=off", S(8)}},
     {"predict", "auto, S = 8", {"zenflow.predict=auto", S(8)}},
-    {"predict", "0, S = 16", {"?zenflow.predict=0", S(16)}},
+    {"predict", "off, S = 16", {"zenflow.predict=off", S(16)}},
     {"predict", "auto, S = 16", {"zenflow.predict=auto", S(16)}},
     {"deferred", "replay, S = 4", {"zenflow.deferred=replay", S(4)}},
     {"deferred", "mean, S = 4", {MEAN, S(4)}},
-    {"deferred", "moments, S = 4", {MOMENTS, S(4)}},
     {"deferred", "replay, S = 8", {"zenflow.deferred=replay", S(8)}},
     {"deferred", "mean, S = 8", {MEAN, S(8)}},
-    {"deferred", "moments, S = 8", {MOMENTS, S(8)}},
-    {"deferred", "moments, S = 16", {MOMENTS, S(16)}},
-    {"deferred_lr_scale", "mean x 1, S = 4", {MEAN, S(4), SCALE(1)}},
-    {"deferred_lr_scale", "mean x sqrt S, S = 4", {MEAN, S(4), SCALE(2)}},
-    {"deferred_lr_scale", "mean x S, S = 4", {MEAN, S(4), SCALE(4)}},
-    {"deferred_lr_scale", "mean x 1, S = 8", {MEAN, S(8), SCALE(1)}},
-    {"deferred_lr_scale", "mean x sqrt S, S = 8", {MEAN, S(8), SCALE(2.8284271)}},
-    {"deferred_lr_scale", "mean x S, S = 8", {MEAN, S(8), SCALE(8)}},
     {"stagger", "true, S = 4", {"zenflow.stagger=true", S(4)}},
     {"stagger", "false, S = 4", {"zenflow.stagger=false", S(4)}},
     {"stagger", "true, S = 8", {"zenflow.stagger=true", S(8)}},

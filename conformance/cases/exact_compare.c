@@ -157,12 +157,11 @@ static void export_items(zx_run_t *run, float **dst) {
                        run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
 }
 
-/* always: a parameter that is exported for certain; UINT32_MAX: none. */
-static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t always) {
+static void compare_exports(zx_run_t *run, int law, int is_adamw) {
     float *dst[ZX_MAX_PARAMS] = {0};
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (zo_is_trainable(run->oracle, i) && (is_adamw || i == always || zx_chance(&run->c->rng, 70)))
+        if (zo_is_trainable(run->oracle, i) && (is_adamw || zx_chance(&run->c->rng, 70)))
             dst[i] = zx_alloc(4 * zo_n_elems(run->oracle, i));
     export_items(run, dst);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
@@ -180,11 +179,7 @@ static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t alway
     }
 }
 
-void zx_run_export(zx_run_t *run) { compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, UINT32_MAX); }
-
-void zx_run_export_with(zx_run_t *run, uint32_t i) {
-    compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, i);
-}
+void zx_run_export(zx_run_t *run) { compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0); }
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
@@ -258,7 +253,7 @@ void zx_run_inspect(zx_run_t *run) {
 }
 
 void zx_run_compare_adamw(zx_run_t *run) {
-    compare_exports(run, 6, 1, UINT32_MAX);
+    compare_exports(run, 6, 1);
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
         uint64_t n = zo_n_elems(run->oracle, i);
         zx_state_t found;

@@ -55,7 +55,7 @@ static void make_arms(glue_t *g) {
     sync->title = "synchronous";
     sync->sets[sync->n_sets++] = "zenflow.update_interval=1";
     sync->sets[sync->n_sets++] = "zenflow.publish_lag=0";
-    sync->sets[sync->n_sets++] = "zenflow.predict=0";
+    sync->sets[sync->n_sets++] = "zenflow.predict=off";
     sync->n_seeds = n_sync < n ? n_sync : n;
     g->campaign.arms = g->arms;
     g->campaign.n_arms = ZG_N_ARMS;

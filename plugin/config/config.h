@@ -50,8 +50,8 @@ static inline int zfi_config_may_publish_at_fetch(const zfi_config_t *config) {
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
 /* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0 (with
- * update_interval = fit it waits for the choice), and a predict that
- * was not given becomes 0 where the rule has no prediction. Once, after parsing. */
+ * update_interval = fit it waits for the choice), and predict becomes off where
+ * the rule has no prediction. Once, after parsing. */
 void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction);
 
 /* [hook] The choice of update_interval = fit: from here on the configuration is the one that pins it. lag counts where
@@ -60,7 +60,7 @@ void zfi_config_pin(zfi_config_t *config, uint32_t interval, uint32_t lag);
 /* [control] Where update_interval was fit: what a checkpoint was trained with, or that it had chosen nothing yet. */
 void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved);
 
-/* [any-thread] Steps that published weights look ahead, also where predict = auto: of a settled configuration. */
+/* [any-thread] Steps that published weights look ahead; 0: none. Of a settled configuration. */
 uint32_t zfi_config_predict(const zfi_config_t *config);
 
 /* [any-thread] Key i has another value than its default and no effect: the setting that it needs, e.g. "deferred =

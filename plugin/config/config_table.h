@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 41 };
+enum { ZFI_N_KEYS = 39 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 
@@ -44,10 +44,9 @@ typedef struct zfi_key {
 typedef struct zfi_gone {
     const char *section;
     const char *name;    /* NULL: the whole section */
-    const char *value;   /* NULL: the key, whatever its value */
+    const char *value;   /* a word or a range; NULL: the key, whatever its value */
     const char *instead; /* what to do about it, without a full stop */
-    const char
-        *implied; /* of a key: the one value that means what this version does; a checkpoint may have it. NULL: none */
+    const char *implied; /* the one value that means what this version does; a checkpoint may have it. NULL: none */
 } zfi_gone_t;
 
 /* [any-thread] Key i < ZFI_N_KEYS. */
@@ -71,8 +70,9 @@ int zfi_section_is_known(const char *name);
 const zfi_gone_t *zfi_gone_at(uint32_t i);
 const char *zfi_gone_instead(const char *section, const char *name, const char *value);
 
-/* [any-thread] The key "section.name" is gone, and this value of it means what this version does. */
-int zfi_gone_is_implied(const char *key, const char *value);
+/* [any-thread] A checkpoint may have this value of the key "section.name", which is gone: it means what this version
+ * does, or the checkpoint is compact, and what it holds does not depend on it. */
+int zfi_gone_is_implied(const char *key, const char *value, int is_compact);
 
 /* [any-thread] 1 for lr, betas, eps, clip ...: what the trainer says at every step and a file must not repeat. */
 int zfi_key_is_trainers(const char *name);

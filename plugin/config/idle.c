@@ -20,13 +20,11 @@ int zfi_config_has_effect(const zfi_config_t *config, uint32_t i) {
            strcmp(key->name, "affinity") != 0 && strcmp(key->name, "lateness") != 0;
 }
 
-/* Its value is not the default. Where publish_lag and predict were not given they have become numbers. */
+/* Its value is not the default. Where publish_lag was not given it has become a number. */
 static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
     char value[64];
     if (strcmp(key->name, "publish_lag") == 0)
         return config->is_publish_lag_given;
-    if (strcmp(key->name, "predict") == 0)
-        return config->is_predict_given;
     zfi_key_print(key, config, value, sizeof value);
     return strcmp(value, key->deflt) != 0;
 }
@@ -41,8 +39,6 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
         {"max_update_interval", "update_interval = auto or fit", config->is_interval_auto || config->is_interval_fit},
         {"max_stall", "update_interval = fit", config->is_interval_fit},
         {"auto_ratio", "update_interval = auto", config->is_interval_auto},
-        {"accumulate_on", "deferred = moments", config->deferred == ZFI_DEFERRED_MOMENTS},
-        {"deferred_lr_scale", "deferred = mean", config->deferred == ZFI_DEFERRED_MEAN},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
         {"first_step", "[trace] file", *config->trace_file != '\0'},
         {"steps", "[trace] file", *config->trace_file != '\0'},
@@ -50,7 +46,7 @@ const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     };
     const zfi_key_t *key = zfi_key_at(i);
     if (!zfi_config_has_effect(config, i))
-        return is_changed(config, key) ? "deferred = replay, mean or moments" : NULL;
+        return is_changed(config, key) ? "deferred = replay or mean" : NULL;
     for (size_t k = 0; k < sizeof needs / sizeof *needs; k++) {
         if (strcmp(key->name, needs[k].key) != 0 || needs[k].is_met)
             continue;

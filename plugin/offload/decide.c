@@ -16,14 +16,12 @@ enum { LEAST_STEPS = 3, TRIAL_ELEMS = 8192, N_TRIALS = 5 };
 
 /* ---- longer windows ---------------------------------------------------------------------------------------------- */
 
-/* Bytes per element that a window of n_slots steps moves to and from memory, slots that are added to sums included. */
+/* Bytes per element that a window of n_slots steps moves to and from memory. */
 static double nbytes_of(const zfi_run_t *run, uint32_t n_slots) {
     const zfi_config_t *config = &run->engine->config;
     const zfi_chunk_t *chunk = &run->plan.chunks[0];
-    double slot = (double)zfi_dtype_nbytes(chunk->grad_dtype), slots = n_slots * slot;
+    double slots = n_slots * (double)zfi_dtype_nbytes(chunk->grad_dtype);
     double state = 2.0 * (sizeof(float) + zfi_n_moments(run->engine) * (double)zfi_moment_nbytes(config));
-    if (config->deferred == ZFI_DEFERRED_MOMENTS && n_slots > 1)
-        slots = config->accumulate_on == ZFI_ACCUMULATE_HOST ? n_slots * (slot + 4 * sizeof(float)) : 2 * slot;
     return state + slots + (double)zfi_dtype_nbytes(chunk->dtype);
 }
 

@@ -30,7 +30,6 @@ static void begin_windows(zfi_run_t *run) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         clock->window_first[c] = clock->t + 1;
         clock->window_table[c] = 0;
-        clock->cohort_sums[c] = 0;
         run->writes.publish[c] = run->writes.any;
     }
     zfi_window_clear_slots(run);

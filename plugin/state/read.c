@@ -382,7 +382,8 @@ static zf_status_t read_steps(const reader_t *reader, const json_t *root) {
 }
 
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean; one that is
- * gone is left out where its value says what this version does. */
+ * gone is left out where its value says what this version does, and of a compact checkpoint always: what it holds does
+ * not depend on it. */
 static zf_status_t read_config(const reader_t *reader, const json_t *root) {
     json_t *from = json_object_get(root, "config");
     size_t n = json_object_size(from), i = 0;
@@ -396,7 +397,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
         size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
         if (st)
             break;
-        if (said && zfi_gone_is_implied(key, said))
+        if (said && zfi_gone_is_implied(key, said, reader->out->is_compact))
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {

@@ -52,7 +52,6 @@ zenflow.update_interval=8 zenflow.stagger=false host.moments_dtype=bfloat16
 zenflow.update_interval=fit zenflow.max_update_interval=4
 zenflow.update_interval=auto zenflow.topk_ratio=auto
 zenflow.deferred=mean zenflow.on_overwrite=off
-zenflow.deferred=moments zenflow.accumulate_on=device
 zenflow.deferred=none
 CONFIGURATIONS
 shows "zf: planning $dir/run.txt" "$zf" --plugin "$plugin" plan "$dir/run.txt"

@@ -11,7 +11,7 @@ small="--seeds 1 --steps 12 --lr 1e-3"
 # shellcheck disable=SC2086 # a list of words
 "$conform" ablation --plugin "$plugin" $small --out "$out/kept" >"$out/first" 2>"$out/first.err" ||
     fail "exit status $?: $(cat "$out/first.err")"
-has "$out/first" '| update_interval | S = 1 |' '| publish_lag |' '| predict |' '| deferred |' '| deferred_lr_scale |' \
+has "$out/first" '| update_interval | S = 1 |' '| publish_lag |' '| predict |' '| deferred |' \
     '| stagger |' '| full_warm_up_rounds |' '| topk_ratio |' 'the default |$' '^- `update_interval`' 'SYNTHETIC'
 has "$out/kept/ablation.json" '"area": "ablation"' '"levels"' '"curve"' '"link_bytes_per_parameter_and_step"'
 has "$out/kept/ablation.md" '| factor | level |'

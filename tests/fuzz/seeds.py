@@ -17,11 +17,11 @@ CONFIG = {
                 "deadline_ms = 5000\nmax_steps_ahead = 2\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=auto ; comment\nenergy=0.95\nmax_topk_ratio=1\nupdate_interval=auto\n"
             "min_update_interval=3\nmax_update_interval=6\nauto_ratio=1\n",
-    "mean": "[zenflow]\ndeferred = mean\ndeferred_lr_scale = auto\n",
-    "moments": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
+    "mean": "[zenflow]\ndeferred = mean\npredict = auto\n",
+    "gone": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
     "wrong": "[zenflow]\ntopk_ratio = 2\nupdate_intervall = 4\nupdate_interval = 4\nupdate_interval = 5\n[nonsense]\na = b\n"
              "lr = 0.1\n[shard]\nx\n",
-    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=64",
+    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=off",
     "numbers": "[zenflow]\ntopk_ratio = 1e-3\nreselect_below = 0.5\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
                "deadline_ms = 86400000\nlocal_ranks = 4096\nlocal_rank = 4095\n",
 }
