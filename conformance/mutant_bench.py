@@ -39,7 +39,7 @@ CASE_DEADLINE_S = 20
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader,tcp", "--mca", "btl_tcp_if_include", "lo",
           "--mca", "btl_vader_single_copy_mechanism", "none", "-n", "3"]  # as tests/ranks.sh
 SANITIZED_CASES = 40
-RACE_TESTS = "^test_(workers|stress|hosts|queue|behind|late_.*|at_fetch|ranks|ranks_lateness|trace|step_record|fit)$"
+RACE_TESTS = "^test_(workers|stress|hosts|queue|behind|late_.*|at_fetch|ranks|ranks_lateness|trace|step_record)$"
 SANITIZED_MOST_S = 2.0  # Check programs that take longer on the unchanged sources are not run under the sanitizers
 
 

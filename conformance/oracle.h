@@ -35,11 +35,7 @@ typedef enum zo_strategy { ZO_SELECT_STEP = 0, ZO_SELECT_EPOCH, ZO_SELECT_AUTO }
 
 typedef struct zo_config {
     double topk_ratio;
-    int is_topk_auto; /* topk_ratio = auto: these two decide */
-    double energy, max_topk_ratio;
     zo_strategy_t strategy;
-    double reselect_below; /* strategy auto */
-    double max_swap_ratio;
     uint32_t select_interval; /* 0 = auto */
     uint32_t update_interval; /* S */
     uint32_t warm_up;         /* W = full_warm_up_rounds */
@@ -53,9 +49,7 @@ typedef struct zo_config {
     void *element_ctx;
     zo_moments_t moments;
     int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
-    int is_interval_auto; /* update_interval is the longest window, min_interval the shortest */
-    uint32_t min_interval;
-    double auto_ratio;
+    int is_interval_auto; /* update_interval is the longest window */
     uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
 } zo_config_t;
 

@@ -39,7 +39,7 @@ static uint64_t k_of(const zo_config_t *config, const zo_decl_t *d, uint64_t cha
         return 0;
     if (d->is_always_selected)
         return channels;
-    if (config->topk_ratio == 0.0 && !config->is_topk_auto)
+    if (config->topk_ratio == 0.0)
         return 0;
     if (d->ndim - d->n_batch_axes <= 1 || k > channels)
         return channels;
@@ -67,9 +67,7 @@ static void add_matrix(zo_t *o, uint32_t id, uint64_t first, uint64_t rows, uint
     x->cols = cols;
     x->channels_are_rows = d->channels_are_rows;
     n = x->channels = d->channels_are_rows ? rows : cols;
-    x->is_open = o->config.is_topk_auto && !o->config.is_none && n > 1 && d->ndim - d->n_batch_axes > 1 &&
-                 !d->is_always_selected && !d->is_never_selected;
-    x->k = x->is_open ? 1 : k_of(&o->config, d, n);
+    x->k = k_of(&o->config, d, n);
     x->is_selected = zo_zeros(n, 1);
     x->is_entering = zo_zeros(n, 1);
     x->was_selected = zo_zeros(n, 1);

@@ -17,7 +17,7 @@ typedef struct zo_slot {
 typedef struct zo_matrix {
     uint32_t param, cohort;
     uint64_t first, rows, cols, channels, k;
-    int channels_are_rows, is_open;     /* is_open: topk_ratio auto decides k */
+    int channels_are_rows;
     uint8_t *is_selected, *is_entering; /* [channels] */
     uint8_t *was_selected;              /* [channels] before the choice of the close that is not fetched yet */
     uint32_t *n, *device_n;             /* [channels] */

@@ -57,7 +57,7 @@ static int is_ready(const zo_t *o, uint32_t cohort) {
         n++;
         n_ready += (uint32_t)has_caught_up(o, x);
     }
-    return n > 0 && (double)n_ready >= o->config.auto_ratio * (double)n;
+    return n > 0 && (double)n_ready >= 0.5 * (double)n;
 }
 
 static int closes_by_data(const zo_t *o, uint32_t cohort) {
@@ -65,7 +65,7 @@ static int closes_by_data(const zo_t *o, uint32_t cohort) {
 
     if (o->config.is_staggered && o->opened[cohort] == o->base)
         bound = cohort + 1;
-    return length >= bound || (length >= o->config.min_interval && length >= 3 && is_ready(o, cohort));
+    return length >= bound || (length >= 3 && is_ready(o, cohort));
 }
 
 static int closes_by_clock(const zo_t *o, uint32_t cohort) {

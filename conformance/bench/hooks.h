@@ -53,9 +53,6 @@ void hooks_step(hooks_t *hooks);
 /* What a host that computes for a fixed time per step waits, by its own clock and as the plugin counts it. */
 void hooks_stall(hooks_t *hooks);
 
-/* update_interval = fit: its choice on several hosts, and what each choice promises against what is counted. */
-void hooks_fit(hooks_t *hooks);
-
 /* Steps of a host whose times are known, for `zf plan` to be put beside. */
 void hooks_plan(hooks_t *hooks);
 

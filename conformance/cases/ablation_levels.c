@@ -44,7 +44,6 @@ static const za_level_t levels[] = {
     {"topk_ratio", "0.05", {"zenflow.topk_ratio=0.05"}},
     {"topk_ratio", "0.1", {"zenflow.topk_ratio=0.1"}},
     {"topk_ratio", "0.2", {"zenflow.topk_ratio=0.2"}},
-    {"topk_ratio", "auto", {"zenflow.topk_ratio=auto"}},
 };
 
 _Static_assert(sizeof levels / sizeof *levels <= ZA_MAX_LEVELS, "ZA_MAX_LEVELS holds all levels");

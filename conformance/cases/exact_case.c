@@ -18,6 +18,7 @@
 
 typedef enum zx_size { ZX_SMALL = 0, ZX_BIG, ZX_MEDIUM, ZX_TINY } zx_size_t;
 enum { STYLE_PLAIN = 0, STYLE_INTEGERS, STYLE_SPARSE, STYLE_TINY, N_STYLES };
+enum { LONGEST_AUTO = 16 }; /* update_interval = auto */
 
 int zx_is_trainable(const zx_param_t *p) {
     return !(p->flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED)) && zx_n_elems(p) > 0;
@@ -62,27 +63,20 @@ static void draw_deferred(zx_case_t *c) {
 }
 
 static void draw_interval(zx_case_t *c) {
+    static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     zx_rng_t *r = &c->rng;
 
     c->config.is_interval_auto = zx_chance(r, 25);
-    c->config.min_interval = zx_between(r, 1, c->config.update_interval);
-    c->config.auto_ratio = zx_chance(r, 30) ? 1.0 : zx_uniform(r, 0.05, 1.0);
+    c->config.update_interval = c->config.is_interval_auto ? LONGEST_AUTO : intervals[zx_below(r, 11)];
 }
 
 static void draw_config(zx_case_t *c) {
-    static const uint32_t intervals[] = {1, 2, 2, 3, 4, 4, 4, 5, 7, 8, 16};
     static const uint32_t select[] = {1, 2, 3, 4, 5, 8, 11, 0};
     zx_rng_t *r = &c->rng;
 
     c->config = (zo_config_t){.topk_ratio = draw_topk_ratio(r),
-                              .is_topk_auto = zx_chance(r, 20),
-                              .energy = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.2, 1.0),
-                              .max_topk_ratio = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.01, 0.7),
                               .strategy = (zo_strategy_t)(zx_chance(r, 50) ? ZO_SELECT_STEP : (int)zx_below(r, 3)),
-                              .reselect_below = zx_chance(r, 20) ? 1.0 : zx_uniform(r, 0.3, 1.0),
-                              .max_swap_ratio = zx_chance(r, 50) ? 1.0 : zx_uniform(r, 0.01, 1.0),
                               .select_interval = select[zx_below(r, 8)],
-                              .update_interval = intervals[zx_below(r, 11)],
                               .warm_up = zx_between(r, 1, 4),
                               .publish_lag = zx_chance(r, 65),
                               .is_staggered = zx_chance(r, 70)};
@@ -93,9 +87,9 @@ static void draw_config(zx_case_t *c) {
     zx_rule_init(&c->rule, zx_below(r, 3), ZX_MAX_GROUPS);
     c->config.element = zx_rule_element;
     c->config.element_ctx = &c->rule;
+    draw_interval(c);
     c->config.predicts = zx_chance(r, 40);
     draw_deferred(c);
-    draw_interval(c);
     c->max_steps_ahead = zx_chance(r, 30) ? 1 : zx_between(r, 2, 9);
     c->threads = zx_between(r, 1, 4);
 }
@@ -105,7 +99,6 @@ static void obey_law(zx_case_t *c) {
 
     if (c->law == 1 && zx_chance(r, 60)) {
         c->config.topk_ratio = 1.0;
-        c->config.is_topk_auto = 0;
     } else if (c->law == 1) {
         c->config.update_interval = 1;
         c->config.publish_lag = 0;
@@ -121,16 +114,7 @@ static void obey_law(zx_case_t *c) {
         c->p_changed = c->p_edit = 0;
 }
 
-/* Numbers of their own, so that the cases of a seed are otherwise what they are without. */
-static void draw_fit(zx_case_t *c) {
-    enum { LONGEST = 4, STREAM = 1000 };
-    zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
-
-    c->is_fit = !c->config.is_interval_auto && c->config.update_interval <= LONGEST && zx_chance(&r, 45);
-    c->is_fit_lag = c->is_fit && zx_chance(&r, 65);
-}
-
-/* Apart too. */
+/* Drawn apart, too. */
 static void draw_changes(zx_case_t *c) {
     enum { STREAM = 2000 };
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + STREAM, c->index);
@@ -145,7 +129,7 @@ static void write_config(zx_case_t *c) {
     const zo_config_t *g = &c->config;
     char deferred[96] = "deferred = replay\n";
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
-    char interval[16] = "auto", topk[32] = "auto", windows[128];
+    char interval[16] = "auto", windows[32];
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
     char threads[32] = "";
     const char *predict = g->predicts ? "predict = auto\n" : "predict = off\n";
@@ -155,15 +139,11 @@ static void write_config(zx_case_t *c) {
 
     if (c->threads)
         snprintf(threads, sizeof threads, "threads = %u\n", c->threads);
-    if (!g->is_topk_auto)
-        snprintf(topk, sizeof topk, "%.17g", g->topk_ratio);
     if (g->select_interval)
         snprintf(interval, sizeof interval, "%u", g->select_interval);
     snprintf(windows, sizeof windows, "update_interval = %u\n", g->update_interval);
     if (g->is_interval_auto)
-        snprintf(windows, sizeof windows,
-                 "update_interval = auto\nmax_update_interval = %u\nmin_update_interval = %u\nauto_ratio = %.17g\n",
-                 g->update_interval, g->min_interval, g->auto_ratio);
+        snprintf(windows, sizeof windows, "update_interval = auto\n");
     if (g->is_mean)
         snprintf(deferred, sizeof deferred, "deferred = mean\n");
     if (g->is_none)
@@ -174,22 +154,14 @@ static void write_config(zx_case_t *c) {
         lag = "overlap_step = false";
     else if (!g->publish_lag && zx_chance(&c->rng, 50))
         lag = "publish_lag = auto";
-    if (c->is_fit)
-        snprintf(windows, sizeof windows, "update_interval = fit\n");
-    if (c->is_fit_lag)
-        lag = "publish_lag = auto";
-    else if (c->is_fit && !is_plain_lag0)
-        lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
     snprintf(c->config_text, sizeof c->config_text,
-             "[zenflow]\ntopk_ratio = %s\nenergy = %.17g\nmax_topk_ratio = %.17g\nselect_strategy = %s\nreselect_below "
-             "= %.17g\n"
-             "max_swap_ratio = %.17g\nselect_interval = %s\n%s"
+             "[zenflow]\ntopk_ratio = %.17g\nselect_strategy = %s\nselect_interval = %s\n%s"
              "full_warm_up_rounds = %u\n%s\nstagger = %s\non_overwrite = %s\n%s%s"
              "[host]\nmoments_dtype = %s\n%saffinity = %s\nmax_steps_ahead = %u\ndeadline_ms = "
              "30000\n[log]\nlevel = error\n",
-             topk, g->energy, g->max_topk_ratio, strategies[g->strategy], g->reselect_below, g->max_swap_ratio,
-             interval, windows, g->warm_up, lag, g->is_staggered ? "true" : "false", on_overwrite, deferred, predict,
-             moments[g->moments], threads, affinity, c->max_steps_ahead);
+             g->topk_ratio, strategies[g->strategy], interval, windows, g->warm_up, lag,
+             g->is_staggered ? "true" : "false", on_overwrite, deferred, predict, moments[g->moments], threads,
+             affinity, c->max_steps_ahead);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -390,7 +362,6 @@ void zx_case_make(zx_case_t *c, uint64_t seed, int law, uint64_t index, uint32_t
         c->threads = threads;
     else if (index % 7 == 3) /* 7: each law has its turn; not drawn, so that the cases of a seed stay what they were */
         c->threads = 0;
-    draw_fit(c);
     draw_changes(c);
     write_config(c);
     draw_groups(c);
@@ -404,27 +375,23 @@ void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
 
 /* ---- another configuration --------------------------------------------------------------------------------------- */
 
-/* In a key that has an effect in one of the two. Keys that follow from these are left out. is_fit: in one of the two a
- * window's length may come from the checkpoint. */
-static int differs(const zo_config_t *a, const zo_config_t *b, int is_fit) {
+/* In a key that has an effect in one of the two. Keys that follow from these are left out. */
+static int differs(const zo_config_t *a, const zo_config_t *b) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
     return !a->is_none && (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->is_staggered != b->is_staggered ||
-                           a->is_topk_auto != b->is_topk_auto || a->strategy != b->strategy ||
-                           (!a->is_topk_auto && a->topk_ratio != b->topk_ratio) ||
-                           a->max_swap_ratio != b->max_swap_ratio || a->select_interval != b->select_interval ||
-                           (!is_fit && (a->update_interval != b->update_interval || a->publish_lag != b->publish_lag)));
+                           a->strategy != b->strategy || a->topk_ratio != b->topk_ratio ||
+                           a->select_interval != b->select_interval || a->is_interval_auto != b->is_interval_auto ||
+                           a->update_interval != b->update_interval || a->publish_lag != b->publish_lag);
 }
 
 static void change_one_key(zx_case_t *c) {
-    enum { N_KEYS = 10 };
+    enum { N_KEYS = 8 };
     zo_config_t *g = &c->config;
     uint32_t key = zx_below(&c->rng, N_KEYS);
 
-    if (g->is_none && key != 9)
+    if (g->is_none && key != 7)
         key = 0;
-    if (c->is_fit && key > 7) /* the file says fit, whatever it chooses */
-        key = 1;
     switch (key) {
     case 0:
         g->moments = (zo_moments_t)((g->moments + zx_between(&c->rng, 1, 2)) % ZO_N_MOMENTS);
@@ -442,19 +409,14 @@ static void change_one_key(zx_case_t *c) {
         g->strategy = (zo_strategy_t)((g->strategy + 1) % 3);
         break;
     case 5:
-        g->max_swap_ratio = zx_uniform(&c->rng, 0.01, 0.9);
-        break;
-    case 6:
-        g->is_topk_auto = !g->is_topk_auto;
-        break;
-    case 7:
         g->topk_ratio = draw_topk_ratio(&c->rng);
         break;
-    case 8:
+    case 6:
         g->publish_lag = !g->publish_lag;
         break;
     default:
-        g->update_interval = zx_between(&c->rng, g->min_interval, g->min_interval + 7);
+        g->is_interval_auto = 0;
+        g->update_interval = zx_between(&c->rng, 1, 8);
         break;
     }
 }
@@ -480,15 +442,14 @@ static void change_all_keys(zx_case_t *c) {
 
 void zx_case_reconfigure(zx_case_t *c) {
     zo_config_t was = c->config;
-    int was_fit = c->is_fit, is_same;
+    int is_same;
 
     if (zx_chance(&c->rng, 50))
         change_one_key(c);
     else
         change_all_keys(c);
     obey_law(c);
-    draw_fit(c);
-    is_same = !differs(&was, &c->config, was_fit || c->is_fit);
+    is_same = !differs(&was, &c->config);
     if (is_same && c->config.is_none)
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);
     else if (is_same)

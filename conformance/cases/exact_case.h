@@ -54,8 +54,6 @@ typedef struct zx_case {
     uint32_t max_steps_ahead;
     char config_text[1400];
     zx_mode_t mode;
-    int is_fit,
-        is_fit_lag;    /* update_interval = fit, and publish_lag = auto: what the configuration says is its choice */
     int is_ask;        /* on_overwrite */
     int is_flushing;   /* the host's threads flush denormals when the instance is made */
     int is_rebound;    /* bind_params comes again in mid-run */

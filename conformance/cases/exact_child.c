@@ -59,8 +59,6 @@ static void print_failure(const zx_options_t *options, const zx_case_t *c, const
     printf("|   case: seed %" PRIu64 ", law %d, case %" PRIu64 ", instruction set %s, %s, %s%s\n", c->seed, c->law,
            c->index, isa ? isa : "best", zx_rule_name(c->config.rule), zx_mode_name(c->mode),
            c->is_async_read && c->mode < ZX_QUEUE ? ", ASYNC_READ" : "");
-    if (c->is_fit)
-        printf("|   fit chooses window %u, lag %d\n", c->config.update_interval, c->config.publish_lag);
     if (c->config.block_elems)
         printf("|   blocks of at most %" PRIu64 " elements, or total / 1024\n", c->config.block_elems);
     print_config(c->config_text);

@@ -38,17 +38,6 @@ static void set_block_elems(const zx_case_t *c) {
         unsetenv("ZF_TEST_BLOCK_ELEMS");
 }
 
-/* What update_interval = fit is to choose (SCHEDULE.md, "When windows close"). */
-static void set_fit(const zx_case_t *c) {
-    char text[24];
-
-    snprintf(text, sizeof text, "%u,%d", c->config.update_interval, c->config.publish_lag);
-    if (c->is_fit)
-        setenv("ZF_TEST_FIT", text, 1);
-    else
-        unsetenv("ZF_TEST_FIT");
-}
-
 static int create(zx_host_t *h) {
     zf_error_t err = {.struct_size = sizeof err};
     zf_create_args_t args = {.struct_size = sizeof args,
@@ -64,7 +53,6 @@ static int create(zx_host_t *h) {
                              .rule_callback = h->c->config.rule == ZO_CALLBACK ? &h->c->rule.callback : NULL};
 
     set_block_elems(h->c);
-    set_fit(h->c);
     return zx_is_call_bad(h, "create", h->zf->create(&args, &h->instance, &err), &err) ? -1 : 0;
 }
 

@@ -76,7 +76,7 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
 static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     char *lag = strstr(c->config_text, "publish_lag = 1\n");
 
-    if (lag && !c->is_fit && zx_chance(rng, 60)) {
+    if (lag && zx_chance(rng, 60)) {
         lag[strlen("publish_lag = ")] = '0';
         c->config.publish_lag = 0;
     }
@@ -179,8 +179,7 @@ static zs_kind_t draw_kind(const zs_ranks_t *ranks, const zx_param_t *p, zx_rng_
 
 /* What the ranks of a model would decide from all of its gradients, experts would decide otherwise. */
 static int decides_jointly(const zx_case_t *c) {
-    return c->config.is_interval_auto || strstr(c->config_text, "topk_ratio = auto") ||
-           strstr(c->config_text, "select_strategy = auto");
+    return c->config.is_interval_auto || strstr(c->config_text, "select_strategy = auto");
 }
 
 static void draw_numbers(zs_ranks_t *ranks, const zx_case_t *c, zx_rng_t *rng, uint32_t stage) {

@@ -317,23 +317,12 @@ static void take_override(reading_t *r, uint32_t i, const char *text) {
         report_unknown_section(r, where, 0, copy);
 }
 
-static void take_interval(reading_t *r) {
-    int longest = zfi_key_find("zenflow", "max_update_interval"),
-        shortest = zfi_key_find("zenflow", "min_update_interval");
-    zfi_config_t *config = &r->config;
+static void take_interval(zfi_config_t *config) {
     int defers_nothing = zfi_config_defers_nothing(config);
     config->is_interval_auto = config->given_update_interval == ZFI_UPDATE_INTERVAL_AUTO && !defers_nothing;
-    config->is_interval_fit = config->given_update_interval == ZFI_UPDATE_INTERVAL_FIT && !defers_nothing;
     config->update_interval = defers_nothing             ? 1
-                              : config->is_interval_auto ? config->max_update_interval
+                              : config->is_interval_auto ? ZFI_AUTO_LONGEST
                                                          : config->given_update_interval;
-    if (config->is_interval_fit)
-        config->update_interval =
-            config->max_update_interval < ZFI_FIT_MOST ? config->max_update_interval : ZFI_FIT_MOST;
-    if (config->min_update_interval > config->max_update_interval && !config->is_interval_fit)
-        add_problem(r, r->where, r->given_line[r->is_given[shortest] ? shortest : longest],
-                    "[zenflow] min_update_interval = %lu is more than max_update_interval = %lu",
-                    (unsigned long)config->min_update_interval, (unsigned long)config->max_update_interval);
 }
 
 static void take_ranks(reading_t *r) {
@@ -351,7 +340,7 @@ static void take_together(reading_t *r) {
     r->config.is_publish_lag_given = r->is_given[lag];
     if (r->config.deferred == ZFI_DEFERRED_MEAN) /* the one update of a window is not the last step's */
         r->config.predict = ZFI_PREDICT_OFF;
-    take_interval(r);
+    take_interval(&r->config);
     take_ranks(r);
     if (r->config.overlap_step)
         return;
@@ -394,31 +383,12 @@ zf_status_t zfi_config_parse(const char *text, uint64_t text_nbytes, const char 
 
 void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) {
     config->can_fetch = can_fetch;
-    config->may_refit = config->is_interval_fit;
-    config->may_refit_lag = config->is_interval_fit && config->publish_lag == ZFI_PUBLISH_LAG_AUTO;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO && !config->is_interval_fit) {
+    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO) {
         config->publish_lag = 0;
         config->waits_unasked = !can_fetch;
     }
     if (!has_prediction && !zfi_config_defers_nothing(config))
         config->predict = ZFI_PREDICT_OFF;
-}
-
-void zfi_config_pin(zfi_config_t *config, uint32_t interval, uint32_t lag) {
-    config->given_update_interval = config->update_interval = interval;
-    config->is_interval_fit = 0;
-    if (config->publish_lag == ZFI_PUBLISH_LAG_AUTO)
-        config->publish_lag = lag;
-}
-
-void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved) {
-    if (!config->may_refit || saved->is_interval_auto)
-        return;
-    config->given_update_interval = saved->given_update_interval;
-    config->update_interval = saved->update_interval;
-    config->is_interval_fit = saved->is_interval_fit;
-    if (config->may_refit_lag)
-        config->publish_lag = saved->publish_lag;
 }
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {

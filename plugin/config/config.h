@@ -32,33 +32,18 @@ static inline int zfi_config_defers_nothing(const zfi_config_t *config) {
 static inline uint64_t zfi_config_warm_up(const zfi_config_t *config) {
     return zfi_config_defers_nothing(config) ? 0 : config->full_warm_up_rounds;
 }
-static inline int zfi_config_is_topk_auto(const zfi_config_t *config) {
-    return config->topk_ratio == ZFI_TOPK_AUTO && !zfi_config_defers_nothing(config);
-}
 
 /* [any-thread] Values of a closed window become visible when the host fetches the parameter (SCHEDULE.md). */
 static inline int zfi_config_publishes_at_fetch(const zfi_config_t *config) {
     return config->can_fetch && config->publish_lag == 0 && !zfi_config_defers_nothing(config);
 }
 
-/* [any-thread] They may yet: the choice of update_interval = fit is still to come. */
-static inline int zfi_config_may_publish_at_fetch(const zfi_config_t *config) {
-    return config->can_fetch && (config->publish_lag == 0 || config->publish_lag == ZFI_PUBLISH_LAG_AUTO);
-}
-
 /* [any-thread] Steps between choices, also where select_interval = auto. */
 uint32_t zfi_config_select_interval(const zfi_config_t *config);
 
-/* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0 (with
- * update_interval = fit it waits for the choice), and predict becomes off where
- * the rule has no prediction. Once, after parsing. */
+/* [any-thread] What depends on the host and on the update rule: publish_lag = auto becomes 0, and predict becomes off
+ * where the rule has no prediction. Once, after parsing. */
 void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction);
-
-/* [hook] The choice of update_interval = fit: from here on the configuration is the one that pins it. lag counts where
- * publish_lag = auto. */
-void zfi_config_pin(zfi_config_t *config, uint32_t interval, uint32_t lag);
-/* [control] Where update_interval was fit: what a checkpoint was trained with, or that it had chosen nothing yet. */
-void zfi_config_refit(zfi_config_t *config, const zfi_config_t *saved);
 
 /* [any-thread] Steps that published weights look ahead; 0: none. Of a settled configuration. */
 uint32_t zfi_config_predict(const zfi_config_t *config);

@@ -20,7 +20,6 @@ enum { NUMBER_MAX = 64, NAME_MAX_COMPARED = 48 };
 
 static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
-static const zfi_choice_t auto_topk[] = {{"auto", ZFI_TOPK_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0}};
 static const zfi_choice_t predicts[] = {
@@ -28,8 +27,7 @@ static const zfi_choice_t predicts[] = {
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST}, {"nccl", ZFI_TRANSPORT_NCCL}, {NULL, 0}};
-static const zfi_choice_t window_words[] = {
-    {"auto", ZFI_UPDATE_INTERVAL_AUTO}, {"fit", ZFI_UPDATE_INTERVAL_FIT}, {NULL, 0}};
+static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t deferreds[] = {
     {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"none", ZFI_DEFERRED_NONE}, {NULL, 0}};
 static const zfi_choice_t on_overwrites[] = {
@@ -48,49 +46,27 @@ static const zfi_choice_t booleans[] = {{"true", 1}, {"false", 0}, {"yes", 1}, {
 #define MEMBER(m) offsetof(zfi_config_t, m), sizeof(((zfi_config_t *)0)->m)
 
 static const zfi_key_t keys[] = {
-    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, auto_topk, "[0, 1] | auto", "0.1",
+    {"zenflow", "topk_ratio", ZFI_KEY_REAL, MEMBER(topk_ratio), 0.0, 1.0, 0, NULL, "[0, 1]", "0.1",
      "Share of each matrix's channels that run ahead on the device: updated at every step. 1 is plain AdamW; with 0 "
-     "nothing runs ahead, not even vectors, but what the trainer declares ALWAYS_SELECTED. auto: as many of each "
-     "matrix as hold `energy`, decided when warm-up "
-     "ends."},
-    {"zenflow", "energy", ZFI_KEY_REAL, MEMBER(energy), 0.0, 1.0, 1, NULL, "(0, 1]", "0.9",
-     "topk_ratio = auto only: share of the gradient's norm, per matrix, that the selected channels shall hold."},
-    {"zenflow", "max_topk_ratio", ZFI_KEY_REAL, MEMBER(max_topk_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "0.2",
-     "topk_ratio = auto only: most that all matrices together may select, as a share of their elements; device memory "
-     "is "
-     "planned for it. Where it is too little, all matrices hold less of the norm alike."},
+     "nothing runs ahead, not even vectors, but what the trainer declares ALWAYS_SELECTED."},
     {"zenflow", "select_strategy", ZFI_KEY_CHOICE, MEMBER(select_strategy), 0, 0, 0, strategies, "step | epoch | auto",
      "step",
      "When the selected channels are chosen anew: every select_interval steps; at the end of each epoch, as the "
      "trainer "
-     "tells it; or every select_interval steps where the current ones hold too little (reselect_below)."},
-    {"zenflow", "reselect_below", ZFI_KEY_REAL, MEMBER(reselect_below), 0.0, 1.0, 1, NULL, "(0, 1]", "0.8",
-     "select_strategy = auto only: a cohort keeps its channels while they hold this share of the squared importance "
+     "tells it; or every select_interval steps where the current ones hold less than 0.8 of the squared importance "
      "that "
      "the best ones would."},
-    {"zenflow", "max_swap_ratio", ZFI_KEY_REAL, MEMBER(max_swap_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "1",
-     "Largest share of a matrix's selected channels that one choice exchanges, at least one channel."},
     {"zenflow", "select_interval", ZFI_KEY_INT, MEMBER(select_interval), 1, 1e6, 0, auto_interval, "1..1000000 | auto",
      "16",
      "Steps between two choices of a cohort's channels; a choice falls on the first close of a window after them. "
      "auto: "
      "4 windows."},
-    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, window_words,
-     "1..64 | auto | fit", "2",
+    {"zenflow", "update_interval", ZFI_KEY_INT, MEMBER(given_update_interval), 1, 64, 0, auto_window, "1..64 | auto",
+     "2",
      "S: steps per window. Deferred channels are updated on the host once per window, with every step's gradient. "
-     "auto: "
-     "a cohort's window closes when its deferred channels have gathered as much gradient as a selected one has per "
-     "step. fit: the least lateness that this machine hides, 1 to 4, is chosen from measured times when warm-up ends; "
-     "with publish_lag = auto the lag too. The choice is logged; set it to repeat a run to the bit."},
-    {"zenflow", "max_stall", ZFI_KEY_REAL, MEMBER(max_stall), 0.0, 1.0, 1, NULL, "(0, 1]", "0.03",
-     "update_interval = fit only: share of a step that the trainer may wait for the host's updates."},
-    {"zenflow", "min_update_interval", ZFI_KEY_INT, MEMBER(min_update_interval), 1, 64, 0, NULL, "1..64", "2",
-     "update_interval = auto only: shortest window; what it decides from is two steps old, so below 3 is 3."},
-    {"zenflow", "max_update_interval", ZFI_KEY_INT, MEMBER(max_update_interval), 1, 64, 0, NULL, "1..64", "16",
-     "update_interval = auto or fit only: longest window; slots are planned for it. fit goes no further than "
-     "4."},
-    {"zenflow", "auto_ratio", ZFI_KEY_REAL, MEMBER(auto_ratio), 0.0, 1.0, 1, NULL, "(0, 1]", "0.5",
-     "update_interval = auto only: share of a cohort's matrices whose deferred channels must have caught up."},
+     "auto: a cohort's window closes when the deferred channels of half of its matrices have gathered as much gradient "
+     "as a selected one has per step, after 3 to 16 steps; slots are planned for 16. zf tune and zf plan say which S a "
+     "machine hides."},
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
      "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, "true | false", "true",
@@ -98,7 +74,7 @@ static const zfi_key_t keys[] = {
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
-     "waits. auto: 0; with update_interval = fit what it chooses. 0 where overlap_step = false."},
+     "waits. auto: 0. 0 where overlap_step = false."},
     {"zenflow", "stagger", ZFI_KEY_BOOL, MEMBER(stagger), 0, 1, 0, booleans, "true | false", "true",
      "Cohorts of matrices close their windows in turn, which spreads host work and transfers over the steps."},
     {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | none", "replay",
@@ -188,14 +164,28 @@ static const zfi_key_t keys[] = {
 };
 _Static_assert(sizeof keys / sizeof keys[0] == ZFI_N_KEYS, "ZFI_N_KEYS is the number of rows");
 
+#define PIN_WINDOWS "set update_interval and publish_lag to what zf tune or zf plan finds for this machine"
+#define NO_AUTO_TOPK "leave it out, topk_ratio is a number"
+
 /* Without a value a row is a key, without a name a whole section. */
 static const zfi_gone_t gone[] = {
     {"device", NULL, NULL, "leave it out, the trainer says which device it trains on", NULL},
     {"zenflow", "offload", NULL, "leave it out, the state of selected channels stays on the device", NULL},
+    {"zenflow", "update_interval", "fit", PIN_WINDOWS, NULL},
+    {"zenflow", "max_stall", NULL, PIN_WINDOWS, "*"},
+    {"zenflow", "topk_ratio", "auto", "set a number, 0.1 where in doubt", NULL},
+    {"zenflow", "energy", NULL, NO_AUTO_TOPK, "*"},
+    {"zenflow", "max_topk_ratio", NULL, NO_AUTO_TOPK, "*"},
+    {"zenflow", "min_update_interval", NULL, "leave it out, update_interval = auto closes after 3 steps or more", "2"},
+    {"zenflow", "max_update_interval", NULL, "leave it out, update_interval = auto closes after 16 steps or less",
+     "16"},
+    {"zenflow", "auto_ratio", NULL, "leave it out, update_interval = auto waits for half of the matrices", "0.5"},
+    {"zenflow", "reselect_below", NULL, "leave it out, select_strategy = auto chooses anew below 0.8", "0.8"},
+    {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
     {"host", "threads", "auto", "set 0", NULL},
     {"trace", "steps", "all", "set 0", NULL},
     {"zenflow", "deferred", "moments", "set replay", NULL},
-    {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "host"},
+    {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "*"},
     {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
      "1"},
     {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},
@@ -310,7 +300,8 @@ int zfi_gone_is_implied(const char *key, const char *value, int is_compact) {
         if (!gone[i].name || strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
             strcmp(key + n + 1, gone[i].name) != 0 || (gone[i].value && !is_value(gone[i].value, value)))
             continue;
-        return is_compact || (gone[i].implied && strcmp(value, gone[i].implied) == 0);
+        return is_compact ||
+               (gone[i].implied && (strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0));
     }
     return 0;
 }

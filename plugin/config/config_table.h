@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 39 };
+enum { ZFI_N_KEYS = 31 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 
@@ -46,7 +46,8 @@ typedef struct zfi_gone {
     const char *name;    /* NULL: the whole section */
     const char *value;   /* a word or a range; NULL: the key, whatever its value */
     const char *instead; /* what to do about it, without a full stop */
-    const char *implied; /* the one value that means what this version does; a checkpoint may have it. NULL: none */
+    /* The value that means what this version does, so that a checkpoint may have it. "*": any; NULL: none. */
+    const char *implied;
 } zfi_gone_t;
 
 /* [any-thread] Key i < ZFI_N_KEYS. */

@@ -31,14 +31,7 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
 
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     const need_t needs[] = {
-        {"energy", "topk_ratio = auto", zfi_config_is_topk_auto(config)},
-        {"max_topk_ratio", "topk_ratio = auto", zfi_config_is_topk_auto(config)},
-        {"reselect_below", "select_strategy = auto", config->select_strategy == ZFI_SELECT_AUTO},
         {"select_interval", "select_strategy = step or auto", config->select_strategy != ZFI_SELECT_EPOCH},
-        {"min_update_interval", "update_interval = auto", config->is_interval_auto},
-        {"max_update_interval", "update_interval = auto or fit", config->is_interval_auto || config->is_interval_fit},
-        {"max_stall", "update_interval = fit", config->is_interval_fit},
-        {"auto_ratio", "update_interval = auto", config->is_interval_auto},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
         {"first_step", "[trace] file", *config->trace_file != '\0'},
         {"steps", "[trace] file", *config->trace_file != '\0'},

@@ -7,12 +7,11 @@
 
 enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_NONE };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
-enum { ZFI_TOPK_AUTO = -1 };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
 enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
 enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_LATENESS_AUTO = 65537 };
-enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_UPDATE_INTERVAL_FIT = 65, ZFI_FIT_MOST = 4, ZFI_FIT_FALLBACK = 2 };
+enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
 enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
@@ -23,26 +22,16 @@ enum { ZFI_PAGES_AUTO = 0, ZFI_PAGES_SMALL };
 
 typedef struct zfi_config {
     /* [zenflow] */
-    double topk_ratio;              /* [0, 1] or auto, default 0.1: share of channels that run ahead on the device */
-    double energy;                  /* (0, 1], default 0.9: topk_ratio auto only */
-    double max_topk_ratio;          /* (0, 1], default 0.2: topk_ratio auto only */
+    double topk_ratio;              /* [0, 1], default 0.1: share of channels that run ahead on the device */
     int32_t select_strategy;        /* step | epoch | auto, default step: when channels are chosen anew */
-    double reselect_below;          /* (0, 1], default 0.8: strategy auto only */
-    double max_swap_ratio;          /* (0, 1], default 1: share of the selected that one choice exchanges */
     uint32_t select_interval;       /* 1..1000000 or auto, default 16: steps between choices of a cohort */
-    uint32_t given_update_interval; /* 1..64, auto or fit: steps per window; of it follow the next three */
-    uint32_t update_interval;       /* S: steps per window; auto: of the longest; fit: the most it may choose;
-                                     * deferred = none: 1 */
+    uint32_t given_update_interval; /* 1..64 or auto: steps per window; of it follow the next two */
+    uint32_t update_interval;       /* S: steps per window; auto: of the longest, 16; deferred = none: 1 */
     int is_interval_auto;
-    int is_interval_fit;          /* fit, and not chosen yet (zfi_config_pin) */
-    uint32_t min_update_interval; /* 1..64, default 2: auto only; and max >= min */
-    uint32_t max_update_interval; /* 1..64, default 16: auto and fit only */
-    double max_stall;             /* (0, 1], default 0.03: fit only: share of a step that may be waited for */
-    double auto_ratio;            /* (0, 1], default 0.5: auto only */
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
-    uint32_t publish_lag; /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it, or with update_interval
-                           * = fit the choice; 0 where overlap_step = false (both given in conflict: an error) */
+    uint32_t publish_lag; /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
+                             false (both given in conflict: an error) */
     int32_t stagger;      /* bool, default true: cohorts close in turn */
     int32_t deferred;     /* replay | mean | none, default replay */
     int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
@@ -77,9 +66,6 @@ typedef struct zfi_config {
     /* no key: the host fetches parameters before it reads them; of create() (zfi_config_settle) */
     int can_fetch;
     int waits_unasked; /* no key: publish_lag is 0 by auto, though the host does not fetch */
-    /* no key: update_interval was fit, and publish_lag auto as well, when the instance was created: a checkpoint may
-     * bring another choice */
-    int may_refit, may_refit_lag;
     /* no key: elements that a block of the plan may always have, ZFI_BLOCK_ELEMS; create() lets tests lower it */
     uint64_t block_elems;
 } zfi_config_t;

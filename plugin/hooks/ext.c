@@ -33,14 +33,6 @@ static zf_status_t check_instance(const zf_instance_t *inst, const char *origin,
 
 /* ---- zf.stats/1 -------------------------------------------------------------------------------------------------- */
 
-static void read_windows(zf_instance_t *inst, uint32_t *interval, uint32_t *lag) {
-    const zfi_config_t *config = &inst->engine.config;
-    pthread_mutex_lock(&inst->engine.config_lock);
-    *interval = config->is_interval_fit ? 0 : config->update_interval;
-    *lag = config->is_interval_fit ? 0 : config->publish_lag;
-    pthread_mutex_unlock(&inst->engine.config_lock);
-}
-
 /* Any thread may ask, so the run, which a hook may be exchanging, is not read. */
 void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out) {
     const zfi_counters_t *count = &inst->engine.count;
@@ -48,8 +40,6 @@ void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out) {
     uint64_t applied = __atomic_load_n(&totals->n_applied, __ATOMIC_RELAXED);
     uint64_t skipped = __atomic_load_n(&totals->n_skipped, __ATOMIC_RELAXED);
     zfi_meter_reading_t lateness;
-    uint32_t interval, lag;
-    read_windows(inst, &interval, &lag);
     (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
     *out = (zf_stats_t){
         .struct_size = sizeof *out,
@@ -83,10 +73,8 @@ void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out) {
         .lateness_steps = lateness.n_steps,
         .lateness_sum = lateness.sum,
         .lateness = lateness.loss,
-        .update_interval = interval,
-        .publish_lag = lag,
-        .fit_step_ns = atomic_load(&count->fit_step_ns),
-        .fit_stall_ns = atomic_load(&count->fit_stall_ns),
+        .update_interval = inst->engine.config.update_interval,
+        .publish_lag = inst->engine.config.publish_lag,
         .exchanges = atomic_load(&count->exchanges),
         .sent_nbytes = atomic_load(&count->sent_nbytes),
         .exchange_ns = atomic_load(&count->exchange_ns),
@@ -171,10 +159,7 @@ static zf_status_t config_value(zf_instance_t *inst, uint32_t i, char *buf, uint
         st = zfi_error(err, ZF_ERR_ARGUMENT, "config", "buf is NULL or empty");
     if (st)
         return st;
-    pthread_mutex_lock(&inst->engine.config_lock);
-    st = zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
-    pthread_mutex_unlock(&inst->engine.config_lock);
-    return st;
+    return zfi_config_value(&inst->engine.config, i, buf, nbytes, err);
 }
 
 static zf_status_t config_check(const char *text, uint64_t nbytes, const char *const *overrides, uint32_t n_overrides,

@@ -14,7 +14,6 @@
 #include "hooks/stream.h"
 #include "instance/instance.h"
 #include "offload/at_fetch.h"
-#include "offload/pace.h"
 #include "offload/program.h"
 #include "offload/shards.h"
 
@@ -69,9 +68,6 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = publish(inst, ids, n, err);
     if (!st && zfi_shards_params(&inst->engine)) /* they become whole */
         st = zfi_hook_failed(inst, zfi_shards_fetch(inst->run, ids, n, &why), "param_fetch", why.message, err);
-    if (!st)
-        st = zfi_hook_failed(inst, zfi_pace_fetch(inst->run, ids, n), "param_fetch", "the device did not take a signal",
-                             err);
     if (!st && is_host_thread) {
         inst->engine.ops->fence(inst->engine.stream, newest_write(inst, ids, n), &fence);
     } else if (!st && stream != inst->engine.stream) {

@@ -105,23 +105,6 @@ static void choose_block_elems(zfi_engine_t *engine) {
                 ZFI_BLOCK_ELEMS);
 }
 
-/* ZF_TEST_FIT (SCHEDULE.md): what update_interval = fit chooses, so that a run does not depend on its times. */
-static void choose_fit(zfi_engine_t *engine) {
-    const char *wanted = getenv("ZF_TEST_FIT");
-    unsigned interval, lag;
-    char rest;
-    if (!wanted || !*wanted)
-        return;
-    if (sscanf(wanted, "%1u,%1u%c", &interval, &lag, &rest) == 2 && interval >= 1 && interval <= ZFI_FIT_MOST &&
-        lag <= 1) {
-        engine->given_fit.interval = interval;
-        engine->given_fit.lag = lag;
-        return;
-    }
-    zfi_log(engine, ZF_LOG_WARN, "create", "ZF_TEST_FIT = \"%.32s\" is ignored: need S,lag with S from 1 to %d", wanted,
-            ZFI_FIT_MOST);
-}
-
 static zf_status_t map_alive_page(zf_instance_t *inst, zf_error_t *err) {
     unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
@@ -174,7 +157,7 @@ static zf_status_t check_callback(const zfi_engine_t *engine, zf_error_t *err) {
                          "deferred = none makes "
                          "every update; set deferred = replay and topk_ratio = 0",
                          engine->rule, engine->device_type);
-    if (engine->config.topk_ratio == 0 && !zfi_config_is_topk_auto(&engine->config))
+    if (engine->config.topk_ratio == 0)
         return ZF_OK;
     return zfi_error(
         err, ZF_ERR_DEVICE, "create",
@@ -287,8 +270,6 @@ static zf_status_t create(const zf_create_args_t *given, zf_instance_t **out, zf
     if (!st)
         choose_block_elems(&inst->engine);
     if (!st)
-        choose_fit(&inst->engine);
-    if (!st)
         st = map_alive_page(inst, err);
     inst->engine.timeout_ns = (uint64_t)inst->engine.config.deadline_ms * 1000000u;
     if (!st)
@@ -370,13 +351,10 @@ static void log_plan_on_device(const zf_instance_t *inst) {
 static void log_plan(const zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
-    char topk[16] = "auto", window[48];
+    char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
     snprintf(window, sizeof window, "window %u, lag %u", config->update_interval, config->publish_lag);
-    if (config->is_interval_fit)
-        snprintf(window, sizeof window, "window to fit, at most %u", config->update_interval);
-    if (!zfi_config_is_topk_auto(&inst->engine.config))
-        snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
+    snprintf(topk, sizeof topk, "%.3g", inst->engine.config.topk_ratio);
     zfi_log(
         &inst->engine, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "

@@ -185,10 +185,8 @@ static zf_status_t agree_on_data(zf_instance_t *inst, zfi_agreement_t *own) {
     zf_status_t st;
     own->arguments = own->is_discarded ? 0 : digest_arguments(run, row, NULL);
     own->events = run->reduction.events;
-    if (!config->is_interval_fit) {
-        own->update_interval = (uint16_t)config->update_interval;
-        own->publish_lag = (uint16_t)config->publish_lag;
-    }
+    own->update_interval = (uint16_t)config->update_interval;
+    own->publish_lag = (uint16_t)config->publish_lag;
     if (zfi_is_sharded(run->engine))
         zfi_meter_share(&inst->engine.meter, share_on(run, circle.place.rank));
     st = gather(inst, &circle, own, row->present, run->n_params);
@@ -310,8 +308,8 @@ zf_status_t zfi_reduce_finish(zf_instance_t *inst) {
     return st;
 }
 
-/* Nobody waits for sums that are dropped, and the next gradients come where they lie: so they are over when this returns,
- * on a stream of the lane's own too. */
+/* Nobody waits for sums that are dropped, and the next gradients come where they lie: so they are over when this
+ * returns, on a stream of the lane's own too. */
 zf_status_t zfi_reduce_discard(zf_instance_t *inst) {
     zfi_engine_t *engine = &inst->engine;
     zf_status_t st = reduce_rest(inst);

@@ -17,8 +17,6 @@
 #include "hooks/trace.h"
 #include "hooks/waits.h"
 #include "instance/instance.h"
-#include "offload/decide.h"
-#include "offload/pace.h"
 #include "offload/program.h"
 #include "offload/update_all.h"
 #include "schedule/interval.h"
@@ -207,9 +205,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst->run);
-        zfi_pace_step(inst->run);
-        st = zfi_decide(inst->run);
-        if (!st && is_waited)
+        if (is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
         if (!st)
             zfi_waits_watch(inst);

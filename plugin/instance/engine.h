@@ -31,8 +31,6 @@ typedef struct zfi_counters {
     _Atomic uint64_t slot_pieces;
     /* of several ranks */
     _Atomic uint64_t exchanges, sent_nbytes, exchange_ns, stall_ranks_ns;
-    _Atomic uint64_t fit_step_ns,
-        fit_stall_ns; /* fitted interval: what the choice was from, what it expects per step */
 } zfi_counters_t;
 
 /* [any-thread] What the device has waited for this rank's own work: replays, selections, slot memory. */
@@ -52,8 +50,7 @@ typedef struct zfi_engine {
     const zf_host_t *host; /* host_copy */
     zf_host_t host_copy;
     char host_name[64], host_version[64];
-    zfi_config_t config;         /* hooks alone change it, at rest; other threads of the host's read it under ... */
-    pthread_mutex_t config_lock; /* ... this */
+    zfi_config_t config;         /* as create() settled it */
     uint32_t rule;               /* ZF_RULE_... */
     zf_rule_callback_t callback; /* with ZF_RULE_CALLBACK; its name is rule_name */
     char rule_name[64];
@@ -90,10 +87,6 @@ typedef struct zfi_engine {
     zfi_counters_t count;           /* they rise from create() on */
     zfi_meter_t meter;
     zfi_trace_t *trace; /* NULL: nothing is traced */
-    uint64_t n_fetches; /* timed for update_interval = fit; hooks alone */
-    struct {
-        uint32_t interval, lag;
-    } given_fit; /* a test's choice for it; interval 0: none */
 } zfi_engine_t;
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */

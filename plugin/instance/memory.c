@@ -2,7 +2,6 @@
 /* plugin/instance/memory.c - the memory of a run (contract in memory.h). */
 #include "instance/memory.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, uns
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
-    uint32_t n_cohorts = run->plan.room.n_cohorts;
+    uint32_t n_cohorts = run->plan.n_cohorts;
     run->n_rows = run->engine->config.update_interval + run->engine->config.max_steps_ahead + 16;
     run->dev.input_nbytes = run->n_groups * sizeof(zfi_hyper_t) + (run->n_params + 7u) / 8 * 8;
     run->rows = zfi_arena_take(arena, run->n_rows, sizeof *run->rows);
@@ -87,10 +86,10 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
     if (run->engine->config.is_interval_auto) {
         sel->deferred = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->deferred);
         sel->selected = zfi_arena_take(arena, plan->n_matrices, sizeof *sel->selected);
-        sel->choice_step = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->choice_step);
-        sel->n_ready = zfi_arena_take(arena, plan->room.n_cohorts, sizeof *sel->n_ready);
+        sel->choice_step = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->choice_step);
+        sel->n_ready = zfi_arena_take(arena, plan->n_cohorts, sizeof *sel->n_ready);
         for (int i = 0; i < ZFI_READY_DEPTH; i++)
-            sel->ready[i] = zfi_arena_take(arena, plan->room.n_cohorts, 1);
+            sel->ready[i] = zfi_arena_take(arena, plan->n_cohorts, 1);
     }
     run->dev.enter_block_nbytes =
         sizeof(zfi_enter_block_t) + (uint64_t)zfi_enter_arrays(run->engine) * ZFI_ENTER_ELEMS * sizeof(float);
@@ -98,15 +97,15 @@ static void lay_out_selection(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
-    uint32_t n_cohorts = run->plan.room.n_cohorts;
-    int at_fetch = zfi_config_may_publish_at_fetch(&run->engine->config);
+    uint32_t n_cohorts = run->plan.n_cohorts;
+    int at_fetch = zfi_config_publishes_at_fetch(&run->engine->config);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
     run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
     run->clock.skip_publish_below = zfi_arena_take(arena, run->plan.n_matrices, sizeof *run->clock.skip_publish_below);
     run->unfetched.n_left =
-        zfi_arena_take(arena, at_fetch ? run->plan.room.max_close_chunks : 0, sizeof *run->unfetched.n_left);
+        zfi_arena_take(arena, at_fetch ? run->plan.max_close_chunks : 0, sizeof *run->unfetched.n_left);
     run->unfetched.is_done = zfi_arena_take(arena, at_fetch ? run->n_params : 0, 1);
     run->incoming.grads = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.grads);
     run->incoming.now = zfi_arena_take(arena, run->n_params, sizeof *run->incoming.now);
@@ -170,14 +169,16 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     run->slots.n_tables = run->engine->config.max_steps_ahead + 3;
-    run->slots.pool = zfi_arena_take(arena, plan->room.pool_nbytes, 1);
-    run->slots.free = zfi_arena_take(arena, plan->room.n_pieces, sizeof *run->slots.free);
-    run->slots.n_taken = zfi_arena_take(arena, plan->room.n_layers, sizeof *run->slots.n_taken);
-    run->slots.n_given = zfi_arena_take(arena, plan->room.n_layers, sizeof *run->slots.n_given);
-    run->slots.tables = zfi_arena_take(arena, plan->room.n_slots, run->slots.n_tables * sizeof *run->slots.tables);
+    run->slots.pool = zfi_arena_take(arena, plan->pool_nbytes, 1);
+    run->slots.free = zfi_arena_take(arena, plan->n_pieces, sizeof *run->slots.free);
+    run->slots.n_taken = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_taken);
+    run->slots.n_given = zfi_arena_take(arena, plan->n_layers, sizeof *run->slots.n_given);
+    run->slots.tables =
+        zfi_arena_take(arena, (uint64_t)plan->n_cohorts * run->engine->config.update_interval * plan->n_layers,
+                       run->slots.n_tables * sizeof *run->slots.tables);
     out->host_slots_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
-    run->publish = zfi_arena_take(arena, plan->room.max_close_chunks, plan->publish_piece_nbytes);
+    run->publish = zfi_arena_take(arena, plan->max_close_chunks, plan->publish_piece_nbytes);
     out->host_publish_nbytes = arena->used_nbytes - before;
     lay_out_clocks(run, arena);
     lay_out_rows(run, arena);
@@ -221,7 +222,7 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     head->m = take_moment(run, arena, 1, plan->n_sel_elems, sizeof(float));
     head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
-    head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes + 4u * plan->n_matrices, 1);
+    head->grad = zfi_arena_take(arena, plan->n_sel_grad_nbytes, 1);
     head->index = zfi_arena_take(arena, plan->n_index, sizeof *head->index);
     head->masks[0] = zfi_arena_take(arena, n_masked(run), 1);
     head->masks[1] = zfi_arena_take(arena, n_masked(run), 1);
@@ -255,8 +256,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     zfi_device_state_t *dev = &run->dev;
     uint64_t n_scalars = 1;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        if (plan->matrices[i].k_most > n_scalars)
-            n_scalars = plan->matrices[i].k_most;
+        if (plan->matrices[i].k > n_scalars)
+            n_scalars = plan->matrices[i].k;
     if ((run->engine->ops->is_parallel || zfi_config_defers_nothing(&run->engine->config)) &&
         n_scalars < n_counts(run, plan->n_index))
         n_scalars = n_counts(run, plan->n_index);
@@ -336,19 +337,6 @@ static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena
     layout->slots_mean_milli = (uint64_t)(run->plan.slots_mean * 1000 + 0.5);
 }
 
-void zfi_memory_place_selected(zfi_run_t *run) {
-    uint64_t base = 0, grad_base = 0;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        zfi_matrix_t *matrix = &run->plan.matrices[i];
-        uint64_t n = matrix->is_absent ? 0 : matrix->k * zfi_channel_elems(matrix);
-        matrix->sel_base = base;
-        matrix->grad_base = grad_base;
-        base += n;
-        grad_base += (n * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype) + 3) / 4 * 4;
-    }
-    assert(base <= run->plan.n_sel_elems);
-}
-
 /* Device memory for what was counted. */
 static zf_status_t map_device(zfi_run_t *run, zfi_arena_t *arena, const char *what, zf_error_t *err) {
     void *memory;
@@ -411,7 +399,6 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
         run->mem.param_base[i] = base;
         base = after_param(base, &run->params[i]);
     }
-    zfi_memory_place_selected(run);
     return ZF_OK;
 }
 
@@ -535,7 +522,7 @@ uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket) {
         const zfi_param_t *param = &run->params[run->buckets.params[all->first + i]];
         for (uint32_t m = param->first_matrix; m < param->first_matrix + param->n_matrices; m++) {
             const zfi_matrix_t *matrix = &run->plan.matrices[m];
-            uint64_t k = matrix->is_choosable ? matrix->k_most : 0;
+            uint64_t k = matrix->is_choosable ? matrix->k : 0;
             n += k + 1;
             most = k > most ? k : most;
         }
@@ -556,7 +543,7 @@ static uint64_t all_mirrors_nbytes(const zfi_run_t *run) {
     uint64_t own =
         run->shards.n_whole ? mapped(run->shards.nbytes) : 0; /* this rank's parts do not travel from there */
     uint64_t nbytes = zfi_memory_staging_nbytes(run) - own;
-    zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes + 4u * run->plan.n_matrices, 1);
+    zfi_arena_take(&selected, run->plan.n_sel_grad_nbytes, 1);
     zfi_arena_take(&selected, run->plan.n_index, sizeof *run->dev.head.index);
     return nbytes + (zfi_is_sharded(run->engine) ? zfi_arena_mapped_nbytes(&selected) : 0);
 }

@@ -12,10 +12,6 @@ void zfi_memory_plan(zfi_run_t *run);
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
 
-/* Places the compact state and gradients of selected channels, in matrix order, by each matrix's k: at bind, and by
- * control once topk_ratio = auto has decided k. */
-void zfi_memory_place_selected(zfi_run_t *run);
-
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what
  * arrives of one; mapped at bind. */

@@ -116,14 +116,6 @@ void zfi_meter_start(zfi_meter_t *meter, int is_on, zfi_meter_size_t size, uint6
     pthread_mutex_unlock(&meter->lock);
 }
 
-void zfi_meter_deal(zfi_meter_t *meter, uint32_t n_cohorts, uint64_t step) {
-    pthread_mutex_lock(&meter->lock);
-    meter->n_cohorts = n_cohorts;
-    for (uint32_t c = 0; c < n_cohorts; c++)
-        meter->closed[c] = step;
-    pthread_mutex_unlock(&meter->lock);
-}
-
 /* The row of a step, cleared where it was another's. */
 static int64_t *row_of(const zfi_meter_t *meter, zfi_meter_rows_t *rows, uint64_t step) {
     uint64_t at = step % ZFI_METER_ROWS;

@@ -56,9 +56,6 @@ int zfi_meter_reserve(zfi_meter_t *meter, zfi_meter_size_t size);
  * is_on = 0: nothing is counted until the next call. */
 void zfi_meter_start(zfi_meter_t *meter, int is_on, zfi_meter_size_t size, uint64_t step);
 
-/* [control] From the next step on there are so many cohorts; what was counted stays. Every step is complete. */
-void zfi_meter_deal(zfi_meter_t *meter, uint32_t n_cohorts, uint64_t step);
-
 /* [own threads] loss is added to a group's part of a step. */
 void zfi_meter_add(zfi_meter_t *meter, uint64_t step, uint32_t group, double loss);
 /* [own threads] The cohort's windows are replayed up to this step. Cohorts without elements: UINT64_MAX, once. */

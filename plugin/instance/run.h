@@ -24,8 +24,6 @@ enum {
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
-    ZFI_PACE_STEPS = 32,        /* newest steps of warm-up that update_interval = fit decides from ... */
-    ZFI_PACE_POINTS = 64,       /* ... and parts of the state whose fetches it times */
     ZFI_NO_PIECE = -1
 };
 
@@ -247,9 +245,9 @@ typedef struct zfi_sampled {
 typedef struct zfi_agreement {
     uint64_t step;
     uint32_t is_discarded;
-    uint32_t arguments;                    /* digest of what step was given */
-    uint32_t events;                       /* digest of what was called between steps */
-    uint16_t update_interval, publish_lag; /* 0 while update_interval = fit has not chosen */
+    uint32_t arguments; /* digest of what step was given */
+    uint32_t events;    /* digest of what was called between steps */
+    uint16_t update_interval, publish_lag;
 } zfi_agreement_t;
 
 enum { ZFI_LEAST_BUFFERS = 2 };
@@ -357,22 +355,6 @@ typedef struct zfi_shards {
     uint64_t newest; /* mark on the device stream: what was fetched is there */
 } zfi_shards_t;
 
-/* When parts of a step of warm-up were over, on the host's clock (offload/pace.h). */
-typedef struct zfi_paced_step {
-    uint64_t t;
-    uint64_t normed_ns, down_ns, replayed_ns, shown_ns;
-    uint64_t waited_ns;                   /* not a time: what the device has waited for replays so far */
-    uint64_t fetched_ns[ZFI_PACE_POINTS]; /* by the forward after it; 0: not */
-    int is_whole;                         /* applied, with every gradient that was expected */
-} zfi_paced_step_t;
-
-/* The control thread's, but for fetched; read while it is idle. */
-typedef struct zfi_pace {
-    uint64_t n_steps;
-    zfi_paced_step_t steps[ZFI_PACE_STEPS]; /* number n: n % ZFI_PACE_STEPS */
-    uint64_t fetched;                       /* the host's thread: bit k, fetched since the newest step */
-} zfi_pace_t;
-
 struct zfi_workers;
 
 typedef struct zfi_run {
@@ -398,7 +380,6 @@ typedef struct zfi_run {
     zfi_slots_t slots;
     zfi_selection_t sel;
     zfi_sampled_t sampled;
-    zfi_pace_t pace;
     zfi_device_state_t dev;
     unsigned char *publish; /* host ring [max_close_chunks][publish_piece_nbytes] */
 } zfi_run_t;

@@ -13,14 +13,15 @@
  * something else between two steps. A waiting graph without cycles: device waits for down and recorded (t-2), maps,
  * entered and up; down for device, jobs (recycled pieces), control (t-4) and, between its signal of t and the next
  * gradients, for counted; up for jobs and merged; enter for device (the step of the choice); workers for down, up
- * (their ring) and host_sel; control for down, recorded, jobs, shown and enter_done; it counts the record of t after jobs and shown of t. Each of these
- * refers to work that was enqueued before. Of what is chosen, what enters is read from w, m, v before host_sel, so the
- * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
- * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
- * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
- * bucket had (offload/buffers.h), and for shared after the publishes of t, or at a fetch (offload/values_at_fetch.h):
- * there, up waits for taken, which the device signals behind all fetches of the closes before. The control threads of
- * several ranks wait for each other (offload/importance.h), at every step in the same places.
+ * (their ring) and host_sel; control for down, recorded, jobs, shown and enter_done; it counts the record of t after
+ * jobs and shown of t. Each of these refers to work that was enqueued before. Of what is chosen, what enters is read
+ * from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made from records <=
+ * t-2, and a hook waits for it. The communication threads (offload/ranks.h) wait for collected and for packed, the
+ * device for exchanged before the statistics of t, and sharded before its scalars and its run-ahead, or before it
+ * writes a buffer again that another bucket had (offload/buffers.h), and for shared after the publishes of t, or at a
+ * fetch (offload/values_at_fetch.h): there, up waits for taken, which the device signals behind all fetches of the
+ * closes before. The control threads of several ranks wait for each other (offload/importance.h), at every step in the
+ * same places.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -31,7 +32,7 @@
  *
  * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION of its values, q + 1; RECORD: parts of importance
  * records, number + 1; BLOCK of entering state e + 1; EXCHANGE of a bucket's gradients among ranks, or of what each
- * found in its part of them; SHARE of a bucket's values; FETCH that is timed (offload/pace.h).
+ * found in its part of them; SHARE of a bucket's values.
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
@@ -60,8 +61,7 @@
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \
     X(packed, SHARE, DEVICE, KEPT)                    /* ... this rank's values are in a bucket's value memory; UP */  \
     X(shared, SHARE, VALUES, KEPT)                    /* ... and so are all ranks' */                                  \
-    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */       \
-    X(fetched, FETCH, DEVICE, KEPT)                   /* fitted interval: the host's work after it has begun */
+    X(taken, SHARE, DEVICE, KEPT)                     /* ... and in what the model reads: that memory is free */
 
 typedef struct zfi_timelines {
 #define ZFI_MEMBER(name, counts, writer, reset) zfi_timeline_t name;

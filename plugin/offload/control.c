@@ -13,7 +13,6 @@
 
 #include "offload/collective.h"
 #include "offload/importance.h"
-#include "offload/pace.h"
 #include "offload/ranks.h"
 #include "offload/selected.h"
 #include "offload/tables.h"
@@ -43,11 +42,6 @@ static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
     uint64_t t = row->t;
     zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0, row->choice_turn};
     zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
-    if (sel->last_choice == 0 && zfi_config_is_topk_auto(&engine->config)) { /* k was decided with this choice */
-        zfi_tables_follow_k(run);
-        copy_up(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
-                run->plan.n_matrices * sizeof *run->dev.matrices);
-    }
     copy_up(run, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
     copy_entering(run, run->dev.enter_position, sel->enter_pos);
     copy_entering(run, run->dev.enter_channel, sel->enter_channel);
@@ -252,8 +246,6 @@ static void run_step(void *raw) {
     const zfi_step_row_t *row = zfi_row(run, args->t);
     int record_first = args->t == zfi_config_warm_up(&engine->config);
     zfi_fp_mode_ieee();
-    if (engine->config.is_interval_fit && zfi_pace_measure(run, row))
-        return;
     if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
         return;
     if (engine->config.is_interval_auto && decide_windows(run, row))

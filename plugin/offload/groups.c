@@ -13,8 +13,6 @@
 static const char *find_joint_decision(const zfi_config_t *config) {
     if (config->is_interval_auto)
         return "update_interval = auto";
-    if (zfi_config_is_topk_auto(config))
-        return "topk_ratio = auto";
     return config->select_strategy == ZFI_SELECT_AUTO ? "select_strategy = auto" : NULL;
 }
 

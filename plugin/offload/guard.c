@@ -8,21 +8,11 @@ int zfi_guard_checks(const zfi_run_t *run) {
     return zfi_guard_is_on(run) && run->engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
 }
 
-/* The table of matrices is written anew where topk_ratio = auto decides with a choice how many channels are selected.
- */
-static void wait_for_matrices(zfi_run_t *run) {
-    zfi_engine_t *engine = run->engine;
-    if (run->clock.waiting_choice && zfi_config_is_topk_auto(&engine->config))
-        zfi_list_add(&engine->to_device,
-                     zfi_op_wait(&engine->lines.maps, run->clock.waiting_choice, &engine->count.stall_select_ns));
-}
-
 /* Matrices listed_matrices[first, first + n). */
 static void add_check(zfi_run_t *run, uint32_t first, uint32_t n, int seals) {
     zfi_check_args_t args = {run->dev.data, first, n, seals};
     if (!n || !zfi_guard_is_on(run))
         return;
-    wait_for_matrices(run);
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
 }
 

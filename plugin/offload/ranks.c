@@ -70,7 +70,7 @@ zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
     reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
     reduction->is_final = calloc(run->n_params, 1);
     reduction->number = calloc(run->n_params, sizeof *reduction->number);
-    reduction->is_published = calloc(run->plan.room.n_cohorts, 1);
+    reduction->is_published = calloc(run->plan.n_cohorts, 1);
     reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
     reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
     reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);

@@ -27,11 +27,13 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .counts_in_norm = param->counts_in_norm};
 }
 
-/* All but the place and what follows k. What is absent has no rows, so no kernel finds anything of it to read or write.
- */
+/* All but the place. What is absent has no rows, so no kernel finds anything of it to read or write. */
 static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
+                               .k = matrix->is_absent ? 0 : matrix->k,
+                               .sel_base = matrix->sel_base,
+                               .grad_base = matrix->grad_base,
                                .channels_are_rows = matrix->channels_are_rows && !matrix->is_absent,
                                .has_sums = matrix->is_choosable,
                                .rows = matrix->is_absent ? 0 : matrix->rows,
@@ -56,14 +58,6 @@ static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
 }
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
-
-void zfi_tables_follow_k(zfi_run_t *run) {
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        run->dev.matrices[i].k = run->plan.matrices[i].is_absent ? 0 : run->plan.matrices[i].k;
-        run->dev.matrices[i].sel_base = run->plan.matrices[i].sel_base;
-        run->dev.matrices[i].grad_base = run->plan.matrices[i].grad_base;
-    }
-}
 
 static uint64_t columns_nbytes(const zfi_run_t *run) {
     uint64_t n = 0;
@@ -104,7 +98,6 @@ static zf_status_t upload_matrices(zfi_run_t *run) {
 
 zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
     zf_status_t st;
-    zfi_tables_follow_k(run);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         run->dev.matrices[i].place = run->plan.matrices[i].place;
     st = upload_columns(run, err);
@@ -176,7 +169,6 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     fill_head(run);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
-    zfi_tables_follow_k(run);
     st = zfi_device_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);

@@ -15,7 +15,4 @@ zf_status_t zfi_tables_list(zfi_run_t *run);
 /* [control] The table of matrices again: the visible memory has moved. */
 zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err);
 
-/* [own threads: control] The host's copy of the table of matrices follows k, where topk_ratio = auto has decided it. */
-void zfi_tables_follow_k(zfi_run_t *run);
-
 #endif

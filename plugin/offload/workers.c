@@ -189,7 +189,6 @@ void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close) {
 
 void zfi_workers_restart(zfi_workers_t *workers, uint64_t next_job) {
     pthread_mutex_lock(&workers->lock);
-    zfi_replay_view(workers->run, &workers->view); /* cohorts may have been dealt again */
     workers->prefix = next_job;
     memset(workers->is_done, 0, workers->n_flags);
     memset(workers->cohort_end, 0, workers->run->plan.n_cohorts * sizeof *workers->cohort_end);
@@ -216,12 +215,12 @@ static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
     pthread_cond_init(&workers->has_work, NULL);
     workers->run = run;
     zfi_replay_view(run, &workers->view);
-    workers->ring_size = n_ahead * run->plan.room.n_cohorts;
+    workers->ring_size = n_ahead * run->plan.n_cohorts;
     workers->n_flags = n_ahead * run->plan.n_chunks;
     workers->threads = calloc(n, sizeof *workers->threads);
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
-    workers->cohort_end = calloc(run->plan.room.n_cohorts, sizeof *workers->cohort_end);
+    workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
     if (zfi_is_mean(&run->engine->config)) {
         workers->scratch_elems = zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2);
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));

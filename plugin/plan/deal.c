@@ -165,7 +165,6 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
     uint32_t n = plan->n_cohorts;
     spread_t spread = {calloc(n, sizeof *spread.next), calloc(n, sizeof *spread.rest), calloc(n, sizeof *spread.is_in)};
     zf_status_t st = ZF_ERR_MEMORY;
-    free(plan->layers);
     plan->layers = calloc(n, sizeof *plan->layers);
     if (spread.next && spread.rest && spread.is_in && plan->layers) {
         spread_chunks(plan, config, &spread);
@@ -179,22 +178,7 @@ static zf_status_t plan_pool(zfi_plan_t *plan, const zfi_config_t *config) {
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static void make_room(zfi_plan_t *plan, const zfi_config_t *config) {
-    zfi_plan_room_t *room = &plan->room;
-    room->intervals |= (uint64_t)1 << (config->update_interval - 1);
-    room->n_cohorts = (uint32_t)larger(room->n_cohorts, plan->n_cohorts);
-    room->n_layers = (uint32_t)larger(room->n_layers, plan->n_layers);
-    room->n_pieces = (uint32_t)larger(room->n_pieces, plan->n_pieces);
-    room->max_close_chunks = (uint32_t)larger(room->max_close_chunks, plan->max_close_chunks);
-    room->pool_nbytes = larger(room->pool_nbytes, plan->pool_nbytes);
-    room->n_slots = larger(room->n_slots, (uint64_t)plan->n_cohorts * config->update_interval * plan->n_layers);
-}
-
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
-    zf_status_t st;
-    free(plan->cohorts);
     plan->n_cohorts = config->stagger ? config->update_interval : 1;
     plan->cohorts = calloc(plan->n_cohorts, sizeof *plan->cohorts);
     if (!plan->cohorts)
@@ -205,8 +189,5 @@ zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config) {
         plan->max_close_chunks = plan->n_chunks; /* all cohorts may be ready at one step */
     if (zfi_config_defers_nothing(config))
         plan->max_close_chunks = 0;
-    st = plan_pool(plan, config);
-    if (!st)
-        make_room(plan, config);
-    return st;
+    return plan_pool(plan, config);
 }

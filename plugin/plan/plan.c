@@ -57,11 +57,6 @@ static uint32_t n_selected(const zfi_param_t *param, uint32_t n_channels, double
     return k < (double)n_channels ? (uint32_t)k : n_channels;
 }
 
-int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels) {
-    return zfi_config_is_topk_auto(config) && n_channels > 1 && param->ndim - param->n_batch_axes > 1 &&
-           !(param->flags & (ZF_PARAM_NEVER_SELECTED | ZF_PARAM_ALWAYS_SELECTED));
-}
-
 static void place(const zfi_param_t *param, zfi_matrix_t *out) {
     uint64_t row = out->param_offset / param->cols;
     int64_t first = zfi_param_batch_offset(param, row / param->rows) + (int64_t)(row % param->rows) * param->row_stride;
@@ -89,51 +84,28 @@ static void fill_matrix(const zfi_config_t *config, const zfi_param_t *param, ui
     out->nbytes = out->rows * out->cols * zfi_dtype_nbytes(param->dtype);
     out->channels_are_rows = param->channels_are_rows;
     out->n_channels = (uint32_t)(param->channels_are_rows ? out->rows : out->cols);
-    if (zfi_plan_is_open(config, param, out->n_channels)) {
-        out->k = 0;
-        out->k_most = out->n_channels;
-        out->is_choosable = 1;
-        plan->n_open_elems += out->rows * out->cols;
-    } else {
-        if (!zfi_config_defers_nothing(config)) /* else there is no selection */
-            out->k = out->k_most = n_selected(param, out->n_channels, config->topk_ratio);
-        out->is_choosable = out->k > 0 && out->k < out->n_channels;
-    }
+    if (!zfi_config_defers_nothing(config)) /* else there is no selection */
+        out->k = n_selected(param, out->n_channels, config->topk_ratio);
+    out->is_choosable = out->k > 0 && out->k < out->n_channels;
     place(param, out);
     out->channel_base = plan->n_channels;
     out->index_base = plan->n_index;
     out->sum_base = plan->n_sums;
     out->sel_base = plan->n_sel_elems;
+    out->grad_base = plan->n_sel_grad_nbytes;
     plan->n_channels += out->n_channels;
-    plan->n_index += out->k_most;
+    plan->n_index += out->k;
     if (out->is_choosable)
         plan->n_sums += out->n_channels;
     n_selected_elems = out->is_absent ? 0 : out->k * (out->rows * out->cols / out->n_channels);
     plan->n_sel_elems += n_selected_elems;
-    plan->n_sel_grad_nbytes += n_selected_elems * zfi_dtype_nbytes(param->grad_dtype);
+    plan->n_sel_grad_nbytes += (n_selected_elems * zfi_dtype_nbytes(param->grad_dtype) + 3) / 4 * 4;
     plan->n_elems += out->rows * out->cols;
-}
-
-/* What topk_ratio = auto may select at most: its budget, or one channel of each matrix. */
-static void plan_budget(const zfi_config_t *config, const zfi_param_t *params, zfi_plan_t *plan) {
-    uint64_t most = (uint64_t)(config->max_topk_ratio * (double)plan->n_open_elems), least = 0, nbytes = 0;
-    for (uint32_t i = 0; i < plan->n_matrices && zfi_config_is_topk_auto(config); i++) {
-        const zfi_matrix_t *matrix = &plan->matrices[i];
-        if (!matrix->is_choosable)
-            continue;
-        least += matrix->rows * matrix->cols / matrix->n_channels;
-        if (zfi_dtype_nbytes(params[matrix->param].grad_dtype) > nbytes)
-            nbytes = zfi_dtype_nbytes(params[matrix->param].grad_dtype);
-    }
-    most = most > least ? most : least;
-    plan->n_sel_elems += most;
-    plan->n_sel_grad_nbytes += most * nbytes;
 }
 
 /* Launches of run-ahead, or of the update of all: of about equal work, so that param_fetch need not wait for all of it.
  */
 static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
-    double share = zfi_config_is_topk_auto(config) ? config->max_topk_ratio : 1; /* k is not known yet */
     int updates_all = zfi_config_defers_nothing(config);
     uint64_t elems = 0, most = (updates_all ? plan->n_elems : plan->n_sel_elems) / MOST_LAUNCHES;
     if (most < LAUNCH_ELEMS)
@@ -141,7 +113,7 @@ static void cut_launches(const zfi_config_t *config, zfi_plan_t *plan) {
     for (uint32_t i = 0; i < plan->n_matrices; i++) {
         zfi_matrix_t *matrix = &plan->matrices[i];
         matrix->launch = plan->n_launches;
-        elems += (uint64_t)(share * (updates_all ? matrix->n_channels : matrix->k_most)) *
+        elems += (uint64_t)(updates_all ? matrix->n_channels : matrix->k) *
                  (matrix->rows * matrix->cols / matrix->n_channels);
         if (elems < most && i + 1 < plan->n_matrices)
             continue;
@@ -432,16 +404,6 @@ static void cut_records(const zfi_config_t *config, zfi_plan_t *plan) {
     plan->record_sums = (plan->n_sums + plan->n_record_parts - 1) / plan->n_record_parts;
 }
 
-/* update_interval = fit: room for each that it may choose; warm-up goes on with the longest. */
-static zf_status_t deal_all(zfi_plan_t *plan, const zfi_config_t *config) {
-    zfi_config_t chosen = *config;
-    zf_status_t st = ZF_OK;
-    for (chosen.update_interval = 1; config->is_interval_fit && chosen.update_interval < config->update_interval && !st;
-         chosen.update_interval++)
-        st = zfi_plan_deal(plan, &chosen);
-    return st ? st : zfi_plan_deal(plan, config);
-}
-
 static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, uint64_t total,
                          zfi_plan_t *plan) {
     uint64_t share = total / SHARE, least = config->block_elems, most = share > least ? share : least;
@@ -450,7 +412,6 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     if (st)
         return st;
     cut_matrices(config, params, n_params, most, plan);
-    plan_budget(config, params, plan);
     cut_launches(config, plan);
     cut_records(config, plan);
     tie_lots(plan, params, most_of_lot(total));
@@ -465,7 +426,7 @@ static zf_status_t build(const zfi_config_t *config, zfi_param_t *params, uint32
     lay_out(plan, params, 0);
     refer_segments(plan, params, n_params);
     size_publications(config, plan);
-    return deal_all(plan, config);
+    return zfi_plan_deal(plan, config);
 }
 
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,

@@ -7,7 +7,7 @@
  * matrices that share a cohort. A chunk is a fixed range of one lot's state and the unit of a replay: its slots have
  * the same layout. A segment is where a tile and a chunk overlap. All of that is fixed by the parameters alone. Only
  * which lot belongs to which cohort, and with it the lists of a cohort and the slot pool, follow from the number of
- * cohorts: they are dealt, and can be dealt again.
+ * cohorts: they are dealt.
  *
  *   matrices  | 0         | 1 | 2 | 3         | 4         | 5 | 6 |     by (parameter, batch, row block)
  *   lots      | 0         | 1     | 2         | 3         | 4     |     neighbours that are small together
@@ -44,17 +44,15 @@ typedef struct zfi_matrix {
     uint64_t nbytes;        /* in the parameter's data type */
     uint32_t first_tile, n_tiles; /* what this rank owns of it */
     uint32_t n_channels;
-    uint32_t k;         /* selected channels after warm-up; topk_ratio = auto, is_choosable: 0 until control decides it
-                         * at the first choice, the device may read it after `chosen` of that step */
-    uint32_t k_most;    /* the most k can be */
-    uint64_t sel_base;  /* index into the device's compact arrays; follows k */
-    uint64_t grad_base; /* first byte in its compact gradient; follows k */
+    uint32_t k;            /* selected channels after warm-up */
+    uint64_t sel_base;     /* index into the device's compact arrays */
+    uint64_t grad_base;    /* first byte in its compact gradient */
     uint64_t channel_base; /* index into per-channel arrays */
-    uint64_t index_base;   /* index into arrays of k_most per matrix */
+    uint64_t index_base;   /* index into arrays of k per matrix */
     uint64_t sum_base;     /* index into importance sums; only where is_choosable */
     int channels_are_rows;
     int is_absent;     /* sharded, and nothing of it is here: it has no visible values and no compact state */
-    int is_choosable;  /* 0 < k < n_channels, or topk_ratio = auto decides k */
+    int is_choosable;  /* 0 < k < n_channels */
     uint32_t launch;   /* of run-ahead, that it belongs to */
     zfi_place_t place; /* of its element (0, 0) in the visible parameter */
 } zfi_matrix_t;
@@ -96,14 +94,6 @@ typedef struct zfi_cohort_plan {
     uint64_t nbytes;
 } zfi_cohort_plan_t;
 
-/* The most that any of the deals so far needs: what memory is bound for. */
-typedef struct zfi_plan_room {
-    uint64_t intervals; /* bit S - 1: dealt for update_interval = S */
-    uint32_t n_cohorts, n_layers, n_pieces, max_close_chunks;
-    uint64_t pool_nbytes;
-    uint64_t n_slots; /* of the slots' tables: cohorts x slots x layers */
-} zfi_plan_room_t;
-
 typedef struct zfi_plan {
     uint32_t n_matrices, n_lots, n_tiles, n_segments, n_chunks, n_cohorts;
     zfi_matrix_t *matrices; /* by (parameter, batch, row block); so are lots, chunks and segments */
@@ -119,13 +109,12 @@ typedef struct zfi_plan {
     uint32_t n_launches;
     uint32_t chunk_nbytes; /* the most that a slot of a chunk can have */
     /* 0 where nothing is deferred: */
-    uint32_t publish_piece_nbytes;           /* of a staged chunk on its way up */
-    uint32_t max_close_chunks;               /* most chunks that close at one step and wait to be published */
-    uint32_t bucket_chunks, ring_chunks;     /* published together; in the device's ring */
-    uint64_t n_elems;                        /* trainable, without padding */
-    uint64_t n_state_elems;                  /* with padding */
-    uint64_t n_sel_elems, n_sel_grad_nbytes; /* topk_ratio = auto: the most that the budget allows */
-    uint64_t n_open_elems;                   /* topk_ratio = auto: of the matrices whose k it decides */
+    uint32_t publish_piece_nbytes;       /* of a staged chunk on its way up */
+    uint32_t max_close_chunks;           /* most chunks that close at one step and wait to be published */
+    uint32_t bucket_chunks, ring_chunks; /* published together; in the device's ring */
+    uint64_t n_elems;                    /* trainable, without padding */
+    uint64_t n_state_elems;              /* with padding */
+    uint64_t n_sel_elems, n_sel_grad_nbytes;
     uint64_t n_channels, n_index, n_sums;
     uint64_t record_sums;    /* importance records travel in parts of at most so many sums ... */
     uint32_t n_record_parts; /* ... this many; 1 but for wide matrices of few rows, 0 where nothing is chosen */
@@ -133,18 +122,13 @@ typedef struct zfi_plan {
     uint32_t n_layers, n_pieces;
     uint64_t pool_nbytes;
     double slots_peak, slots_mean; /* of the schedule, per parameter, in units of one full gradient */
-    zfi_plan_room_t room;
 } zfi_plan_t;
-
-/* [any-thread] Whether topk_ratio = auto decides how many channels of a matrix of this parameter are selected. */
-int zfi_plan_is_open(const zfi_config_t *config, const zfi_param_t *param, uint32_t n_channels);
 
 /* [control] Plans; sets first_matrix ... n_refs of the parameters. ZF_ERR_PARAM where nothing is trainable. */
 zf_status_t zfi_plan_build(const zfi_config_t *config, zfi_param_t *params, uint32_t n_params, zfi_plan_t *out,
                            zf_error_t *err);
 /* [control] Deals the lots into the cohorts of a configuration, as its update_interval and stagger say, and sizes the
- * slot pool for it; room rises with it. Matrices (but for their cohort), lots, chunks and segments stay. After a
- * failure (memory) the plan can only be freed. */
+ * slot pool for it: what zfi_plan_build ends with. After a failure (memory) the plan can only be freed. */
 zf_status_t zfi_plan_deal(zfi_plan_t *plan, const zfi_config_t *config);
 /* Chunk i of a cohort. */
 static inline uint32_t zfi_cohort_chunk(const zfi_plan_t *plan, uint32_t cohort, uint32_t i) {

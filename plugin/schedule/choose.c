@@ -2,22 +2,17 @@
 /* plugin/schedule/choose.c - which channels a choice takes (contract in choose.h; rules in SCHEDULE.md, step 8).
  *
  * Model: all channels of a matrix are ranked by importance, equal ones by index. The first k of the ranking are its
- * best set; those of them that are not selected may enter, the first in rank first, in exchange for selected ones that
- * are not in it, the last in rank first, until nothing is left to exchange or max_swap_ratio is reached.
+ * best set; those of them that are not selected enter, in exchange for selected ones that are not in it.
  *
- * With topk_ratio = auto the first choice also decides how many channels each matrix selects: it writes k, sel_base and
- * grad_base, which nobody else reads before `chosen` of that step.
- *
- * Cost: a sort of the channels of each matrix per choice, one more where strategy `auto` asks first, two more where k
- * is decided; scratch for one matrix. */
+ * Cost: a sort of the channels of each matrix per choice, one more where strategy `auto` asks first; scratch for one
+ * matrix. */
 #include "schedule/choose.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "instance/memory.h"
+/* Strategy auto: a cohort keeps its channels while they hold this share of the squared importance of the best ones. */
+static const double reselect_below = 0.8;
 
-enum { SHARES = 64 };
 enum { MOVE_NONE = 0, MOVE_ENTERS, MOVE_LEAVES };
 
 /* ---- ranking ----------------------------------------------------------------------------------------------------- */
@@ -65,27 +60,14 @@ static const uint32_t *rank(const zfi_run_t *run, const zfi_matrix_t *matrix) {
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
-static uint32_t most_entering(const zfi_run_t *run, const zfi_matrix_t *matrix) {
-    double most = floor(run->engine->config.max_swap_ratio * (double)matrix->k + 0.5);
-    if (run->sel.last_choice == 0 || most >= (double)matrix->k)
-        return matrix->k;
-    return most < 1 ? 1 : (uint32_t)most;
-}
-
 static void mark_moves(const zfi_run_t *run, const zfi_matrix_t *matrix, const uint32_t *list, uint8_t *moves) {
     const uint8_t *mask = run->sel.mask + matrix->channel_base;
-    uint32_t most = most_entering(run, matrix), n_enter = 0, n_leave = 0;
     memset(moves, MOVE_NONE, matrix->n_channels);
-    for (uint32_t i = 0; i < matrix->k && n_enter < most; i++)
-        if (!mask[list[i]]) {
+    for (uint32_t i = 0; i < matrix->n_channels; i++)
+        if (i < matrix->k && !mask[list[i]])
             moves[list[i]] = MOVE_ENTERS;
-            n_enter++;
-        }
-    for (uint32_t i = matrix->n_channels; i > matrix->k && n_leave < n_enter; i--)
-        if (mask[list[i - 1]]) {
-            moves[list[i - 1]] = MOVE_LEAVES;
-            n_leave++;
-        }
+        else if (i >= matrix->k && mask[list[i]])
+            moves[list[i]] = MOVE_LEAVES;
 }
 
 /* Entering channels take the positions of leaving ones, both in rising order. */
@@ -153,52 +135,7 @@ static int keeps_its_set(const zfi_run_t *run, uint32_t cohort) {
         if (matrix->cohort == cohort && matrix->is_choosable && matrix->k < matrix->n_channels)
             weigh(run, matrix, &held, &best);
     }
-    return !(held < run->engine->config.reselect_below * best);
-}
-
-/* ---- topk_ratio = auto ------------------------------------------------------------------------------------------- */
-
-/* Per share j / SHARES of the configured energy, the smallest k of this matrix that holds it. */
-static void k_of_shares(const zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t k[SHARES + 1]) {
-    const double *importance = run->sel.importance + matrix->sum_base;
-    const uint32_t *list = rank(run, matrix);
-    double total = 0, held = 0;
-    uint32_t share = 0;
-    for (uint32_t i = 0; i < matrix->n_channels; i++)
-        total += importance[list[i]] * importance[list[i]];
-    for (uint32_t i = 0; i < matrix->n_channels; i++) {
-        held += importance[list[i]] * importance[list[i]];
-        for (; share <= SHARES; share++) {
-            double norm = run->engine->config.energy * ((double)share / SHARES);
-            if (held < norm * norm * total)
-                break;
-            k[share] = i + 1;
-        }
-    }
-}
-
-/* The largest share whose selection fits the budget; at share 0 one channel of each matrix. */
-static void decide_k(zfi_run_t *run) {
-    double budget = run->engine->config.max_topk_ratio * (double)run->plan.n_open_elems;
-    uint64_t n_elems[SHARES + 1] = {0};
-    uint32_t k[SHARES + 1], share = SHARES;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        if (!matrix->is_choosable)
-            continue;
-        k_of_shares(run, matrix, k);
-        for (uint32_t j = 0; j <= SHARES; j++)
-            n_elems[j] += k[j] * zfi_channel_elems(matrix);
-    }
-    while (share > 0 && (double)n_elems[share] > budget)
-        share--;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        if (!run->plan.matrices[i].is_choosable)
-            continue;
-        k_of_shares(run, &run->plan.matrices[i], k);
-        run->plan.matrices[i].k = k[share];
-    }
-    zfi_memory_place_selected(run);
+    return !(held < reselect_below * best);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -219,8 +156,6 @@ static void choose_cohort(zfi_run_t *run, uint32_t cohort) {
 }
 
 void zfi_choose(zfi_run_t *run, const zfi_step_row_t *row) {
-    if (run->sel.last_choice == 0 && zfi_config_is_topk_auto(&run->engine->config))
-        decide_k(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->chooses[c])
             choose_cohort(run, c);

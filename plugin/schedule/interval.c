@@ -13,7 +13,10 @@
 #include "schedule/select.h"
 #include "schedule/window.h"
 
-enum { SHORTEST_ASKED = 3 }; /* zfi_interval_has_record() */
+enum { SHORTEST = 3 }; /* steps of a window before its record can be asked: zfi_interval_has_record() */
+
+/* Of the matrices of a cohort, how many must have caught up. */
+static const double ready_share = 0.5;
 
 /* ---- control ----------------------------------------------------------------------------------------------------- */
 
@@ -82,8 +85,7 @@ void zfi_interval_conclude(const zfi_config_t *config, const zfi_plan_t *plan, z
                            const zfi_step_row_t *row) {
     for (uint32_t c = 0; c < plan->n_cohorts && !zfi_is_warm_up(config, row->t); c++) {
         uint32_t n = count_measured(plan, &plan->cohorts[c]);
-        sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] =
-            n > 0 && (double)sel->n_ready[c] >= config->auto_ratio * (double)n;
+        sel->ready[(row->t + 2) % ZFI_READY_DEPTH][c] = n > 0 && (double)sel->n_ready[c] >= ready_share * (double)n;
     }
     begin_anew(plan, sel, row);
 }
@@ -105,23 +107,18 @@ static uint64_t bound_of(const zfi_config_t *config, const zfi_clock_t *clock, u
     return first == clock->base + 1 && config->stagger ? cohort + 1u : config->update_interval;
 }
 
-static uint64_t shortest_of(const zfi_config_t *config) {
-    return config->min_update_interval < SHORTEST_ASKED ? SHORTEST_ASKED : config->min_update_interval;
-}
-
 int zfi_interval_can_be_open(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t first) {
     uint64_t base = clock->base, earliest = bound_of(config, clock, cohort, base + 1);
     if (zfi_is_warm_up(config, clock->t) || !config->is_interval_auto)
         return first == zfi_window_first(config, clock, cohort);
-    if (shortest_of(config) < earliest)
-        earliest = shortest_of(config);
+    if (SHORTEST < earliest)
+        earliest = SHORTEST;
     if (first <= base || first > clock->t + 1 || (first > base + 1 && first - 1 - base < earliest))
         return 0;
     return clock->t + 1 - first < bound_of(config, clock, cohort, first);
 }
 
 zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row) {
-    uint64_t shortest = shortest_of(&run->engine->config);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         uint64_t length = row->t + 1 - run->clock.window_first[c];
         if (zfi_is_warm_up(&run->engine->config, row->t) || !run->engine->config.is_interval_auto) {
@@ -129,7 +126,7 @@ zf_status_t zfi_interval_decide(zfi_run_t *run, zfi_step_row_t *row) {
             continue;
         }
         row->closes[c] = length >= bound_of(&run->engine->config, &run->clock, c, run->clock.window_first[c]);
-        if (row->closes[c] || length < shortest)
+        if (row->closes[c] || length < SHORTEST)
             continue;
         if (zfi_wait(run->engine, &run->engine->lines.decided, row->t, &run->engine->count.host_wait_ns))
             return ZF_ERR_POISONED;

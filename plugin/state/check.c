@@ -86,8 +86,6 @@ zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err) {
     if (saved->shape.is_mean != (saved->config.deferred == ZFI_DEFERRED_MEAN) ||
         saved->n_cohorts != (saved->config.stagger ? saved->config.update_interval : 1))
         return bad(err, "config", "it does not go with the number of cohorts or the kind of counts");
-    if (saved->config.is_interval_fit && t >= warm_up)
-        return bad(err, "config", "update_interval = fit chooses at the end of warm-up, and it has not");
     if (base < warm_up || (base > warm_up && base > t))
         return bad(err, "clocks", "clock_base is not in the run's past");
     if (saved->clocks[ZFI_CLOCK_EPOCH_END][0] > t + 1)
@@ -166,9 +164,6 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
     if (holds_matrix(zfi_saved_find(param, "interval", 0), m) !=
         (saved->config.is_interval_auto && has_choice && zfi_interval_measures(matrix)))
         return bad(err, param->param.name, "the sums that close windows are missing, or there without use");
-    if (matrix->is_choosable && (matrix->k > 0) != has_choice &&
-        zfi_plan_is_open(&saved->config, &param->param, matrix->n_channels))
-        return bad(err, param->param.name, "the number of selected channels is decided at the first choice");
     if (holds_matrix(zfi_saved_find(param, "publish", 0), m) &&
         (first != t + 1 || t <= zfi_config_warm_up(&saved->config) || saved->config.publish_lag == 0 ||
          zfi_config_defers_nothing(&saved->config)))

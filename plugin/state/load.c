@@ -14,7 +14,6 @@
 #include "config/config_table.h"
 #include "instance/memory.h"
 #include "offload/ranks.h"
-#include "offload/redeal.h"
 #include "schedule/window.h"
 #include "state/loader.h"
 
@@ -90,34 +89,12 @@ static zf_status_t match(zfi_loader_t *loader, uint32_t flags, zf_error_t *err) 
 /* ---- exact or not --------------------------------------------------------------------------------------------------
  */
 
-/* update_interval = fit goes on with what the checkpoint chose, or with its choice still to come. */
-static void take_fit(zfi_loader_t *loader) {
-    zfi_engine_t *engine = loader->run->engine;
-    loader->before = engine->config;
-    pthread_mutex_lock(&engine->config_lock);
-    if (!loader->saved.is_compact)
-        zfi_config_refit(&engine->config, &loader->saved.config);
-    pthread_mutex_unlock(&engine->config_lock);
-}
-
-void zfi_loader_give_back_fit(zfi_loader_t *loader) {
-    zfi_engine_t *engine = loader->run->engine;
-    pthread_mutex_lock(&engine->config_lock);
-    zfi_config_refit(&engine->config, &loader->before);
-    pthread_mutex_unlock(&engine->config_lock);
-}
-
-int zfi_loader_is_dealt_otherwise(const zfi_loader_t *loader) {
-    return loader->run->engine->config.update_interval != loader->before.update_interval;
-}
-
 /* Keys that change neither the schedule nor the arithmetic. */
 static int is_free_key(const zfi_key_t *key) {
     static const char *const free_keys[] = {"threads",          "affinity",    "local_ranks",     "local_rank",
                                             "memory_limit_mib", "deadline_ms", "max_steps_ahead", "huge_pages"};
     if (strcmp(key->section, "shard") == 0 || strcmp(key->section, "log") == 0 || strcmp(key->section, "trace") == 0 ||
-        strcmp(key->section, "stats") == 0 || strcmp(key->name, "max_stall") == 0 ||
-        strcmp(key->name, "on_overwrite") == 0)
+        strcmp(key->section, "stats") == 0 || strcmp(key->name, "on_overwrite") == 0)
         return 1;
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys && strcmp(key->section, "host") == 0; i++)
         if (strcmp(free_keys[i], key->name) == 0)
@@ -141,11 +118,9 @@ static int config_differs(zfi_loader_t *loader) {
     return 0;
 }
 
-/* is_open: topk_ratio = auto has decided k there, and has yet to decide it here or did so otherwise. */
-static int cut_differs(const zfi_loader_t *loader, const zfi_matrix_t *saved, const zfi_matrix_t *here, int is_open) {
+static int cut_differs(const zfi_matrix_t *saved, const zfi_matrix_t *here) {
     return saved->param_offset != here->param_offset || saved->rows != here->rows || saved->cols != here->cols ||
-           (saved->cohort != here->cohort && !zfi_loader_is_dealt_otherwise(loader)) ||
-           saved->is_choosable != here->is_choosable || (saved->k != here->k && !is_open);
+           saved->cohort != here->cohort || saved->is_choosable != here->is_choosable || saved->k != here->k;
 }
 
 static int param_differs(zfi_loader_t *loader, const zfi_saved_param_t *saved, const zfi_param_t *here) {
@@ -155,8 +130,7 @@ static int param_differs(zfi_loader_t *loader, const zfi_saved_param_t *saved, c
                   there->channels_are_rows != here->channels_are_rows || saved->n_matrices != here->n_matrices;
     for (uint32_t m = 0; m < saved->n_matrices && !differs; m++) {
         const zfi_matrix_t *matrix = &loader->run->plan.matrices[here->first_matrix + m];
-        differs = cut_differs(loader, &saved->matrices[m], matrix,
-                              zfi_plan_is_open(&loader->run->engine->config, here, matrix->n_channels));
+        differs = cut_differs(&saved->matrices[m], matrix);
     }
     if (differs)
         snprintf(loader->why, sizeof loader->why, "\"%.100s\" is declared or cut differently", here->name);
@@ -370,10 +344,7 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
         st = match(loader, flags, err);
     *out_is_exact = 0;
     if (!st) {
-        take_fit(loader);
         *out_is_exact = fits_exactly(loader);
-        if (!*out_is_exact)
-            zfi_loader_give_back_fit(loader);
         loader->is_in_place = zfi_replace_is_lossless(loader->run);
     }
     st = zfi_together_meet(loader->together, st, err);
@@ -381,18 +352,12 @@ static zf_status_t examine(zfi_loader_t *loader, uint32_t flags, int *out_is_exa
         st = compare_ranks(loader, flags, *out_is_exact, err);
     if (!st) /* another model's tensors are not read at all */
         st = zfi_together_meet(loader->together, check_tensors(loader, *out_is_exact, err), err);
-    if (st && *out_is_exact)
-        zfi_loader_give_back_fit(loader);
     return st;
 }
 
 /* loader->run may be gone by now. */
 static void report_load(const zfi_loader_t *loader, int is_exact, zf_state_report_t *report) {
     const zfi_engine_t *engine = loader->together->engine;
-    if (loader->before.is_interval_fit && !engine->config.is_interval_fit)
-        zfi_log(engine, ZF_LOG_INFO, "fit",
-                "update_interval = %u, publish_lag = %u (fit: what the checkpoint was trained with)",
-                engine->config.update_interval, engine->config.publish_lag);
     zfi_state_report(&loader->saved, loader->store, report);
     report->is_exact = is_exact;
     report->n_params = loader->saved.n_params - loader->n_extra;

@@ -10,7 +10,6 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "instance/memory.h"
-#include "offload/redeal.h"
 #include "schedule/window.h"
 #include "state/loader.h"
 #include "state/spread.h"
@@ -121,24 +120,6 @@ static void put_clocks(zfi_run_t *into, const zfi_loader_t *loader) {
     make_due(into, loader);
 }
 
-/* k of each matrix, which topk_ratio = auto may have decided; within what the plan has room for. */
-static zf_status_t put_choice_sizes(const zfi_loader_t *loader, zfi_run_t *into, zf_error_t *err) {
-    uint64_t n_elems = 0;
-    for (uint32_t p = 0; p < loader->saved.n_params; p++)
-        for (uint32_t m = 0; m < loader->saved.params[p].n_matrices; m++) {
-            zfi_matrix_t *matrix = &into->plan.matrices[into->params[loader->ids[p]].first_matrix + m];
-            matrix->k = loader->saved.params[p].matrices[m].k;
-            n_elems += matrix->is_absent ? 0 : matrix->k * zfi_channel_elems(matrix);
-        }
-    if (n_elems > into->plan.n_sel_elems)
-        return zfi_error(err, ZF_ERR_CHECKPOINT, "state",
-                         "its matrices select %" PRIu64 " elements, [zenflow] max_topk_ratio allows %" PRIu64
-                         "; the checkpoint was changed or is damaged",
-                         n_elems, into->plan.n_sel_elems);
-    zfi_memory_place_selected(into);
-    return ZF_OK;
-}
-
 /* Room for what is not put into the run itself. */
 static zf_status_t need_room(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
                              const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
@@ -236,9 +217,8 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
 static zf_status_t put_all(zfi_loader_t *loader, zfi_replacement_t *replacement, zf_error_t *err) {
     zfi_state_io_t io = {
         .run = replacement->into, .overlay = replacement->overlay, .ids = loader->ids, .n_ids = loader->saved.n_params};
-    zf_status_t st = put_choice_sizes(loader, replacement->into, err);
-    if (!st)
-        put_clocks(replacement->into, loader);
+    zf_status_t st = ZF_OK;
+    put_clocks(replacement->into, loader);
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++)
         for (uint32_t i = 0; i < loader->saved.params[p].n_tensors && !st; i++)
             st = put_tensor(loader, replacement, &io, p, &loader->saved.params[p].tensors[i], err);
@@ -262,15 +242,10 @@ static uint32_t *keep_checksums(const zfi_saved_t *saved) {
 zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
     zfi_replacement_t replacement;
     uint32_t *crcs = keep_checksums(&loader->saved);
-    int has_begun, is_in_place_dealt = 0;
+    int has_begun;
     zf_status_t st = crcs ? zfi_loader_begin(loader, &replacement, err)
                           : zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for checksums");
     has_begun = !st;
-    if (!st) {
-        is_in_place_dealt = replacement.into == loader->run && zfi_loader_is_dealt_otherwise(loader);
-        if (is_in_place_dealt)
-            st = zfi_redeal(replacement.into);
-    }
     if (!st)
         st = put_all(loader, &replacement, err);
     st = zfi_together_meet(loader->together, st, err);
@@ -281,8 +256,5 @@ zf_status_t zfi_load_exact(zfi_loader_t *loader, zf_error_t *err) {
         return zfi_replace_commit(&replacement, err);
     if (has_begun)
         zfi_replace_cancel(&replacement);
-    zfi_loader_give_back_fit(loader);
-    if (is_in_place_dealt)
-        (void)zfi_redeal(loader->run); /* by the clocks of its beginning; fails by poisoning */
     return st;
 }

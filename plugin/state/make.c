@@ -10,8 +10,8 @@
 #include "instance/memory.h"
 #include "offload/exchange.h"
 #include "offload/guard.h"
-#include "offload/ranks.h"
 #include "offload/lateness.h"
+#include "offload/ranks.h"
 #include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
@@ -60,7 +60,7 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         st = zfi_ranks_new(run, err);
     if (!st)
         st = zfi_shards_new(run, err);
-    if (!st && !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run, run->plan.room.n_cohorts)))
+    if (!st && !zfi_meter_reserve(&run->engine->meter, zfi_lateness_size(run, run->plan.n_cohorts)))
         st = zfi_error(err, ZF_ERR_MEMORY, origin, "no memory for the meter of lateness");
     if (!st)
         zfi_window_start(run);
@@ -97,27 +97,11 @@ static zf_status_t try(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_par
     return st;
 }
 
-/* update_interval = fit may do with shorter windows, where memory is short. */
-static int shorten(zfi_config_t *config, zfi_param_t *params, uint32_t n_params) {
-    if (!config->is_interval_fit || config->update_interval == 1)
-        return 0;
-    config->update_interval--;
-    for (uint32_t i = 0; i < n_params; i++)
-        params[i].first_ref = params[i].n_refs = 0;
-    return 1;
-}
-
 zf_status_t zfi_run_new(zfi_engine_t *engine, zfi_param_t *params, uint32_t n_params, int reads_visible,
                         const char *origin, zfi_run_t **out, zf_error_t *err) {
-    uint32_t wanted = engine->config.update_interval;
-    zf_status_t st;
-    do
-        st = try(engine, params, n_params, reads_visible, origin, out, err);
-    while (st == ZF_ERR_MEMORY && shorten(&engine->config, params, n_params));
-    if (st) {
-        engine->config.update_interval = wanted;
+    zf_status_t st = try(engine, params, n_params, reads_visible, origin, out, err);
+    if (st)
         zfi_params_free(params, n_params);
-    }
     return st;
 }
 

@@ -220,8 +220,7 @@ static zf_status_t read_matrix(const reader_t *reader, const json_t *from, const
     out->n_channels = (uint32_t)(param->channels_are_rows ? x[1] : x[2]);
     if (out->k > out->n_channels)
         return bad(reader, param->name, "more selected channels than there are");
-    out->is_choosable =
-        (out->k > 0 && out->k < out->n_channels) || zfi_plan_is_open(&reader->out->config, param, out->n_channels);
+    out->is_choosable = out->k > 0 && out->k < out->n_channels;
     return ZF_OK;
 }
 

@@ -16,7 +16,6 @@
 #include "offload/lateness.h"
 #include "offload/program.h"
 #include "offload/publish.h"
-#include "offload/redeal.h"
 #include "offload/shards.h"
 #include "offload/state_arrays.h"
 #include "offload/tables.h"
@@ -89,7 +88,7 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
     for (uint32_t i = 0; i < run->n_params; i++)
         if (row->present[i])
             return 0;
-    return run->clock.t == 0 && !run->clock.has_loaded && !run->incoming.has_ranges && zfi_redeal_fits(run);
+    return run->clock.t == 0 && !run->clock.has_loaded && !run->incoming.has_ranges;
 }
 
 static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
@@ -106,7 +105,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
                               zfi_replacement_t *out, zf_error_t *err) {
     zfi_run_t *run = *slot;
     zf_status_t st;
-    *out = (zfi_replacement_t){.slot = slot, .run = run, .update_interval = run->engine->config.update_interval};
+    *out = (zfi_replacement_t){.slot = slot, .run = run};
     if (!params) {
         n_params = run->n_params;
         params = copy_params(run);
@@ -118,8 +117,7 @@ zf_status_t zfi_replace_begin(zfi_run_t **slot, zfi_param_t *params, uint32_t n_
 }
 
 zf_status_t zfi_replace_begin_in_place(zfi_run_t **slot, zfi_replacement_t *out, zf_error_t *err) {
-    *out = (zfi_replacement_t){
-        .slot = slot, .run = *slot, .into = *slot, .update_interval = (*slot)->engine->config.update_interval};
+    *out = (zfi_replacement_t){.slot = slot, .run = *slot, .into = *slot};
     return make_scratch(out, err);
 }
 
@@ -135,13 +133,6 @@ static void begin_again(zfi_run_t *run) {
     memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
     memset(run->clock.last_choice, 0, run->plan.n_cohorts * sizeof *run->clock.last_choice);
     run->clock.t = run->clock.steps_before = run->clock.waiting_choice = run->clock.epoch_end = 0;
-    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
-        zfi_matrix_t *matrix = &run->plan.matrices[i];
-        if (zfi_plan_is_open(&run->engine->config, &run->params[matrix->param], matrix->n_channels))
-            matrix->k = 0;
-    }
-    zfi_memory_place_selected(run);
-    zfi_tables_follow_k(run);
     run->clock.n_due = 0;
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
     zfi_publish_keep_all(run);
@@ -153,7 +144,6 @@ static void begin_again(zfi_run_t *run) {
 void zfi_replace_cancel(zfi_replacement_t *replacement) {
     if (replacement->into != replacement->run) {
         zfi_run_free(replacement->into);
-        replacement->run->engine->config.update_interval = replacement->update_interval;
     } else {
         begin_again(replacement->run);
     }

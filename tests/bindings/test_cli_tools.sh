@@ -18,14 +18,14 @@ says() {
 }
 
 # ---- zf config FILE: every key, its value and where it comes from ----
-printf '\357\273\277\n[zenflow]\n  update_interval = 4 ; of a window\nenergy=0.8\n\n[host]\nthreads : 3\n' >"$dir/some.ini"
+printf '\357\273\277\n[zenflow]\n  update_interval = 4 ; of a window\nselect_strategy=epoch\nselect_interval=8\n[host]\nthreads : 3\n' >"$dir/some.ini"
 says 0 "^update_interval = 4 *; $dir/some.ini:3\$" config "$dir/some.ini"
-says 0 "^energy = 0.8 *; $dir/some.ini:4\$" config "$dir/some.ini"
+says 0 "^select_interval = 8 *; $dir/some.ini:5\$" config "$dir/some.ini"
 says 0 "^threads = 3 *; $dir/some.ini:7\$" config "$dir/some.ini"
 says 0 '^topk_ratio = 0.1 *; default$' config "$dir/some.ini"
 says 0 '^publish_lag = 0 *; default auto$' config "$dir/some.ini"
 says 0 '^publish_lag = 0 *; zenflow.publish_lag = 0$' config "$dir/some.ini" 'zenflow.publish_lag = 0'
-says 0 'energy has no effect without topk_ratio = auto' config "$dir/some.ini"
+says 0 'select_interval has no effect without select_strategy = step or auto' config "$dir/some.ini"
 "$zf" --plugin "$plugin" config "$dir/some.ini" >"$dir/whole.ini"
 [ "$(grep -c ' ; ' "$dir/whole.ini")" -eq "$("$zf" --plugin "$plugin" config | grep -c '^[a-z_]* = ')" ] ||
     { echo "FAIL: not every key is shown"; failed=1; }

@@ -37,7 +37,7 @@ lives() {
 }
 
 # ---- a trainer: all settings run, and the plugin takes what is written ----
-printf '\357\273\277[zenflow]\nfull_warm_up_rounds = 5\n  update_interval : fit\npublish_lag=1\n[stats]\ninterval_s = 3\n' >own.ini
+printf '\357\273\277[zenflow]\nfull_warm_up_rounds = 5\n  update_interval : auto\npublish_lag=1\n[stats]\ninterval_s = 3\n' >own.ini
 tune 0 '^S = [12], lag [01]: .*; written to zf-tuned.ini' --config own.ini --settings 1:0,2:1 --command "$trainer {config}"
 holds zf-tuned.ini 'interval_s = 3'
 holds zf-tuned.ini 'full_warm_up_rounds = 5'

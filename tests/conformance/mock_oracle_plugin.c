@@ -115,39 +115,19 @@ static zo_moments_t moments_of(const char *name) {
 
 static int is_interval_auto(const char *text) { return strncmp(setting(text, "\nupdate_interval"), "auto", 4) == 0; }
 
-/* update_interval = fit: "S,lag" in ZF_TEST_FIT is the choice. */
-static const char *fit_of(const char *text) {
-    const char *given = getenv("ZF_TEST_FIT");
-
-    return given && strncmp(setting(text, "\nupdate_interval"), "fit", 3) == 0 ? given : NULL;
-}
-
 /* S, or the longest window. */
 static uint32_t interval_of(const char *text) {
-    if (fit_of(text))
-        return (uint32_t)atoi(fit_of(text));
-    return (uint32_t)atoi(setting(text, is_interval_auto(text) ? "\nmax_update_interval" : "\nupdate_interval"));
+    return is_interval_auto(text) ? 16 : (uint32_t)atoi(setting(text, "\nupdate_interval"));
 }
 
-static int lag_of(const char *text) {
-    if (fit_of(text) && strstr(text, "publish_lag = auto"))
-        return atoi(strchr(fit_of(text), ',') + 1);
-    return strstr(text, "publish_lag = 1") != NULL;
-}
+static int lag_of(const char *text) { return strstr(text, "publish_lag = 1") != NULL; }
 
 static zo_config_t parse(const char *text, int can_fetch) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
-                         .is_topk_auto = strncmp(setting(text, "\ntopk_ratio"), "auto", 4) == 0,
-                         .energy = atof(setting(text, "\nenergy")),
-                         .max_topk_ratio = atof(setting(text, "\nmax_topk_ratio")),
                          .strategy = strategy_of(setting(text, "\nselect_strategy")),
-                         .reselect_below = atof(setting(text, "\nreselect_below")),
-                         .max_swap_ratio = atof(setting(text, "\nmax_swap_ratio")),
                          .select_interval = (uint32_t)atoi(setting(text, "\nselect_interval")),
                          .update_interval = interval_of(text),
                          .is_interval_auto = is_interval_auto(text),
-                         .min_interval = (uint32_t)atoi(setting(text, "\nmin_update_interval")),
-                         .auto_ratio = atof(setting(text, "\nauto_ratio")),
                          .warm_up = (uint32_t)atoi(setting(text, "\nfull_warm_up_rounds")),
                          .publish_lag = lag_of(text),
                          .can_fetch = can_fetch,

@@ -19,7 +19,6 @@ static zo_decl_t matrix(int64_t rows, int64_t cols, const float *visible) {
 
 static zo_config_t config(uint32_t interval, int lag, int is_staggered) {
     return (zo_config_t){.topk_ratio = 0.25,
-                         .max_swap_ratio = 1.0,
                          .select_interval = 1,
                          .update_interval = interval,
                          .warm_up = 1,
@@ -421,8 +420,6 @@ START_TEST(windows_close_by_data) {
     c.topk_ratio = 0.5;
     c.select_interval = 100;
     c.is_interval_auto = 1;
-    c.min_interval = 2;
-    c.auto_ratio = 1.0;
     o = zo_create(&c, &d, 1);
     for (int t = 1; t <= 13; t++) {
         step_with(o, t == 1 ? g1 : t <= 3 ? g2 : none);

@@ -54,12 +54,7 @@ static void draw_decl(fixture_t *f, uint32_t i) {
 static void start(fixture_t *f, int law) {
     memset(f, 0, sizeof *f);
     f->config = (zo_config_t){.topk_ratio = law == 1 ? 1.0 : uniform(0.05, 0.8),
-                              .is_topk_auto = law != 1 && below(4) == 0,
-                              .energy = uniform(0.3, 1.0),
-                              .max_topk_ratio = uniform(0.05, 0.8),
                               .strategy = (zo_strategy_t)below(3),
-                              .reselect_below = uniform(0.3, 1.0),
-                              .max_swap_ratio = uniform(0.01, 1.0),
                               .select_interval = 1 + below(6),
                               .update_interval = 1 + below(6),
                               .warm_up = 1 + below(3),

@@ -169,7 +169,7 @@ static void close_all(machine_t *to) {
 }
 
 static void create(machine_t *to) {
-    static const char *const keys[] = {"topk_ratio=0.5",        "topk_ratio=auto",      "topk_ratio=0",
+    static const char *const keys[] = {"topk_ratio=0.5",        "topk_ratio=1",         "topk_ratio=0",
                                        "update_interval=1",     "update_interval=3",    "update_interval=auto",
                                        "publish_lag=0",         "stagger=false",        "deferred=mean",
                                        "predict=auto",          "select_interval=2",    "overlap_step=false",

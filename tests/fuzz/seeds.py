@@ -11,18 +11,18 @@ from pathlib import Path
 CORPUS = Path(__file__).resolve().parent / "corpus"
 
 CONFIG = {
-    "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nmax_swap_ratio = 0.5\nselect_interval = auto\n"
+    "all-keys": "[zenflow]\ntopk_ratio = 0.25\nselect_strategy = step\nselect_interval = auto\n"
                 "update_interval = 8\nfull_warm_up_rounds = 20\noverlap_step = true\npublish_lag = 0\nstagger = no\n"
                 "deferred = replay\npredict = auto\n[host]\nthreads = 3\naffinity = none\nmemory_limit_mib = 4096\n"
                 "deadline_ms = 5000\nmax_steps_ahead = 2\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
-    "auto": "# comment\n[zenflow]\ntopk_ratio=auto ; comment\nenergy=0.95\nmax_topk_ratio=1\nupdate_interval=auto\n"
-            "min_update_interval=3\nmax_update_interval=6\nauto_ratio=1\n",
+    "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
+            "select_interval=auto\n",
     "mean": "[zenflow]\ndeferred = mean\npredict = auto\n",
     "gone": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
     "wrong": "[zenflow]\ntopk_ratio = 2\nupdate_intervall = 4\nupdate_interval = 4\nupdate_interval = 5\n[nonsense]\na = b\n"
              "lr = 0.1\n[shard]\nx\n",
     "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=off",
-    "numbers": "[zenflow]\ntopk_ratio = 1e-3\nreselect_below = 0.5\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
+    "numbers": "[zenflow]\ntopk_ratio = 1e-3\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
                "deadline_ms = 86400000\nlocal_ranks = 4096\nlocal_rank = 4095\n",
 }
 

@@ -30,16 +30,13 @@ const char *const zt_state_configs[] = {
     "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = mean",
     "topk_ratio = 0.5\nupdate_interval = 1\nselect_interval = 4\nfull_warm_up_rounds = 2",
     "topk_ratio = 1\nupdate_interval = 5\nselect_interval = 1\nfull_warm_up_rounds = 1",
-    "topk_ratio = auto\nmax_topk_ratio = 0.4\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\n"
-    "max_swap_ratio = 0.2\nselect_strategy = auto",
-    "topk_ratio = auto\nenergy = 1\nmax_topk_ratio = 1\nupdate_interval = 3\nselect_interval = 2\n"
-    "full_warm_up_rounds = 3\ndeferred = mean",
+    "topk_ratio = 0.4\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\nselect_strategy = auto",
+    "topk_ratio = 0.6\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 3\ndeferred = mean",
     "topk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\nselect_strategy = epoch",
     "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
-    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 6\nselect_interval = 3\nfull_warm_up_rounds = 2\n"
-    "auto_ratio = 0.5",
-    "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 5\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
-    "auto_ratio = 0.1\nstagger = false",
+    "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\nfull_warm_up_rounds = 2",
+    "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
+    "stagger = false",
     "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = none",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };

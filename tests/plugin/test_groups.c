@@ -20,8 +20,9 @@ enum { N_PARAMS = 3, N_RANKS = 2, NORM = 1, SECOND = 2, STEPS = 6 };
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n"  \
     "deadline_ms = 3000\n[log]\nlevel = error\n"
 static const char plain[] = COMMON, stage_1[] = COMMON "[shard]\nstage = 1\n";
-static const char topk_auto[] = "[zenflow]\ntopk_ratio = auto\nupdate_interval = 2\n[host]\ndeadline_ms = 3000\n"
-                                "[log]\nlevel = error\n";
+static const char auto_strategy[] =
+    "[zenflow]\nselect_strategy = auto\nupdate_interval = 2\n[host]\ndeadline_ms = 3000\n"
+    "[log]\nlevel = error\n";
 
 typedef struct job {
     zt_rig_t rig;
@@ -238,7 +239,8 @@ static void small_norm(job_t *job) {
 START_TEST(declarations_that_cannot_be_kept) {
     expect(&(job_t){.declare = no_norm}, 0, ZF_ERR_PARAM, "need zf_create_args_t.norm_group");
     expect(&(job_t){.declare = first_group, .config = stage_1}, 0, ZF_ERR_CONFIG, "need stage = 0");
-    expect(&(job_t){.declare = first_group, .config = topk_auto}, 0, ZF_ERR_CONFIG, "with [zenflow] topk_ratio = auto");
+    expect(&(job_t){.declare = first_group, .config = auto_strategy}, 0, ZF_ERR_CONFIG,
+           "with [zenflow] select_strategy = auto");
     expect(&(job_t){.declare = never_selected}, 1, ZF_ERR_PARAM, "NEVER_SELECTED");
 }
 END_TEST

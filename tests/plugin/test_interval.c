@@ -16,12 +16,11 @@ static zfi_run_t *run;
 static uint64_t closing_step; /* after W */
 
 /* One cohort: two matrices of four channels, of which channel 0 is selected from step W on, and a vector. */
-static void start(const char *more) {
+static void start(void) {
     char text[256];
     snprintf(text, sizeof text,
-             "[zenflow]\nupdate_interval = auto\nmax_update_interval = 8\nstagger = false\ntopk_ratio = 0.25\n"
-             "full_warm_up_rounds = 1\n%s",
-             more);
+             "[zenflow]\nupdate_interval = auto\nstagger = false\ntopk_ratio = 0.25\n"
+             "full_warm_up_rounds = 1\n");
     zt_rig_start(&rig, shapes, N_SHAPES);
     run = zt_bare_create(&rig, text);
     for (uint32_t i = 0; i < 2; i++)
@@ -59,22 +58,22 @@ static void take(uint64_t t, double selected0, double deferred0, double selected
 static int is_ready(uint64_t t) { return run->sel.ready[t % ZFI_READY_DEPTH][0]; }
 
 START_TEST(deferred_channels_catch_up) {
-    start("auto_ratio = 1\n");
+    start();
     take(1, 0, 100, 0, 100); /* warm-up: of no account */
-    take(2, 4, 1, 4, 2);
-    ck_assert(!is_ready(4)); /* 1 and 2 of 4 */
-    take(3, 4, 1, 4, 2);
-    ck_assert(!is_ready(5)); /* 2 and 4 of 4: one of two */
-    take(4, 4, 1, 4, 2);
-    ck_assert(!is_ready(6));
-    take(5, 4, 1, 4, 2);
-    ck_assert(is_ready(7)); /* 4 and 8 of 4 */
+    take(2, 4, 1, 4, 1);
+    ck_assert(!is_ready(4)); /* 1 of 4 */
+    take(3, 4, 1, 4, 1);
+    ck_assert(!is_ready(5));
+    take(4, 4, 1, 4, 1);
+    ck_assert(!is_ready(6)); /* 3 of 4 */
+    take(5, 4, 1, 4, 1);
+    ck_assert(is_ready(7));
     end();
 }
 END_TEST
 
 START_TEST(a_share_of_matrices_is_enough) {
-    start("auto_ratio = 0.5\n");
+    start();
     take(1, 0, 0, 0, 0);
     take(2, 4, 1, 4, 2);
     take(3, 4, 1, 4, 2);
@@ -84,7 +83,7 @@ START_TEST(a_share_of_matrices_is_enough) {
 END_TEST
 
 START_TEST(a_close_starts_the_deferred_sums_anew) {
-    start("auto_ratio = 1\n");
+    start();
     take(1, 0, 0, 0, 0);
     take(2, 4, 4, 4, 4);
     ck_assert(is_ready(4));
@@ -102,7 +101,7 @@ START_TEST(a_close_starts_the_deferred_sums_anew) {
 END_TEST
 
 START_TEST(skipped_steps_and_holes_add_nothing) {
-    start("auto_ratio = 1\n");
+    start();
     take(1, 0, 0, 0, 0);
     zfi_row(run, 2)->t = 2;
     zfi_row(run, 2)->scalars.applied = 0;
@@ -124,12 +123,12 @@ static int closes(uint64_t first, uint64_t t, int ready) {
 }
 
 START_TEST(hooks_ask_between_the_bounds) {
-    start("min_update_interval = 4\n");
+    start();
     run->clock.base = 1;
-    run->engine->timeout_ns = 1;                         /* a hook that asks without need fails */
-    ck_assert(!closes(10, 11, 1) && !closes(10, 12, 1)); /* 3 steps */
-    ck_assert(closes(10, 17, 0));                        /* 8: the bound */
-    ck_assert(closes(1, 1, 0));                          /* warm-up */
+    run->engine->timeout_ns = 1;   /* a hook that asks without need fails */
+    ck_assert(!closes(10, 11, 1)); /* 2 steps */
+    ck_assert(closes(10, 25, 0));  /* 16: the bound */
+    ck_assert(closes(1, 1, 0));    /* warm-up */
     zfi_timeline_signal(&run->engine->lines.decided, 13);
     ck_assert(closes(10, 13, 1) && !closes(10, 13, 0));
     ck_assert_uint_eq(atomic_load(&run->engine->count.closes_by_data), 1);
@@ -139,9 +138,29 @@ START_TEST(hooks_ask_between_the_bounds) {
 }
 END_TEST
 
+/* What a checkpoint may say: a window of 3 to 15 steps is open, after the first one of as many. */
+START_TEST(windows_that_can_be_open) {
+    const zfi_config_t *config;
+    start();
+    config = &run->engine->config;
+    run->clock.base = 1;
+    run->clock.t = 20;
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 5)); /* 16 steps: it has closed */
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 6));
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 21));
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 22)); /* still to come */
+    run->clock.t = 6;
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 1) &&
+              zfi_interval_can_be_open(config, &run->clock, 0, 2));
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 4)); /* after one too short */
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 5));
+    end();
+}
+END_TEST
+
 START_TEST(first_windows_are_staggered) {
     zt_rig_start(&rig, shapes, N_SHAPES);
-    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = auto\nmax_update_interval = 3\nfull_warm_up_rounds = 1\n");
+    run = zt_bare_create(&rig, "[zenflow]\nupdate_interval = auto\nfull_warm_up_rounds = 1\n");
     for (uint32_t c = 0; c < 3; c++)
         run->clock.window_first[c] = 2;
     for (uint64_t t = 2; t <= 4; t++) {
@@ -159,4 +178,5 @@ START_TEST(first_windows_are_staggered) {
 END_TEST
 
 ZT_MAIN("interval", deferred_channels_catch_up, a_share_of_matrices_is_enough, a_close_starts_the_deferred_sums_anew,
-        skipped_steps_and_holes_add_nothing, hooks_ask_between_the_bounds, first_windows_are_staggered)
+        skipped_steps_and_holes_add_nothing, hooks_ask_between_the_bounds, windows_that_can_be_open,
+        first_windows_are_staggered)

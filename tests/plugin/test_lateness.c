@@ -231,23 +231,5 @@ START_TEST(losses_without_bound) {
 }
 END_TEST
 
-/* A run that deals its cohorts anew: the newest step that is known is the last one of the slowest of all of them. */
-START_TEST(more_cohorts_than_before) {
-    static zfi_meter_t meter;
-    zfi_meter_reading_t got;
-    zfi_meter_init(&meter);
-    ck_assert_int_ne(zfi_meter_reserve(&meter, (zfi_meter_size_t){1, 4, 1}), 0);
-    zfi_meter_start(&meter, 1, (zfi_meter_size_t){1, 2, 1}, 0);
-    zfi_meter_deal(&meter, 4, 10);
-    for (uint32_t c = 0; c < 3; c++)
-        zfi_meter_close(&meter, c, 12);
-    ck_assert_int_eq(zfi_meter_read(&meter, 12, 0, &got), 0);
-    zfi_meter_close(&meter, 3, 12);
-    ck_assert_int_ne(zfi_meter_read(&meter, 12, 0, &got), 0);
-    zfi_meter_free(&meter);
-}
-END_TEST
-
 ZT_MAIN("lateness", equals_a_plain_sum, selected_channels_are_never_late, synchronous_steps_cost_nothing,
-        sample_is_unbiased, after_params_changed, what_is_not_counted, reading, losses_without_bound,
-        more_cohorts_than_before)
+        sample_is_unbiased, after_params_changed, what_is_not_counted, reading, losses_without_bound)

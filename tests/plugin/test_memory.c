@@ -255,8 +255,8 @@ static void check_moves(const zfi_run_t *run) {
             if (run->buckets.of_param[matrix->param] != b)
                 continue;
             n_matrices++;
-            n += 1 + (matrix->is_choosable ? matrix->k_most : 0);
-            most = matrix->is_choosable && matrix->k_most > most ? matrix->k_most : most;
+            n += 1 + (matrix->is_choosable ? matrix->k : 0);
+            most = matrix->is_choosable && matrix->k > most ? matrix->k : most;
         }
         ck_assert_uint_eq(zfi_memory_n_moves(run, b), n + most + 1); /* one rank */
     }

@@ -447,7 +447,7 @@ START_TEST(a_large_matrix_is_cut) {
 }
 END_TEST
 
-/* What dealing must not move. */
+/* What update_interval and stagger must not move. */
 static void check_fixed(const zfi_plan_t *was) {
     ck_assert(plan.n_matrices == was->n_matrices && plan.n_lots == was->n_lots && plan.n_chunks == was->n_chunks &&
               plan.n_segments == was->n_segments && plan.n_state_elems == was->n_state_elems);
@@ -460,7 +460,7 @@ static void check_fixed(const zfi_plan_t *was) {
     ck_assert_int_eq(memcmp(plan.segments, was->segments, plan.n_segments * sizeof *plan.segments), 0);
 }
 
-START_TEST(one_cut_is_dealt_again_and_again) {
+START_TEST(the_cut_is_the_same_for_every_interval) {
     static const uint32_t intervals[] = {1, 2, 3, 4, 7};
     zfi_plan_t first;
     start(5, 1, 0.1);
@@ -474,19 +474,16 @@ START_TEST(one_cut_is_dealt_again_and_again) {
     first = plan;
     memset(&plan, 0, sizeof plan);
     end();
-    ck_assert_msg(zfi_params_build(decls, n_params, sizeof *decls, ZF_DEVICE_CPU, &params, &err) == ZF_OK, "%s",
-                  err.message);
-    ck_assert_int_eq(zfi_plan_build(&config, params, n_params, &plan, &err), ZF_OK);
     for (size_t i = 0; i < sizeof intervals / sizeof *intervals; i++)
         for (config.stagger = 0; config.stagger < 2; config.stagger++) {
             config.update_interval = intervals[i];
-            ck_assert_int_eq(zfi_plan_deal(&plan, &config), ZF_OK);
+            build();
             ck_assert_uint_eq(plan.n_cohorts, config.stagger ? intervals[i] : 1);
             check_fixed(&first);
             check_all();
+            end();
         }
     zfi_plan_free(&first);
-    end();
 }
 END_TEST
 
@@ -556,36 +553,6 @@ START_TEST(more_matrices_than_can_be_numbered) { /* a batch axis of 2^33: one ma
 }
 END_TEST
 
-/* topk_ratio = auto: k is open where there is something to choose; device memory for the budget or one channel each. */
-static void check_auto(double most, uint64_t expected) {
-    start(2, 0, ZFI_TOPK_AUTO);
-    config.max_topk_ratio = most;
-    add(1, 8, 100, 0, 0, 0);
-    add(3, 8, 10, 1, 0, 0);
-    add(1, 8, 1, 0, 0, 0); /* one channel: selected */
-    add(1, 8, 10, 0, ZF_PARAM_NEVER_SELECTED, 0);
-    add(1, 8, 5, 0, ZF_PARAM_ALWAYS_SELECTED, 0);
-    build();
-    for (uint32_t i = 0; i < plan.n_matrices; i++) {
-        const zfi_matrix_t *matrix = &plan.matrices[i];
-        ck_assert_int_eq(matrix->is_choosable, matrix->param < 2);
-        ck_assert_uint_eq(matrix->k, matrix->param == 2 || matrix->param == 4 ? matrix->n_channels : 0);
-        ck_assert_uint_eq(matrix->k_most, matrix->param == 3 ? 0 : matrix->n_channels);
-    }
-    ck_assert_uint_eq(plan.n_open_elems, 1040);
-    ck_assert_uint_eq(plan.n_sel_elems, 48 + expected);
-    ck_assert_uint_eq(plan.n_sel_grad_nbytes, 4 * (48 + expected));
-    ck_assert_uint_eq(plan.n_index, 130 + 1 + 5);
-    end();
-}
-
-START_TEST(auto_budget) {
-    check_auto(1.0, 1040);
-    check_auto(0.2, 208);
-    check_auto(0.01, 32); /* four matrices of 8 rows */
-}
-END_TEST
-
 ZT_MAIN("plan", random_models, equal_cohorts_follow_the_formula, a_large_matrix_is_cut, large_and_wide,
-        one_cut_is_dealt_again_and_again, little_of_the_pool_is_lost, uneven_cohorts_do_not_share_large_pieces,
-        nothing_to_train, more_matrices_than_can_be_numbered, auto_budget)
+        the_cut_is_the_same_for_every_interval, little_of_the_pool_is_lost, uneven_cohorts_do_not_share_large_pieces,
+        nothing_to_train, more_matrices_than_can_be_numbered)

@@ -394,51 +394,6 @@ START_TEST(exports_that_differ) {
 }
 END_TEST
 
-/* The ranks measure different times, and choose alike. */
-START_TEST(fitted) {
-    static const char text[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = fit\nfull_warm_up_rounds = 6\n"
-                               "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
-                               "stage = 1\nbucket_bytes = 1000\n";
-    job_t jobs[MOST] = {0};
-    zt_ranks_init(&ranks, 4);
-    for (uint32_t r = 0; r < 4; r++)
-        jobs[r].config = text;
-    run_jobs(jobs, 4);
-    for (uint32_t r = 0; r < 4; r++) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
-        ck_assert_uint_eq(zt_rig_stats(&jobs[r].rig).exchanges, zt_rig_stats(&jobs[0].rig).exchanges);
-    }
-    end_jobs(jobs, 4);
-}
-END_TEST
-
-/* One has no memory for windows of more than two steps (1.5 MB per step and rank): so none takes more. */
-START_TEST(fitted_to_the_least_memory) {
-    static const char common[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = fit\nmax_update_interval = %d\n"
-                                 "publish_lag = 1\nfull_warm_up_rounds = 2\n[host]\nthreads = 1\n"
-                                 "deadline_ms = 60000\nmemory_limit_mib = %u\n[log]\nlevel = error\n[shard]\n"
-                                 "stage = 1\n";
-    static job_t jobs[2];
-    char texts[2][512];
-    uint64_t limit;
-    snprintf(texts[0], sizeof texts[0], common, 2, 0u);
-    run_two(jobs, (job_t){.config = texts[0], .is_large = 1}, (job_t){.config = texts[0], .is_large = 1});
-    limit = zfi_memory_host_nbytes(jobs[1].rig.inst->run) + zfi_memory_device_nbytes(jobs[1].rig.inst->run);
-    limit = (limit + 0xFFFFF) >> 20;
-    end_jobs(jobs, 2);
-    snprintf(texts[0], sizeof texts[0], common, 4, 0u);
-    snprintf(texts[1], sizeof texts[1], common, 4, (unsigned)limit);
-    setenv("ZF_TEST_FIT", "4,1", 1);
-    run_two(jobs, (job_t){.config = texts[0], .is_large = 1}, (job_t){.config = texts[1], .is_large = 1});
-    for (int r = 1; r >= 0; r--) {
-        ck_assert_msg(jobs[r].st >= 0, "rank %d: %s", r, jobs[r].rig.err.message);
-        ck_assert_uint_eq(zt_rig_stats(&jobs[r].rig).update_interval, 2);
-    }
-    end_jobs(jobs, 2);
-    unsetenv("ZF_TEST_FIT");
-}
-END_TEST
-
 /* Whatever it is that made windows differ, no step is made with it. */
 START_TEST(windows_that_differ) {
     static job_t jobs[2];
@@ -807,8 +762,7 @@ ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_fl
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
         four_shard_on_a_queue, values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order,
         a_fetch_waits_for_its_bucket, two_are_edited, four_are_edited, two_are_edited_in_silence,
-        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
-        fitted_to_the_least_memory, windows_that_differ, norms_of_the_hosts_that_differ,
-        a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, windows_that_differ,
+        norms_of_the_hosts_that_differ, a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays,
+        a_transport_that_fails, a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named,
+        a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)

@@ -84,32 +84,6 @@ START_TEST(too_many_steps) {
 }
 END_TEST
 
-/* Where topk_ratio = auto decides, a checkpoint may not select more than device memory was planned for. */
-START_TEST(a_selection_beyond_the_plan) {
-    static const char text[] = "topk_ratio = auto\nupdate_interval = 2\nfull_warm_up_rounds = 1";
-    zfi_plan_t *plan;
-    uint64_t room, fixed = 0;
-    zt_memory_store_start(&store);
-    zt_state_open(&rig, text);
-    zt_state_steps(&rig, 3);
-    ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-    zt_state_open_copy(&copy, text, 1);
-    plan = &copy.inst->run->plan;
-    for (uint32_t i = 0; i < plan->n_matrices; i++) /* k of the others is still 0 */
-        fixed += plan->matrices[i].k * zfi_channel_elems(&plan->matrices[i]);
-    room = plan->n_sel_elems;
-    plan->n_sel_elems = fixed;
-    ck_assert_int_eq(zt_load(&copy, &store.table, NULL, 0, NULL), ZF_ERR_CHECKPOINT);
-    ck_assert_msg(strstr(copy.err.message, "max_topk_ratio allows") != NULL, "%s", copy.err.message);
-    copy.inst->run->plan.n_sel_elems = room;
-    ZT_OK(&copy, zt_load(&copy, &store.table, NULL, 0, NULL)); /* nothing was half done */
-    zt_state_check_equal(&rig, &copy, "loaded at last");
-    zt_rig_end(&rig);
-    zt_rig_end(&copy);
-    zt_memory_store_end(&store);
-}
-END_TEST
-
 static void decay(void *ctx, const zf_rule_update_t *u) {
     (void)ctx;
     for (uint64_t i = 0; i < u->n_elems; i++) {
@@ -234,28 +208,6 @@ START_TEST(automatic_interval) {
         }
         ck_assert_uint_gt(closes_by_data(&rig), rig_before);
         zt_state_check_equal(&rig, &copy, "the automatic interval, loaded");
-        zt_rig_end(&rig);
-        zt_rig_end(&copy);
-        zt_memory_store_end(&store);
-    }
-}
-END_TEST
-
-/* What decides when windows close is part of what must fit. */
-START_TEST(another_automatic_interval) {
-    static const char *const others[] = {"min_update_interval = 4", "max_update_interval = 7", "auto_ratio = 0.75"};
-    for (int i = 0; i < 3; i++) {
-        char config[512];
-        zt_memory_store_start(&store);
-        zt_state_open(&rig, "topk_ratio = 0.2\nupdate_interval = auto\nfull_warm_up_rounds = 2");
-        zt_state_steps(&rig, 7);
-        ZT_OK(&rig, zt_save(&rig, &store.table, NULL, 0, NULL));
-        snprintf(config, sizeof config, "topk_ratio = 0.2\nupdate_interval = auto\nfull_warm_up_rounds = 2\n%s",
-                 others[i]);
-        zt_state_open_copy(&copy, config, 1);
-        ck_assert_int_eq(zt_load(&copy, &store.table, NULL, ZF_STATE_EXACT, NULL), ZF_ERR_CHECKPOINT);
-        snprintf(config, sizeof config, "%.*s", (int)strcspn(others[i], " "), others[i]);
-        ck_assert_msg(strstr(copy.err.message, config) != NULL, "%s", copy.err.message);
         zt_rig_end(&rig);
         zt_rig_end(&copy);
         zt_memory_store_end(&store);
@@ -588,8 +540,7 @@ START_TEST(trains_after_a_failed_load) {
 }
 END_TEST
 
-ZT_MAIN("state", too_many_steps, a_selection_beyond_the_plan, stores_that_fail, trains_after_a_failed_load,
-        shapes_in_the_header, totals_count_on, exact_in_memory, exact_with_other_rules_and_moments,
-        another_rule_is_refused, another_host_rule_is_refused, exact_into_a_running_instance, automatic_interval,
-        another_automatic_interval, exact_in_a_directory, exact_or_not_at_all, compact_is_what_flush_leaves,
-        weights_without_an_instance, notes)
+ZT_MAIN("state", too_many_steps, stores_that_fail, trains_after_a_failed_load, shapes_in_the_header, totals_count_on,
+        exact_in_memory, exact_with_other_rules_and_moments, another_rule_is_refused, another_host_rule_is_refused,
+        exact_into_a_running_instance, automatic_interval, exact_in_a_directory, exact_or_not_at_all,
+        compact_is_what_flush_leaves, weights_without_an_instance, notes)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/crc32.h"
+#include "config/config_table.h"
 #include "state_rig.h"
 #include "suite.h"
 
@@ -213,7 +214,6 @@ START_TEST(hostile_indexes) {
         {NULL, "\"kind\":\"exact\"", "\"kind\":\"compact\""},
         {"\"config\"", "\"zenflow.topk_ratio\":", "\"zenflow.no_such_key\":\"1\",\"zenflow.topk_ratio\":"},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"64\""},
-        {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":\"fit\""},
         {"\"config\"", "\"zenflow.update_interval\":\"4\"", "\"zenflow.update_interval\":4"},
         {"\"params\"", "\"name\":\"", "\"name\":\"\\u0000"},
     };
@@ -492,6 +492,53 @@ START_TEST(files_that_change) {
 END_TEST
 
 /* Takes the first tensor of this array out of the index. */
+/* The good checkpoint, as a version that had this key would have written it. */
+static void add_key(const zfi_gone_t *gone, const char *value) {
+    char text[192];
+    snprintf(text, sizeof text, "\"%s.%s\":\"%s\",\"zenflow.topk_ratio\":", gone->section, gone->name, value);
+    copy_good();
+    replace("\"config\"", "\"zenflow.topk_ratio\":", text);
+}
+
+/* A checkpoint of a version that had more keys is refused with what to use instead, and continued to the bit where they
+ * say what this version does. */
+START_TEST(keys_that_are_gone) {
+    int n = 0;
+    start();
+    for (uint32_t i = 0; zfi_gone_at(i); i++) {
+        const zfi_gone_t *gone = zfi_gone_at(i);
+        if (!gone->name || (gone->implied && (gone->value || strcmp(gone->implied, "*") == 0)))
+            continue;
+        if (gone->value) {
+            char was[96], is[96];
+            snprintf(was, sizeof was, "\"%s.%s\":", gone->section, gone->name);
+            snprintf(is, sizeof is, "\"%s.%s\":\"%s\",\"was\":", gone->section, gone->name, gone->value);
+            copy_good();
+            if (!strstr(index_text(), was)) /* nothing that a checkpoint has */
+                continue;
+            replace("\"config\"", was, is);
+        } else {
+            add_key(gone, "0.123");
+        }
+        expect_refused_for(gone->name, gone->instead);
+    }
+    check_unchanged("a key that is gone");
+    for (uint32_t i = 0; zfi_gone_at(i); i++) {
+        const zfi_gone_t *gone = zfi_gone_at(i);
+        if (!gone->implied || gone->value)
+            continue;
+        add_key(gone, *gone->implied == '*' ? "0.123" : gone->implied);
+        ZT_OK(&victim, zt_load(&victim, &bad.table, NULL, ZF_STATE_EXACT, NULL));
+        zt_state_check_equal(&rig, &victim, gone->name);
+        n++;
+    }
+    ck_assert_int_gt(n, 0);
+    free(before);
+    before = zt_state_image(&victim, &before_nbytes);
+    finish();
+}
+END_TEST
+
 static void drop(const char *key) {
     char *text = index_text(), *from = strstr(strstr(text, "\"params\""), key), *to = strchr(from, '}') + 1;
     char *was = calloc(1, (size_t)(to - from) + 2);
@@ -504,14 +551,12 @@ static void drop(const char *key) {
 
 /* Of the automatic interval: windows that data cannot have left open, decisions from nothing, sums that cannot be. */
 START_TEST(hostile_intervals) {
-    static const char text[] =
-        "topk_ratio = 0.2\nupdate_interval = auto\nmax_update_interval = 4\nselect_interval = 3\n"
-        "full_warm_up_rounds = 2\nstagger = false\nauto_ratio = 1";
+    static const char text[] = "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"
+                               "full_warm_up_rounds = 2\nstagger = false";
     static const struct {
         const char *behind, *from, *to, *why;
     } edits[] = {
         {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[2]", "window_first"}, /* before clock_base */
-        {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[3]", "window_first"}, /* past its bound */
         {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[4]", "window_first"}, /* after one too short */
         {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[5]", "window_first"},
         {"\"clocks\"", "\"window_first\":[6]", "\"window_first\":[9]", "window_first"}, /* still to come */
@@ -523,7 +568,6 @@ START_TEST(hostile_intervals) {
         {"\"params\"", "\"interval\":{", "\"intervals\":{", ""},
         {"\"params\"", "\"interval\":{", "\"interval.1\":{", ""},
         {"\"config\"", "\"zenflow.update_interval\":\"auto\"", "\"zenflow.update_interval\":\"4\"", ""},
-        {"\"config\"", "\"zenflow.auto_ratio\":\"1\"", "\"zenflow.auto_ratio\":\"2\"", "auto_ratio"},
     };
     static const double wild = NAN, minus = -1.0, early = 0.25;
     start_with(text);
@@ -665,4 +709,4 @@ END_TEST
 
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
         tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_is_none, what_is_gone,
-        publications_without_windows, updates_that_are_still_to_come)
+        keys_that_are_gone, publications_without_windows, updates_that_are_still_to_come)

@@ -45,11 +45,11 @@ typedef struct zf_stats { /* output struct */
     uint64_t lateness_steps; /* that are counted in lateness_sum */
     double lateness_sum;
     double lateness; /* of the newest of them */
-    /* Windows as they are now: what the configuration says, or what update_interval = fit has chosen */
-    uint32_t update_interval; /* S, or the longest that auto may make; 0: fit has yet to choose */
-    uint32_t publish_lag;     /* 0 or 1; 0 while fit has yet to choose */
-    uint64_t fit_step_ns;  /* fit: a step of the trainer alone, as warm-up measured it; 0 where it measured nothing */
-    uint64_t fit_stall_ns; /* ... how long it is expected to wait per step: within a factor of 1.5, or 3 % of a step */
+    /* Windows, as the configuration says */
+    uint32_t update_interval; /* S, or the longest that auto may make */
+    uint32_t publish_lag;     /* 0 or 1 */
+    uint64_t reserved0;
+    uint64_t reserved1;
     /* Several ranks; all 0 on one */
     uint64_t exchanges;      /* collectives of zf.collectives/1 that are over */
     uint64_t sent_nbytes;    /* by this rank, to all others together */
@@ -62,8 +62,8 @@ typedef struct zf_stats { /* output struct */
  * that were deferred is loss(visible) - loss(w) to first order. It is an estimate from a sample ([log] lateness), and
  * overstates where predict is on. Steps of warm-up cost nothing; so does a step that is skipped, and for up to two
  * windows what params_changed, a load or bind_params has changed. Needs deferred = replay and a built-in rule. On
- * several ranks from [shard] stage = 1 on it is the sum over all ranks' parts of the state, the same bits on each: a step
- * is complete once a later step, or DISCARD, has told the others of it. */
+ * several ranks from [shard] stage = 1 on it is the sum over all ranks' parts of the state, the same bits on each: a
+ * step is complete once a later step, or DISCARD, has told the others of it. */
 typedef struct zf_lateness { /* output struct */
     uint32_t struct_size;
     uint32_t group;   /* of parameters */

@@ -21,7 +21,7 @@ import torch
 
 from .. import errors
 
-DECIDED_ALONE = ("update_interval", "topk_ratio", "select_strategy")  # of [zenflow]: auto and fit look at all that a process has
+DECIDED_ALONE = ("update_interval", "select_strategy")  # of [zenflow]: auto looks at all that a process has
 _NO_GRADIENT = -1.0  # in place of a norm
 _LARGEST_DIFFERENCE = {torch.float32: 1e-3}  # of the norms of copies' gradients, relative: sums in another order
 _LARGEST_DIFFERENCE_16_BIT = 1e-2
@@ -186,7 +186,7 @@ class Spread:
 
 def is_decided_alone(config):
     """Whether, with this configuration, each process decides by itself when windows close."""
-    return any(config[f"zenflow.{key}"] in ("auto", "fit") for key in DECIDED_ALONE)
+    return any(config[f"zenflow.{key}"] == "auto" for key in DECIDED_ALONE)
 
 
 def spread_of(params, names):

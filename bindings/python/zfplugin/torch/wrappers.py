@@ -56,7 +56,7 @@ class Meter:
                "zenflow/host_mib": now["host_measured_nbytes"] / _MIB,
                "zenflow/lost_overlap_mib": grown("lost_overlap_nbytes") / _MIB,
                "zenflow/skipped_steps": now["steps_skipped"],
-               "zenflow/update_interval": now["update_interval"],  # 0: fit has yet to choose
+               "zenflow/update_interval": now["update_interval"],
                "zenflow/publish_lag": now["publish_lag"],
                **self._lateness(optimizer, grown("lateness_steps"))}
         self._before = now

@@ -24,7 +24,7 @@ typedef struct zf_plan_args {
 typedef struct zf_plan { /* output struct; of one rank. Bytes of host and device are those of zf.stats/1 */
     uint32_t struct_size;
     uint32_t n_buckets;       /* several ranks: exchanged by themselves; one rank: 0 */
-    uint32_t update_interval; /* S, or the longest that auto or fit may make */
+    uint32_t update_interval; /* S, or the longest that auto may make */
     uint32_t publish_lag;
     uint64_t host_nbytes;         /* everything in host memory, of which ... */
     uint64_t host_state_nbytes;   /* ... w, m, v; with deferred = none they are on the device */
@@ -52,9 +52,8 @@ typedef struct zf_plan_ext {
     uint32_t reserved0;
     /* [any-thread] Plans `decls` as bind_params would, and says what it would map. The device need not be there. Data
      * of the tensors is not read: their addresses have to be distinct, as bind_params wants it, and may be reserved
-     * address space. Memory of the machine does not count: with update_interval = fit the plan is of the longest
-     * window that may be chosen. Takes memory of some dozen bytes per 65,536 elements, and some hundred per parameter,
-     * while it runs. */
+     * address space. Memory of the machine does not count. Takes memory of some dozen bytes per 65,536 elements, and
+     * some hundred per parameter, while it runs. */
     zf_status_t (*plan)(const zf_plan_args_t *args, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                         zf_plan_t *out, zf_error_t *err);
 } zf_plan_ext_t;
