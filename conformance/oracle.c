@@ -166,7 +166,7 @@ static void fetch(zo_t *o, zo_matrix_t *x) {
 static void close_window(zo_t *o, zo_matrix_t *x) {
     int is_warm_up = o->t <= o->config.warm_up;
 
-    zo_replay_matrix(o, x, o->config.predict > 0 && !is_warm_up);
+    zo_replay_matrix(o, x, zo_steps_ahead(&o->config) > 0 && !is_warm_up);
     x->is_sent |= o->config.publish_lag == 0 || is_warm_up;
     x->is_sent_next = o->config.publish_lag != 0 && !is_warm_up;
     if (o->config.publish_lag == 0 && o->config.can_fetch && !is_warm_up) {
@@ -341,11 +341,8 @@ void zo_flush(zo_t *o) {
         zo_replay_matrix(o, x, 0);
         x->is_publish_due = x->is_unfetched = x->is_sent_next = 0;
         x->is_sent = 1;
-        for (uint64_t c = 0; c < x->channels; c++) {
+        for (uint64_t c = 0; c < x->channels; c++)
             show(o, x, c, o->params[x->param].w);
-            if (zo_is_by_moments(o) && x->is_selected[c])
-                copy_to_device(o, x, c);
-        }
     }
     if (o->t >= o->config.warm_up)
         o->base = o->t;

@@ -43,16 +43,13 @@ typedef struct zo_config {
     int can_fetch;            /* the host fetches: with publish_lag 0, "Publishing at fetch" */
     int is_none;              /* deferred = none: what is said of selection and windows has no effect */
     int is_mean;              /* deferred = mean, else replay */
-    double deferred_lr_scale;
     zo_rule_t rule;
     zo_element_fn element; /* ZO_CALLBACK, with its ctx */
     void *element_ctx;
     zo_moments_t moments;
-    uint32_t predict;        /* x; 0 = none; replay or moments with AdamW or Adam */
-    int is_interval_auto;    /* update_interval is the longest window */
-    int is_moments;          /* deferred = moments */
-    int is_summed_on_device; /* ... accumulate_on = device, else host */
-    uint64_t block_elems;    /* tests: elements that a block may always have; 0 = the 65,536 of the page */
+    int predicts;         /* predict = auto; without effect but with replay, AdamW or Adam */
+    int is_interval_auto; /* update_interval is the longest window */
+    uint64_t block_elems; /* tests: elements that a block may always have; 0 = the 65,536 of the page */
 } zo_config_t;
 
 typedef struct zo_decl {
@@ -145,7 +142,7 @@ const float *zo_step_grad(const zo_t *o, uint32_t id);
 uint32_t zo_n_matrices(const zo_t *o);
 void zo_matrix_info(const zo_t *o, uint32_t i, zo_matrix_info_t *out);
 /* Elements of selected channels whose w, m, v, n differ between host and device. 0 for every matrix without open slots:
- * the invariant of the design (but for deferred = moments). */
+ * the invariant of the design. */
 uint64_t zo_n_device_differs(const zo_t *o);
 
 /* Plain AdamW, whole parameters, no schedule. grads[id] NULL = hole. Parameters that are not trainable are left alone.

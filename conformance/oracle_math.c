@@ -166,17 +166,19 @@ void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k) 
     }
 }
 
-void zo_update_by_means(float *w, float *m, float *v, float g1, float g2, const zo_scalars_t *k) {
-    *m = fmaf(k->b1, *m, k->one_minus_b1 * g1);
-    *v = fmaf(k->b2, *v, k->one_minus_b2 * g2);
-    *w = fmaf(k->neg_step, *m / denominator(*v, k), *w * k->decay);
-}
-
 /* ---- "Prediction" ------------------------------------------------------------------------------------------------ */
+
+uint32_t zo_steps_ahead(const zo_config_t *config) {
+    uint32_t late = config->update_interval - 1 + (uint32_t)config->publish_lag;
+
+    if (!config->predicts || config->is_mean || config->rule > ZO_ADAM)
+        return 0;
+    return late < 4 ? late : 4;
+}
 
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last) {
     double b1 = last->hyper.beta1;
-    double e = b1 * (1.0 - zo_power(b1, last->config->predict)) / (1.0 - b1);
+    double e = b1 * (1.0 - zo_power(b1, zo_steps_ahead(last->config))) / (1.0 - b1);
     float c = (float)(e * (-last->hyper.lr / (1.0 - zo_power(b1, last->n))));
 
     return fmaf(c, m / denominator(v, last), w);

@@ -46,14 +46,11 @@ static const zo_slot_t *last_applied(const zo_matrix_t *x) {
 
 static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
     const zo_slot_t *last = last_applied(x);
-    zo_hyper_t hyper;
     zo_scalars_t k;
 
     if (!last)
         return;
-    hyper = last->hyper;
-    hyper.lr *= o->config.deferred_lr_scale;
-    k = zo_scalars_of(&o->config, &hyper, 1.0f, ++to->n[c]);
+    k = zo_scalars_of(&o->config, &last->hyper, 1.0f, ++to->n[c]);
     for (uint64_t i = 0; i < zo_depth(x); i++) {
         uint64_t e = zo_at(x, c, i);
 
@@ -61,62 +58,11 @@ static void mean_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const 
     }
 }
 
-/* What is left of a sum after its way down. */
-static float sent(const zo_t *o, const zo_matrix_t *x, float sum) {
-    uint16_t rounded;
-
-    if (!o->config.is_summed_on_device || zo_dtype_nbytes(o->params[x->param].decl.grad_dtype) == 4)
-        return sum;
-    zo_narrow(&rounded, ZO_BF16, 0, sum);
-    return zo_widen(&rounded, ZO_BF16, 0);
-}
-
-/* The means of s*g and (s*g)^2 of an element over the applied slots. */
-static void means(const zo_t *o, const zo_matrix_t *x, uint64_t e, float *g1, float *g2) {
-    float sum1 = 0.0f, sum2 = 0.0f, count = 0.0f;
-
-    for (uint32_t j = 0; j < x->n_slots; j++) {
-        float p = x->slots[j].grad[e] * x->slots[j].s;
-
-        if (!x->slots[j].is_applied)
-            continue;
-        sum1 = count == 0.0f ? p : sum1 + p;
-        sum2 = count == 0.0f ? p * p : fmaf(p, p, sum2);
-        count += 1.0f;
-    }
-    *g1 = sent(o, x, sum1) / count;
-    *g2 = sent(o, x, sum2) / count;
-}
-
-static void moments_channel(const zo_t *o, const zo_matrix_t *x, uint64_t c, const zo_target_t *to) {
-    uint32_t n_before = to->n[c];
-
-    for (uint32_t j = 0; j < x->n_slots; j++)
-        to->n[c] += (uint32_t)x->slots[j].is_applied;
-    for (uint64_t i = 0; to->n[c] > n_before && i < zo_depth(x); i++) {
-        uint64_t e = zo_at(x, c, i), at = x->first + e;
-        uint32_t n = n_before;
-        float g1, g2;
-
-        means(o, x, e, &g1, &g2);
-        for (uint32_t j = 0; j < x->n_slots; j++)
-            if (x->slots[j].is_applied) {
-                zo_scalars_t k = zo_scalars_of(&o->config, &x->slots[j].hyper, 1.0f, ++n);
-
-                zo_update_by_means(&to->w[at], &to->m[at], &to->v[at], g1, g2, &k);
-            }
-    }
-}
-
-int zo_is_by_moments(const zo_t *o) { return o->config.is_moments && o->config.update_interval > 1; }
-
 void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to) {
     int is_warm_up = o->t <= o->config.warm_up;
 
     for (uint64_t c = 0; c < x->channels; c++)
-        if (zo_is_by_moments(o) && !is_warm_up)
-            moments_channel(o, x, c, to);
-        else if (o->config.is_mean && !is_warm_up && !x->is_selected[c])
+        if (o->config.is_mean && !is_warm_up && !x->is_selected[c])
             mean_channel(o, x, c, to);
         else
             replay_channel(o, x, c, to);

@@ -67,10 +67,10 @@ double zo_power(double b, uint32_t n);
 /* n = applied updates, this one included. */
 zo_scalars_t zo_scalars_of(const zo_config_t *config, const zo_hyper_t *h, float s, uint32_t n);
 void zo_update(float *w, float *m, float *v, float grad, const zo_scalars_t *k);
+uint32_t zo_steps_ahead(const zo_config_t *config); /* x of "Prediction"; 0: none */
 float zo_predicted(float w, float m, float v, const zo_scalars_t *last);
 float zo_round_moment(float x, zo_moments_t moments, uint32_t random16);
 uint32_t zo_random32(uint64_t step, uint64_t index);
-void zo_update_by_means(float *w, float *m, float *v, float g1, float g2, const zo_scalars_t *k); /* of g, of g*g */
 double zo_linear_sum(const float *g, uint64_t n, int is_square);                /* of g*g, or of |g| */
 double zo_column_sum(const float *g, uint64_t rows, uint64_t cols, uint64_t c); /* of |g| */
 
@@ -87,7 +87,6 @@ typedef struct zo_target { /* what a replay updates: the state itself, or a copy
 void zo_replay(const zo_t *o, const zo_matrix_t *x, const zo_target_t *to);
 /* The open slots into the state, which is then published and rounded; they are dropped. */
 void zo_replay_matrix(zo_t *o, zo_matrix_t *x, int is_predicted);
-int zo_is_by_moments(const zo_t *o);
 /* "Moments": after the closes of step t. */
 void zo_round_moments(zo_t *o, zo_matrix_t *x);
 

@@ -196,16 +196,6 @@ typedef struct zfi_kernels {
     /* Returns the index of the first element whose w ended non-finite, or UINT64_MAX. One entry per rule. */
     uint64_t (*replay[ZFI_N_RULES])(const zfi_replay_t *job);
 
-    /* Sums of a window's gradients in place of its slots (AdamW): p = g*s; sum1 = p (is_first) or sum1 + p, sum2 = p*p
-     * or fma(p, p, sum2). */
-    void (*accumulate_sums)(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s, uint64_t n_elems,
-                            int is_first);
-
-    /* AdamW from such sums: as replay, but grads = {sum1, sum2}, each [n_elems] of grad_dtype, s is not read, and each
-     * of the n_slots updates has g1 = sum1/c, g2 = sum2/c with c = (float)n_slots:
-     *   m = fma(b1, m, one_minus_b1*g1); v = fma(b2, v, one_minus_b2*g2); d, w as AdamW. */
-    uint64_t (*replay_moments)(const zfi_replay_t *job);
-
     void (*round_moments)(const zfi_round_moments_t *job);
 
     /* out[i] = (sum over slots in order of grads[k][i]*s[k]) / n_slots, n_slots >= 1; the first product starts the sum.

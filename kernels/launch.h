@@ -47,7 +47,7 @@ typedef struct zfi_data_matrix {
     zfi_place_t place;     /* of element (0, 0) in the visible parameter */
 } zfi_data_matrix_t;
 
-/* A contiguous range of a matrix's elements and its place in a piece of staged values or of sums. */
+/* A contiguous range of a matrix's elements and its place in a piece of staged values. */
 typedef struct zfi_data_segment {
     uint32_t matrix, n_elems;
     uint64_t matrix_offset; /* elements from the matrix's start */
@@ -59,8 +59,6 @@ typedef struct zfi_data_segment {
 typedef struct zfi_data_piece {
     uint32_t first_segment, n_segments;
     uint32_t n_elems;
-    zfi_dtype_t grad_dtype;
-    uint64_t dense_base; /* of its first element in sum1, sum2 */
 } zfi_data_piece_t;
 
 /* Totals that the device alone adds to; page-locked host memory, read by any thread. */
@@ -87,9 +85,9 @@ struct zfi_data {
     const zfi_data_matrix_t *matrices;
     const zfi_data_segment_t *segments;
     const zfi_data_piece_t *pieces;
-    const uint32_t *listed_pieces; /* piece numbers in the order that merge and round_sums walk */
+    const uint32_t *listed_pieces; /* piece numbers in the order that merge walks */
     const uint32_t *listed_matrices;
-    uint32_t n_params, n_matrices, n_pieces;
+    uint32_t n_params, n_matrices;
     zfi_rule_t rule;
     zfi_moments_t moments;      /* how m and v are kept by the host, or in all_m, all_v; in m and v they are fp32 */
     int counts_per_channel;     /* n: one count per selected channel, else one per matrix */
@@ -107,8 +105,6 @@ struct zfi_data {
     double *sums[2];                    /* channel sums of |gradient| of two steps in turn */
     double *sum_squares;                /* [n_params] of the step */
     uint8_t *has_nonfinite;             /* [n_params] of the step */
-    float *sum1, *sum2;                 /* dense sums of g*s and of (g*s)^2; NULL where none are kept */
-    uint8_t *has_dense;                 /* [n_matrices] those sums hold something */
     const void **held;                  /* [n_params] gradients of the step, kept until s is known; NULL: not wanted */
     const uint64_t *merge_from;         /* [n_matrices] values numbered below are not merged */
     zfi_scalars_t *scalars;             /* scratch: one per selected channel of a matrix; or as n, see block_squares */
@@ -162,8 +158,6 @@ typedef enum zfi_kernel {
     ZFI_KERNEL_MERGE,         /* zfi_merge_args_t */
     ZFI_KERNEL_CHECK,         /* zfi_check_args_t */
     ZFI_KERNEL_ROUND_MOMENTS, /* zfi_round_moments_args_t */
-    ZFI_KERNEL_ADD_SUMS,      /* zfi_add_sums_args_t */
-    ZFI_KERNEL_ROUND_SUMS,    /* zfi_round_sums_args_t */
     ZFI_KERNEL_READ_PLACE,    /* zfi_place_args_t */
     ZFI_KERNEL_WRITE_PLACE,   /* zfi_place_args_t */
     ZFI_KERNEL_REPORT,        /* zfi_report_args_t */
@@ -313,20 +307,6 @@ typedef struct zfi_round_moments_args {
     uint64_t key;
 } zfi_round_moments_args_t;
 
-/* The held gradients of the present parameters join the dense sums, if the step is applied. */
-typedef struct zfi_add_sums_args {
-    const zfi_data_t *data;
-    zfi_step_input_t step;
-    const zfi_step_scalars_t *scalars;
-} zfi_add_sums_args_t;
-
-/* The sums of pieces listed_pieces[first, first + n) as they travel: bfloat16 where gradients have two bytes, at the
- * start of each piece's range. The next sum begins anew. */
-typedef struct zfi_round_sums_args {
-    const zfi_data_t *data;
-    uint32_t first, n;
-} zfi_round_sums_args_t;
-
 /* Elements [first, first + n) (row-major) of a matrix's visible values from or to contiguous memory. */
 typedef struct zfi_place_args {
     const zfi_data_t *data;
@@ -345,9 +325,9 @@ typedef struct zfi_report_args {
     uint64_t *out_n_skipped;
 } zfi_report_args_t;
 
-/* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by their number where
- * the average is wanted, and rounded once. This rank's own part lies at `own`, the others' at arrived[rank][n_elems];
- * out may be own. */
+/* A part of a bucket, summed over ranks: parts are added in fp32 by rank from rank 0's on, divided by their number
+ * where the average is wanted, and rounded once. This rank's own part lies at `own`, the others' at
+ * arrived[rank][n_elems]; out may be own. */
 typedef struct zfi_sum_parts_args {
     const void *own, *arrived;
     void *out;

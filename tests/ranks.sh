@@ -208,7 +208,6 @@ caught() {
     average_is_sum) n=2 ;; # averages are exact of powers of two
     fetched_* | changed_*) drawn="$drawn --stage 3" ;;
     groups_*) n=4 drawn="$drawn --groups" ;;
-    flush_counts_not_joined | sums_round_moments) n=2 drawn="--cases 80 --seed 12 --stage 1" ;;
     esac
     # shellcheck disable=SC2086 # words
     out=$(ZFPLUGIN_PATH=$build/faults/ranks/$1.so ranks "$n" $drawn --deadline-ms 2000)

@@ -22,7 +22,7 @@ import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 ARMS = [("state on the device", ["zenflow.deferred=none"]),
-        ("synchronous offload", ["zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=0"]),
+        ("synchronous offload", ["zenflow.update_interval=1", "zenflow.publish_lag=0", "zenflow.predict=off"]),
         ("ZenFlow, defaults", []),
         ("ZenFlow, S = 4", ["zenflow.update_interval=4", "zenflow.full_warm_up_rounds=4"])]
 

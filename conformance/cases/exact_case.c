@@ -46,12 +46,6 @@ static double draw_topk_ratio(zx_rng_t *r) {
     return zx_chance(r, 12) ? 0.0 : zx_uniform(r, 0.01, 0.7);
 }
 
-static uint32_t auto_predict(const zx_case_t *c) {
-    uint32_t late = c->config.update_interval - 1 + (uint32_t)c->config.publish_lag;
-
-    return late < 4 ? late : 4;
-}
-
 /* Drawn apart: the other cases stay what they are. */
 static int draw_none(const zx_case_t *c) {
     zx_rng_t r = zx_rng(c->seed, (uint64_t)c->law + 100, c->index);
@@ -63,11 +57,9 @@ static void draw_deferred(zx_case_t *c) {
     zx_rng_t *r = &c->rng;
 
     c->config.is_mean = zx_chance(r, 30);
-    c->config.is_moments = !c->config.is_mean && zx_chance(r, 45);
-    c->config.is_summed_on_device = zx_chance(r, 50);
     c->config.is_none = draw_none(c);
     if (c->config.is_none) /* deferred is one key */
-        c->config.is_mean = c->config.is_moments = 0;
+        c->config.is_mean = 0;
 }
 
 static void draw_interval(zx_case_t *c) {
@@ -86,8 +78,7 @@ static void draw_config(zx_case_t *c) {
                               .strategy = (zo_strategy_t)(zx_chance(r, 50) ? ZO_SELECT_STEP : (int)zx_below(r, 3)),
                               .select_interval = select[zx_below(r, 8)],
                               .warm_up = zx_between(r, 1, 4),
-                              .publish_lag = zx_chance(r, 65),
-                              .deferred_lr_scale = zx_chance(r, 40) ? 1.0 : zx_uniform(r, 0.5, 4.0)};
+                              .publish_lag = zx_chance(r, 65)};
     c->config.rule = zx_chance(r, 40) ? ZO_ADAMW : (zo_rule_t)zx_below(r, ZO_N_RULES);
     c->config.moments = zx_chance(r, 55) ? ZO_MOMENTS_F32 : (zo_moments_t)zx_between(r, 1, 2);
     if (zx_device_is_gpu() && c->config.rule == ZO_CALLBACK) /* a rule of the host's does not run on a GPU */
@@ -96,9 +87,7 @@ static void draw_config(zx_case_t *c) {
     c->config.element = zx_rule_element;
     c->config.element_ctx = &c->rule;
     draw_interval(c);
-    c->is_predict_auto = zx_chance(r, 40);
-    if (zx_chance(r, 40))
-        c->config.predict = c->is_predict_auto ? auto_predict(c) : zx_between(r, 1, zx_chance(r, 20) ? 64 : 9);
+    c->config.predicts = zx_chance(r, 40);
     draw_deferred(c);
     c->threads = zx_between(r, 1, 4);
 }
@@ -113,21 +102,14 @@ static void obey_law(zx_case_t *c) {
         c->config.publish_lag = 0;
         c->config.is_interval_auto = 0;
     }
-    if (c->law == 1 && c->config.update_interval == 1 && c->config.publish_lag == 0)
-        c->config.deferred_lr_scale = 1.0;
     if (c->law == 6)
-        c->config.is_mean = c->config.is_moments = 0;
+        c->config.is_mean = 0;
     if (c->law == 1 || c->law == 6)
         c->config.moments = ZO_MOMENTS_F32;
-    if (c->config.rule != ZO_ADAMW)
-        c->config.is_moments = 0;
-    if (c->law == 1 || c->config.is_mean || c->config.rule > ZO_ADAM)
-        c->config.predict = 0;
-    c->is_predict_auto = c->is_predict_auto && c->config.predict > 0;
+    if (c->law == 1)
+        c->config.predicts = 0;
     if (c->law == 1 || c->law == 6)
         c->p_changed = c->p_edit = 0;
-    if (c->law == 1 && c->config.is_moments) /* FLUSH shows the host's weights */
-        c->p_flush = 0;
 }
 
 /* Drawn apart, too. */
@@ -147,9 +129,10 @@ static void write_config(zx_case_t *c) {
     int is_plain_lag0 = g->publish_lag == 0 && zx_chance(&c->rng, 50);
     char interval[16] = "auto", windows[32];
     static const char *const moments[] = {"float32", "bfloat16", "bfloat16_stochastic"};
-    char predict[32] = "predict = auto\n", threads[32] = "";
+    char threads[32] = "";
+    const char *predict = g->predicts ? "predict = auto\n" : "predict = off\n";
     const char *lag = g->publish_lag ? "publish_lag = 1" : "publish_lag = 0";
-    const char *on_overwrite = c->is_ask ? "ask" : c->is_follow ? "follow" : "error";
+    const char *on_overwrite = c->is_ask ? "ask" : "error";
     const char *affinity = zx_chance(&c->rng, 12) ? "auto" : "none";
 
     if (c->threads)
@@ -160,16 +143,11 @@ static void write_config(zx_case_t *c) {
     if (g->is_interval_auto)
         snprintf(windows, sizeof windows, "update_interval = auto\n");
     if (g->is_mean)
-        snprintf(deferred, sizeof deferred, "deferred = mean\ndeferred_lr_scale = %.17g\n", g->deferred_lr_scale);
-    if (g->is_moments)
-        snprintf(deferred, sizeof deferred, "deferred = moments\naccumulate_on = %s\n",
-                 g->is_summed_on_device ? "device" : "host");
+        snprintf(deferred, sizeof deferred, "deferred = mean\n");
     if (g->is_none)
         snprintf(deferred, sizeof deferred, "deferred = none\n");
-    if (!c->is_predict_auto)
-        snprintf(predict, sizeof predict, "predict = %u\n", g->predict);
-    if ((g->is_mean || g->rule > ZO_ADAM) && zx_chance(&c->rng, 50))
-        predict[0] = '\0'; /* none is the default there */
+    if (g->predicts && zx_chance(&c->rng, 50))
+        predict = ""; /* the default */
     if (is_plain_lag0)
         lag = "overlap_step = false";
     else if (!g->publish_lag && zx_chance(&c->rng, 50))
@@ -318,7 +296,6 @@ static void draw_manners(zx_case_t *c, int has_queue) {
     c->p_discard = zx_chance(r, 30) ? 10 : 0;
     c->p_changed = zx_chance(r, 35) ? 12 : 0;
     c->p_edit = zx_chance(r, 30) ? 15 : 0;
-    c->is_follow = zx_chance(r, 50);
     c->p_drain = zx_chance(r, 50) ? 20 : 2;
     c->p_flush = zx_chance(r, 40) ? 10 : 0;
     c->p_export = zx_chance(r, 50) ? 20 : 5;
@@ -399,10 +376,10 @@ void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
 static int differs(const zo_config_t *a, const zo_config_t *b) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
-    return !a->is_none && (a->is_mean != b->is_mean || a->is_moments != b->is_moments || a->warm_up != b->warm_up ||
-                           a->strategy != b->strategy || a->topk_ratio != b->topk_ratio ||
-                           a->select_interval != b->select_interval || a->is_interval_auto != b->is_interval_auto ||
-                           a->update_interval != b->update_interval || a->publish_lag != b->publish_lag);
+    return !a->is_none && (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->strategy != b->strategy ||
+                           a->topk_ratio != b->topk_ratio || a->select_interval != b->select_interval ||
+                           a->is_interval_auto != b->is_interval_auto || a->update_interval != b->update_interval ||
+                           a->publish_lag != b->publish_lag);
 }
 
 static void change_one_key(zx_case_t *c) {
@@ -448,7 +425,7 @@ static void change_all_keys(zx_case_t *c) {
     if (zx_chance(&c->rng, 20))
         c->config.is_none = !c->config.is_none;
     if (c->config.is_none)
-        c->config.is_mean = c->config.is_moments = 0;
+        c->config.is_mean = 0;
     c->threads = threads;
     c->config.rule = was.rule;
     c->config.can_fetch = was.can_fetch;
@@ -466,8 +443,6 @@ void zx_case_reconfigure(zx_case_t *c) {
     else
         change_all_keys(c);
     obey_law(c);
-    if (c->is_predict_auto)
-        c->config.predict = auto_predict(c);
     is_same = !differs(&was, &c->config);
     if (is_same && c->config.is_none)
         c->config.moments = (zo_moments_t)((c->config.moments + 1) % ZO_N_MOMENTS);

@@ -53,9 +53,7 @@ typedef struct zx_case {
     uint32_t threads; /* 0: the key is left out, as users have it */
     char config_text[1400];
     zx_mode_t mode;
-    int is_predict_auto;
-    int is_follow;     /* on_overwrite */
-    int is_ask;        /* ... which comes before is_follow */
+    int is_ask;        /* on_overwrite */
     int is_flushing;   /* the host's threads flush denormals when the instance is made */
     int is_rebound;    /* bind_params comes again in mid-run */
     int is_async_read; /* host thread: deliveries may be read after grads_ready returns */

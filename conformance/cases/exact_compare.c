@@ -161,13 +161,12 @@ static void export_items(zx_run_t *run, float **dst) {
                    run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
 }
 
-/* always: a parameter that is exported for certain; UINT32_MAX: none. */
-static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t always) {
+static void compare_exports(zx_run_t *run, int law, int is_adamw) {
     float *dst[ZX_MAX_PARAMS] = {0};
     int is_none = zx_chance(&run->exports, 15);
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (zo_is_trainable(run->oracle, i) && (is_adamw || i == always || (zx_chance(&run->c->rng, 70) && !is_none)))
+        if (zo_is_trainable(run->oracle, i) && (is_adamw || (zx_chance(&run->c->rng, 70) && !is_none)))
             dst[i] = zx_alloc(4 * zo_n_elems(run->oracle, i));
     export_items(run, dst);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
@@ -187,13 +186,9 @@ static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t alway
 
 /* Then, now and then, what is shown without a fetch: an export brings all to rest, one of nothing is no call. */
 void zx_run_export(zx_run_t *run) {
-    compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, UINT32_MAX);
+    compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0);
     if (run->c->law != 1 && zx_host_can_look_unfetched(&run->host) && zx_chance(&run->exports, 50))
         look(run, 1, 0);
-}
-
-void zx_run_export_with(zx_run_t *run, uint32_t i) {
-    compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, i);
 }
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -268,7 +263,7 @@ void zx_run_inspect(zx_run_t *run) {
 }
 
 void zx_run_compare_adamw(zx_run_t *run) {
-    compare_exports(run, 6, 1, UINT32_MAX);
+    compare_exports(run, 6, 1);
     for (uint32_t i = 0; run->host.inspect && i < run->c->n_params; i++) {
         uint64_t n = zo_n_elems(run->oracle, i);
         zx_state_t found;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_edit.c - weights that the host writes without a word, between its gradients and its step: they are reported,
- * and nothing of them is overwritten; or, with on_overwrite = follow, everything is as with params_changed.
+ * and nothing of them is overwritten.
  *
- * Two ways: the next call waits and looks, so it is refused, or follows, before it does anything. Or the step does not
- * wait: the device finds out in it, and what comes to rest says so. */
+ * Two ways: the next call waits and looks, so it is refused before it does anything. Or the step does not wait: the
+ * device finds out in it, and what comes to rest says so. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,19 +91,12 @@ int zx_run_edit(zx_run_t *run, uint32_t i, const zo_hyper_t *groups) {
     run->edited_param = i;
     if (run->edited)
         return 0;
-    if (c->is_follow) { /* the step that waits follows, if nothing before it does */
-        zo_params_changed(run->oracle, i, values, 0);
-        if (way == 1)
-            zx_run_export(run);
-    } else {
-        zo_rest(run->oracle);
-        expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
-                       way ? h->zf->quiesce(h->instance, ZF_QUIESCE_FLUSH, &err) : refused_step(run, groups, &err),
-                       &err);
-        look(run, i, values);
-        announce(run, i);
-        zo_params_changed(run->oracle, i, values, 0);
-    }
+    zo_rest(run->oracle);
+    expect_refusal(run, way ? "quiesce(FLUSH)" : "step", i,
+                   way ? h->zf->quiesce(h->instance, ZF_QUIESCE_FLUSH, &err) : refused_step(run, groups, &err), &err);
+    look(run, i, values);
+    announce(run, i);
+    zo_params_changed(run->oracle, i, values, 0);
     free(values);
     return 1;
 }
@@ -119,13 +112,9 @@ void zx_run_edited(zx_run_t *run) {
     zo_rest(run->oracle);
     zx_host_quiesce(h, ZF_QUIESCE_DRAIN);
     look(run, i, run->edited);
-    if (!run->c->is_follow) {
-        expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
-        announce(run, i);
-    }
+    expect_refusal(run, "poll", i, h->zf->poll(h->instance, &report, &err), &err);
+    announce(run, i);
     zo_params_changed(run->oracle, i, run->edited, 0);
     free(run->edited);
     run->edited = NULL;
-    if (run->c->is_follow) /* so that the plugin follows before anything reads its state */
-        zx_run_export_with(run, i);
 }

@@ -159,9 +159,7 @@ static void run_steps(zx_run_t *run) {
 }
 
 static void finish(zx_run_t *run) {
-    int may_flush = !(run->c->law == 1 && run->c->config.is_moments); /* FLUSH shows the host's weights */
-
-    if (run->c->law == 6 || (may_flush && zx_chance(&run->c->rng, 60)))
+    if (run->c->law == 6 || zx_chance(&run->c->rng, 60))
         flush(run);
     zx_run_export(run);
     zx_run_look(run, 1);

@@ -54,8 +54,6 @@ void zx_run_look(zx_run_t *run, int is_everything);                   /* visible
 void zx_run_fetch(zx_run_t *run, const uint32_t *params, uint32_t n); /* on both sides; n = 0: all */
 void zx_run_fetch_some(zx_run_t *run);                                /* with FETCH: any, in any order */
 void zx_run_export(zx_run_t *run);
-/* The same, and for certain of parameter i. */
-void zx_run_export_with(zx_run_t *run, uint32_t i);
 void zx_run_inspect(zx_run_t *run);       /* w, m, v, n, selected, importance */
 void zx_run_compare_adamw(zx_run_t *run); /* law 6, after FLUSH */
 void zx_run_check_report(zx_run_t *run, zf_status_t st, int is_wait, const zf_step_report_t *report);

@@ -6,9 +6,8 @@
  *   link per step   down g (every gradient once), up 2/S (every parameter once per window): 2M(1+1/S) with bfloat16
  *   host            12 (w, m, v) + g * slots + 2/S (what waits to be published), slots = (S+1)/2 + 1
  *   device          (12 + g) * k: w, m, v and the gradient of the selected channels
- * with deferred = moments (rows "/host" and "/device", by accumulate_on): two slots whatever S, and the two fp32 sums,
- * 8 bytes, on that side; on the device, down is two sums of g bytes per window, 2g/S: 6M/S in all with bfloat16. What
- * is not in them - step records, entering channels, index maps, rings - stands in columns of its own. */
+ * What is not in them - step records, entering channels, index maps, rings - stands in columns of its own. With
+ * deferred = none (rows "/none") the state is on the device: 12 there, nothing elsewhere. */
 #define _POSIX_C_SOURCE 200809L
 #include "perf_area.h"
 
@@ -44,33 +43,23 @@ typedef struct options {
     int wants_help;
 } options_t;
 
-typedef enum mode { AS_CONFIGURED = 0, MOMENTS_HOST, MOMENTS_DEVICE, NOTHING_DEFERRED, N_MODES } zp_mode_t;
-
 typedef struct row {
     unsigned interval, gradient_size;
-    zp_mode_t mode;
+    int defers_nothing;
     json_t *json; /* what the child measured */
     char faults[256];
 } row_t;
 
 static double number(const row_t *r, const char *name) { return zj_number(r->json, name, NAN); }
-static double down_formula(const row_t *r) {
-    if (r->mode == NOTHING_DEFERRED)
-        return 0.0;
-    return r->mode == MOMENTS_DEVICE ? 2.0 * r->gradient_size / r->interval : r->gradient_size;
-}
-static double up_formula(const row_t *r) { return r->mode == NOTHING_DEFERRED ? 0.0 : 2.0 / r->interval; }
+static double down_formula(const row_t *r) { return r->defers_nothing ? 0.0 : r->gradient_size; }
+static double up_formula(const row_t *r) { return r->defers_nothing ? 0.0 : 2.0 / r->interval; }
 static double host_formula(const row_t *r) {
-    if (r->mode == NOTHING_DEFERRED)
+    if (r->defers_nothing)
         return 0.01; /* a count per matrix */
-    if (r->mode != AS_CONFIGURED)
-        return 12.0 + (r->mode == MOMENTS_HOST ? 8.0 : 0.0) + 2.0 * r->gradient_size + 2.0 / r->interval;
     return 12.0 + r->gradient_size * ((r->interval + 1.0) / 2.0 + 1.0) + 2.0 / r->interval;
 }
 static double device_formula(const row_t *r) {
-    if (r->mode == NOTHING_DEFERRED)
-        return 12.0;
-    return (12.0 + r->gradient_size) * number(r, "selected_share") + (r->mode == MOMENTS_DEVICE ? 8.0 : 0.0);
+    return r->defers_nothing ? 12.0 : (12.0 + r->gradient_size) * number(r, "selected_share");
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -81,7 +70,7 @@ static const zc_option_t table[] = {
     ZC_OPTION("plugin", ZC_TEXT, AT(plugin), "FILE", "libzfplugin.so (default: ZFPLUGIN_PATH)"),
     ZC_OPTION("config", ZC_TEXT, AT(config), "FILE", "its INI file"),
     ZC_OPTION("set", ZC_OVERRIDE, AT(sets), "S.KEY=VALUE",
-              "override a key; may be repeated (update_interval, deferred and accumulate_on are this area's own)"),
+              "override a key; may be repeated (update_interval and deferred are this area's own)"),
     ZC_OPTION("millions", ZC_POSITIVE_TEXT, AT(millions), "X", "about so many million parameters, default 5",
               .least = 1, .most = 100000),
     ZC_OPTION("out", ZC_TEXT, AT(out), "FILE", "JSON too, with a timeline of what every thread does over a few steps"),
@@ -156,14 +145,9 @@ static void become(const options_t *o, const row_t *row, int wants_timeline, int
         arguments[n++] = "--set";
         arguments[n++] = o->sets.list[i];
     }
-    if (row->mode == NOTHING_DEFERRED) {
+    if (row->defers_nothing) {
         arguments[n++] = "--set";
         arguments[n++] = "zenflow.deferred=none";
-    } else if (row->mode != AS_CONFIGURED) {
-        arguments[n++] = "--set";
-        arguments[n++] = "zenflow.deferred=moments";
-        arguments[n++] = "--set";
-        arguments[n++] = row->mode == MOMENTS_HOST ? "zenflow.accumulate_on=host" : "zenflow.accumulate_on=device";
     }
     arguments[n] = NULL;
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -234,10 +218,9 @@ static void judge(row_t *r) {
 /* ---- output ------------------------------------------------------------------------------------------------------ */
 
 static const char *name_of(const row_t *r) {
-    static const char *const names[N_MODES][2] = {
-        {"bf16", "fp32"}, {"bf16/host", "fp32/host"}, {"bf16/device", "fp32/device"}, {"bf16/none", "fp32/none"}};
+    static const char *const names[2][2] = {{"bf16", "fp32"}, {"bf16/none", "fp32/none"}};
 
-    return names[r->mode][r->gradient_size == 4];
+    return names[r->defers_nothing][r->gradient_size == 4];
 }
 
 static void print_link(const row_t *rows, size_t n) {
@@ -342,15 +325,14 @@ static int write_json(const options_t *o, const row_t *rows, size_t n, int exit_
     return -1;
 }
 
-/* The settings: replay with four windows, then moments with the two longer ones, then nothing deferred. */
+/* The settings: replay with four windows, then nothing deferred. */
 static size_t list_rows(row_t *rows) {
     size_t n = 0;
 
-    for (int mode = 0; mode < N_MODES; mode++)
+    for (int defers_nothing = 0; defers_nothing < 2; defers_nothing++)
         for (unsigned size = 2; size <= 4; size += 2)
-            for (unsigned interval = mode == AS_CONFIGURED || mode == NOTHING_DEFERRED ? 1 : 4;
-                 interval <= (mode == NOTHING_DEFERRED ? 1 : 8); interval *= 2)
-                rows[n++] = (row_t){.interval = interval, .gradient_size = size, .mode = (zp_mode_t)mode};
+            for (unsigned interval = 1; interval <= (defers_nothing ? 1 : 8); interval *= 2)
+                rows[n++] = (row_t){.interval = interval, .gradient_size = size, .defers_nothing = defers_nothing};
     return n;
 }
 

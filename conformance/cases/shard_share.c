@@ -76,7 +76,7 @@ static void draw_exact_sums(zs_ranks_t *ranks, zx_case_t *c) {
 static void draw_fetches(zx_case_t *c, zx_rng_t *rng) {
     char *lag = strstr(c->config_text, "publish_lag = 1\n");
 
-    if (lag && !c->is_predict_auto && zx_chance(rng, 60)) {
+    if (lag && zx_chance(rng, 60)) {
         lag[strlen("publish_lag = ")] = '0';
         c->config.publish_lag = 0;
     }
@@ -115,19 +115,12 @@ static void prepare_shards(zs_ranks_t *ranks, zx_case_t *c) {
 /* Stage 3 is not in every mode; what is not in this version is not asked for. */
 static void draw_stage(zs_ranks_t *ranks, zx_case_t *c, uint32_t stage) {
     zx_rng_t rng = zx_rng(c->seed, 79, c->index + (zs_moves(ranks) ? 1000003 * (ranks->size + !ranks->save_to) : 0));
-    char *follow;
     uint32_t drawn = zx_chance(&rng, 65) ? zx_between(&rng, 1, 3) : 0;
 
     ranks->stage = stage <= 3 ? stage : drawn;
     c->p_edit = 0; /* what one rank does by itself */
-    if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none || strstr(c->config_text, "deferred = moments")))
+    if (ranks->stage == 3 && (c->config.is_mean || c->config.is_none))
         ranks->stage = 2;
-    if (ranks->size > 1) {
-        follow = strstr(c->config_text, "on_overwrite = follow");
-        if (follow)
-            memcpy(follow, "on_overwrite = error ", 21);
-        c->is_follow = 0;
-    }
     if (ranks->stage == 0 || ranks->data_size == 1)
         return;
     if (!zs_moves(ranks) && !zs_shards_params(ranks))

@@ -22,8 +22,6 @@ void zfi_cpu_merge(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_check(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_read_place(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_write_place(const zfi_kernels_t *kernels, const void *raw);
-void zfi_cpu_add_sums(const zfi_kernels_t *kernels, const void *raw);
-void zfi_cpu_round_sums(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
 void zfi_cpu_move(const zfi_kernels_t *kernels, const void *raw);
 

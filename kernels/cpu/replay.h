@@ -24,7 +24,6 @@ enum { TILE = N_INFLIGHT * VL, LINE_NBYTES = 64 };
 /* Repeats members of the job, as constants where a body is made for one value. */
 typedef struct body {
     zfi_rule_t rule;
-    int by_moments; /* grads are the sums of a window */
     uint32_t n_slots;
     zfi_dtype_t dtype;
     zfi_moments_t moments;
@@ -62,7 +61,6 @@ static ONE_COPY vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i,
     const zfi_dtype_t state_dtype = moments_dtype(job->moments);
     const size_t state_nbytes = zfi_dtype_nbytes(state_dtype);
     const vu random = random_from(job->key, job->first_index + i);
-    const vf count = vf_splat((float)job->n_slots);
     lanes_state_t x = {.w = vf_load_tail(job->w, ZFI_F32, i, n), .m = vf_load_tail(job->m, state_dtype, i, n)};
     float m[VL], v[VL]; /* VL elements of either type */
 
@@ -71,11 +69,7 @@ static ONE_COPY vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i,
     for (uint32_t k = 0; k < job->n_slots; k++) {
         lanes_scalars_t a = splat_scalars(&job->scalars[k]);
 
-        if (body.by_moments)
-            update_by_moments(&x, vf_load_tail(job->grads[0], job->grad_dtype, i, n) / count,
-                              vf_load_tail(job->grads[1], job->grad_dtype, i, n) / count, &a);
-        else
-            update(body.rule, &x, vf_load_tail(job->grads[k], job->grad_dtype, i, n), &a);
+        update(body.rule, &x, vf_load_tail(job->grads[k], job->grad_dtype, i, n), &a);
     }
     vf_store_tail(job->w, ZFI_F32, i, n, x.w);
     store_moment(m, job->moments, 0, x.m, random);
@@ -95,40 +89,32 @@ static ALWAYS_INLINE void prefetch_tile(const void *stream, uint64_t i, size_t e
         prefetch(stream, i * elem_nbytes + PREFETCH_NBYTES + at);
 }
 
-/* Slot k, or update k by sums g1 and g2, of the tile at element i. */
+/* Slot k of the tile at element i. */
 static ALWAYS_INLINE void replay_slot(const zfi_replay_t *job, body_t body, uint32_t k, uint64_t i,
-                                      lanes_state_t x[N_INFLIGHT], const vf g1[N_INFLIGHT], const vf g2[N_INFLIGHT]) {
+                                      lanes_state_t x[N_INFLIGHT]) {
     const lanes_scalars_t a = splat_scalars(&job->scalars[k]);
-    const void *grad = body.by_moments ? NULL : job->grads[k];
+    const void *grad = job->grads[k];
 
-    if (!body.by_moments)
-        prefetch_tile(grad, i, zfi_dtype_nbytes(body.dtype));
+    prefetch_tile(grad, i, zfi_dtype_nbytes(body.dtype));
     UNROLL
-    for (int u = 0; u < N_INFLIGHT; u++) {
-        if (body.by_moments)
-            update_by_moments(&x[u], g1[u], g2[u], &a);
-        else
-            update(body.rule, &x[u], vf_load_as(grad, body.dtype, i + (uint64_t)(u * VL)), &a);
-    }
+    for (int u = 0; u < N_INFLIGHT; u++)
+        update(body.rule, &x[u], vf_load_as(grad, body.dtype, i + (uint64_t)(u * VL)), &a);
 }
 
 static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body) {
     float *const w_at = job->w;
     void *const m_at = job->m, *const v_at = job->v;
-    const void *const *grads = job->grads;
-    const zfi_replay_t here = {.grads = grads, .scalars = job->scalars}; /* stores to w, m, v cannot change it */
+    const zfi_replay_t here = {.grads = job->grads, .scalars = job->scalars}; /* stores to w, m, v cannot change it */
     void *const visible = job->visible;
     const zfi_dtype_t visible_dtype = job->visible_dtype;
     const uint64_t n_elems = job->n_elems;
     const size_t moments_nbytes = zfi_moments_nbytes(body.moments);
     const zfi_dtype_t state_dtype = moments_dtype(body.moments);
-    const vf count = vf_splat((float)body.n_slots);
     vf noted = vf_splat(0.0f);
     uint64_t i = 0;
 
     for (; i + TILE <= n_elems; i += TILE) {
         lanes_state_t x[N_INFLIGHT];
-        vf g1[N_INFLIGHT], g2[N_INFLIGHT];
 
         prefetch_tile(w_at, i, 4);
         prefetch_tile(m_at, i, moments_nbytes);
@@ -142,23 +128,14 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
             if (zfi_rule_has_v(body.rule))
                 x[u].v = vf_load_as(v_at, state_dtype, i + (uint64_t)(u * VL));
         }
-        if (body.by_moments && body.n_slots > 0) {
-            prefetch_tile(grads[0], i, zfi_dtype_nbytes(body.dtype));
-            prefetch_tile(grads[1], i, zfi_dtype_nbytes(body.dtype));
-            UNROLL
-            for (int u = 0; u < N_INFLIGHT; u++) {
-                g1[u] = vf_load_as(grads[0], body.dtype, i + (uint64_t)(u * VL)) / count;
-                g2[u] = vf_load_as(grads[1], body.dtype, i + (uint64_t)(u * VL)) / count;
-            }
-        }
         if (body.is_unrolled) {
 #pragma GCC unroll 8
             for (uint32_t k = 0; k < body.n_slots; k++)
-                replay_slot(&here, body, k, i, x, g1, g2);
+                replay_slot(&here, body, k, i, x);
         } else {
 #pragma GCC unroll 1
             for (uint32_t k = 0; k < body.n_slots; k++)
-                replay_slot(&here, body, k, i, x, g1, g2);
+                replay_slot(&here, body, k, i, x);
         }
         UNROLL
         for (int u = 0; u < N_INFLIGHT; u++) {
@@ -248,12 +225,5 @@ static uint64_t replay_adam(const zfi_replay_t *job) { return replay(ZFI_RULE_AD
 static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD, job); }
 static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
 static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
-
-static uint64_t replay_moments(const zfi_replay_t *job) {
-    body_t body = any_body(ZFI_RULE_ADAMW, job);
-
-    body.by_moments = 1;
-    return replay_tiles(job, body);
-}
 
 #endif

@@ -32,27 +32,6 @@ static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, c
         mean_as(out, grads, ZFI_F32, s, n_slots, n_elems);
 }
 
-static ALWAYS_INLINE void sums_as(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s,
-                                  uint64_t n_elems, int is_first) {
-    for (uint64_t i = 0; i < n_elems; i += VL) {
-        const uint64_t n = n_elems - i < VL ? n_elems - i : VL;
-        const vf p = vf_load_upto(grad, dtype, i, n) * vf_splat(s);
-
-        vf_store_upto(sum1, ZFI_F32, i, n, is_first ? p : vf_load_upto(sum1, ZFI_F32, i, n) + p);
-        vf_store_upto(sum2, ZFI_F32, i, n, is_first ? p * p : vf_fma(p, p, vf_load_upto(sum2, ZFI_F32, i, n)));
-    }
-}
-
-static void accumulate_sums(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s, uint64_t n_elems,
-                            int is_first) {
-    if (dtype == ZFI_BF16)
-        sums_as(sum1, sum2, grad, ZFI_BF16, s, n_elems, is_first);
-    else if (dtype == ZFI_F16)
-        sums_as(sum1, sum2, grad, ZFI_F16, s, n_elems, is_first);
-    else
-        sums_as(sum1, sum2, grad, ZFI_F32, s, n_elems, is_first);
-}
-
 /* x as it is after it was stored in this type. */
 static ALWAYS_INLINE vf vf_rounded(vf x, zfi_dtype_t dtype) {
     float stored[VL];

@@ -10,8 +10,6 @@ const zfi_kernels_t ISA_TABLE = {
             [ZFI_RULE_SGD_NESTEROV] = replay_sgd_nesterov,
             [ZFI_RULE_LION] = replay_lion,
         },
-    .accumulate_sums = accumulate_sums,
-    .replay_moments = replay_moments,
     .round_moments = round_moments,
     .mean_grad = mean_grad,
     .lateness = lateness,

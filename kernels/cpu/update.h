@@ -72,12 +72,4 @@ static ALWAYS_INLINE void update(zfi_rule_t rule, lanes_state_t *x, vf grad, con
     x->w = vf_fma(a->neg_step, x->ratio, rule == ZFI_RULE_ADAMW ? x->w * a->decay : x->w);
 }
 
-/* AdamW from the means of a window's gradients and of their squares. */
-static ALWAYS_INLINE void update_by_moments(lanes_state_t *x, vf g1, vf g2, const lanes_scalars_t *a) {
-    x->m = vf_fma(a->b1, x->m, a->one_minus_b1 * g1);
-    x->v = vf_fma(a->b2, x->v, a->one_minus_b2 * g2);
-    x->ratio = ratio_of(x->m, x->v, a);
-    x->w = vf_fma(a->neg_step, x->ratio, x->w * a->decay);
-}
-
 #endif

@@ -7,6 +7,5 @@
 #include "selected.cu"
 #include "statistics.cu"
 #include "step.cu"
-#include "sums.cu"
 #include "update.cu"
 #include "visible.cu"

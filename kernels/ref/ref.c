@@ -141,16 +141,6 @@ static uint64_t replay_sgd(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD
 static uint64_t replay_sgd_nesterov(const zfi_replay_t *job) { return replay(ZFI_RULE_SGD_NESTEROV, job); }
 static uint64_t replay_lion(const zfi_replay_t *job) { return replay(ZFI_RULE_LION, job); }
 
-static void accumulate_sums(float *sum1, float *sum2, const void *grad, zfi_dtype_t dtype, float s, uint64_t n_elems,
-                            int is_first) {
-    for (uint64_t i = 0; i < n_elems; i++) {
-        float p = load(grad, dtype, i) * s;
-
-        sum1[i] = is_first ? p : sum1[i] + p;
-        sum2[i] = is_first ? p * p : fmaf(p, p, sum2[i]);
-    }
-}
-
 static double lateness(const zfi_lateness_t *job) {
     double total = 0;
 
@@ -163,23 +153,6 @@ static double lateness(const zfi_lateness_t *job) {
                      (load(job->grad, job->grad_dtype, i) * (job->visible[i] - load(&stored, job->visible_dtype, 0))));
     }
     return total;
-}
-
-static uint64_t replay_moments(const zfi_replay_t *job) {
-    for (uint64_t i = 0; i < job->n_elems; i++) {
-        elem_t e = load_elem(job, 1, i);
-
-        for (uint32_t k = 0; k < job->n_slots; k++) {
-            const zfi_scalars_t *a = &job->scalars[k];
-
-            e.m = fmaf(a->b1, e.m, a->one_minus_b1 * (load(job->grads[0], job->grad_dtype, i) / (float)job->n_slots));
-            e.v = fmaf(a->b2, e.v, a->one_minus_b2 * (load(job->grads[1], job->grad_dtype, i) / (float)job->n_slots));
-            e.ratio = ratio_of(&e, a);
-            e.w = fmaf(a->neg_step, e.ratio, e.w * a->decay);
-        }
-        store_elem(job, 1, i, &e);
-    }
-    return first_nonfinite(job);
 }
 
 static void mean_grad(float *out, const void *const *grads, zfi_dtype_t dtype, const float *s, uint32_t n_slots,
@@ -361,8 +334,6 @@ static const zfi_kernels_t ref = {
             [ZFI_RULE_SGD_NESTEROV] = replay_sgd_nesterov,
             [ZFI_RULE_LION] = replay_lion,
         },
-    .accumulate_sums = accumulate_sums,
-    .replay_moments = replay_moments,
     .round_moments = round_moments,
     .mean_grad = mean_grad,
     .lateness = lateness,

@@ -376,25 +376,12 @@ static void take_trace(reading_t *r) {
         config->trace_steps = last - config->trace_first_step + 1;
 }
 
-/* With deferred = mean the default is none: the one update of a window is not the last step's. */
-static void take_predict(reading_t *r) {
-    int key = zfi_key_find("zenflow", "predict");
-    zfi_config_t *config = &r->config;
-    config->is_predict_given = r->is_given[key];
-    if (config->predict == 0 || config->deferred != ZFI_DEFERRED_MEAN)
-        return;
-    if (config->is_predict_given)
-        add_problem(r, r->where, r->given_line[key],
-                    "[zenflow] predict needs deferred = replay or moments: the window of deferred = mean does not end "
-                    "with the last step's update; set predict = 0");
-    config->predict = 0;
-}
-
 /* Values that are right alone and wrong together; and the defaults that depend on another key. */
 static void take_together(reading_t *r) {
     int lag = zfi_key_find("zenflow", "publish_lag");
     r->config.is_publish_lag_given = r->is_given[lag];
-    take_predict(r);
+    if (r->config.deferred == ZFI_DEFERRED_MEAN) /* the one update of a window is not the last step's */
+        r->config.predict = ZFI_PREDICT_OFF;
     take_interval(&r->config);
     take_ranks(r);
     take_trace(r);
@@ -443,17 +430,15 @@ void zfi_config_settle(zfi_config_t *config, int can_fetch, int has_prediction) 
         config->publish_lag = 0;
         config->waits_unasked = !can_fetch;
     }
-    if (!has_prediction && !config->is_predict_given)
-        config->predict = 0;
+    if (!has_prediction && !zfi_config_defers_nothing(config))
+        config->predict = ZFI_PREDICT_OFF;
 }
 
 uint32_t zfi_config_predict(const zfi_config_t *config) {
     uint32_t late = config->update_interval - 1 + config->publish_lag;
-    if (zfi_config_defers_nothing(config))
+    if (zfi_config_defers_nothing(config) || config->predict == ZFI_PREDICT_OFF)
         return 0;
-    if (config->predict != ZFI_PREDICT_AUTO)
-        return config->predict;
-    return late < ZFI_PREDICT_AUTO_MOST ? late : ZFI_PREDICT_AUTO_MOST;
+    return late < ZFI_PREDICT_MOST ? late : ZFI_PREDICT_MOST;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */

@@ -22,22 +22,16 @@ static const zfi_choice_t strategies[] = {
     {"step", ZFI_SELECT_STEP}, {"epoch", ZFI_SELECT_EPOCH}, {"auto", ZFI_SELECT_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_interval[] = {{"auto", ZFI_SELECT_INTERVAL_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_lag[] = {{"auto", ZFI_PUBLISH_LAG_AUTO}, {NULL, 0}};
-static const zfi_choice_t auto_predict[] = {{"auto", ZFI_PREDICT_AUTO}, {NULL, 0}};
+static const zfi_choice_t predicts[] = {
+    {"auto", ZFI_PREDICT_AUTO}, {"off", ZFI_PREDICT_OFF}, {"0", ZFI_PREDICT_OFF}, {NULL, 0}};
 static const zfi_choice_t auto_lateness[] = {{"auto", ZFI_LATENESS_AUTO}, {NULL, 0}};
 static const zfi_choice_t auto_bucket[] = {{"auto", ZFI_BUCKET_AUTO}, {NULL, 0}};
 static const zfi_choice_t transports[] = {{"host", ZFI_TRANSPORT_HOST}, {"nccl", ZFI_TRANSPORT_NCCL}, {NULL, 0}};
 static const zfi_choice_t auto_window[] = {{"auto", ZFI_UPDATE_INTERVAL_AUTO}, {NULL, 0}};
-static const zfi_choice_t deferreds[] = {{"replay", ZFI_DEFERRED_REPLAY},
-                                         {"mean", ZFI_DEFERRED_MEAN},
-                                         {"moments", ZFI_DEFERRED_MOMENTS},
-                                         {"none", ZFI_DEFERRED_NONE},
-                                         {NULL, 0}};
-static const zfi_choice_t accumulates[] = {{"host", ZFI_ACCUMULATE_HOST}, {"device", ZFI_ACCUMULATE_DEVICE}, {NULL, 0}};
-static const zfi_choice_t on_overwrites[] = {{"error", ZFI_OVERWRITE_ERROR},
-                                             {"follow", ZFI_OVERWRITE_FOLLOW},
-                                             {"ask", ZFI_OVERWRITE_ASK},
-                                             {"off", ZFI_OVERWRITE_OFF},
-                                             {NULL, 0}};
+static const zfi_choice_t deferreds[] = {
+    {"replay", ZFI_DEFERRED_REPLAY}, {"mean", ZFI_DEFERRED_MEAN}, {"none", ZFI_DEFERRED_NONE}, {NULL, 0}};
+static const zfi_choice_t on_overwrites[] = {
+    {"error", ZFI_OVERWRITE_ERROR}, {"ask", ZFI_OVERWRITE_ASK}, {"off", ZFI_OVERWRITE_OFF}, {NULL, 0}};
 static const zfi_choice_t affinities[] = {{"auto", ZFI_AFFINITY_AUTO}, {"none", ZFI_AFFINITY_NONE}, {NULL, 0}};
 static const zfi_choice_t moments[] = {{"float32", ZFI_MOMENTS_F32},
                                        {"bfloat16", ZFI_MOMENTS_BF16},
@@ -80,26 +74,18 @@ static const zfi_key_t keys[] = {
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "
      "waits. auto: 0. 0 where overlap_step = false."},
-    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | moments | none",
-     "replay",
-     "What a window does with its gradients: replay each step's update, one update from their mean, or (AdamW) as many "
-     "updates as steps from the means of g and g*g. none: there are no windows; masters and moments live on the "
-     "device, "
-     "all of them are updated there at every step, and the keys of selection, windows and threads have no effect."},
-    {"zenflow", "accumulate_on", ZFI_KEY_CHOICE, MEMBER(accumulate_on), 0, 0, 0, accumulates, "host | device", "host",
-     "deferred = moments only: where a window's sums are kept. device: two sums cross the link once per window instead "
-     "of a gradient at every step, for 8 bytes of device memory per parameter."},
-    {"zenflow", "deferred_lr_scale", ZFI_KEY_REAL, MEMBER(deferred_lr_scale), 0.0, 1000.0, 1, NULL, "(0, 1000]", "1",
-     "deferred = mean only: factor on the learning rate of the one update of a window."},
-    {"zenflow", "predict", ZFI_KEY_INT, MEMBER(predict), 0, 64, 0, auto_predict, "0..64 | auto", "auto",
-     "x > 0 (AdamW, Adam; deferred = replay or moments): published weights are those that momentum will have reached x "
-     "steps on. auto: update_interval - 1 + publish_lag, at most 4; none where the rule or the window has no "
-     "prediction."},
-    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites,
-     "error | follow | ask | off", "error",
+    {"zenflow", "deferred", ZFI_KEY_CHOICE, MEMBER(deferred), 0, 0, 0, deferreds, "replay | mean | none", "replay",
+     "What a window does with its gradients: replay each step's update, or one update from their mean. none: there are "
+     "no windows; masters and moments live on the device, all of them are updated there at every step, and the keys of "
+     "selection, windows and threads have no effect."},
+    {"zenflow", "predict", ZFI_KEY_CHOICE, MEMBER(predict), 0, 0, 0, predicts, "auto | off", "auto",
+     "auto (AdamW, Adam; deferred = replay): published weights are those that momentum will have reached "
+     "update_interval - 1 + publish_lag steps on, at most 4. off: those of the window's last step."},
+    {"zenflow", "on_overwrite", ZFI_KEY_CHOICE, MEMBER(on_overwrite), 0, 0, 0, on_overwrites, "error | ask | off",
+     "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
-     "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. follow: as if "
-     "params_changed had been called for it (one rank only). ask: no check but when the trainer asks "
+     "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
+     "when the trainer asks "
      "for one (zf.digest/0). off: no "
      "check; "
      "such weights are lost in silence, or mixed with others."},
@@ -184,6 +170,12 @@ static const zfi_gone_t gone[] = {
     {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
     {"trace", "steps", "all", "set 0", NULL},
+    {"zenflow", "deferred", "moments", "set replay", NULL},
+    {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "*"},
+    {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",
+     "1"},
+    {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},
+    {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write", "follow"},
     {"trace", "first_step", NULL, "write steps = FIRST..LAST", NULL},
     {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", NULL},
     {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", NULL},
@@ -273,11 +265,22 @@ int zfi_section_is_known(const char *name) {
 
 static int is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
 
+/* Whether a row's value, a word or a range "1..64", is the one that a text says. */
+static int is_value(const char *value, const char *text) {
+    const char *most = value ? strstr(value, "..") : NULL;
+    char *end;
+    unsigned long n;
+    if (!most || !text || *text < '0' || *text > '9')
+        return is_same(value, text);
+    n = strtoul(text, &end, 10);
+    return is_same(value, text) || (!*end && n >= strtoul(value, NULL, 10) && n <= strtoul(most + 2, NULL, 10));
+}
+
 const zfi_gone_t *zfi_gone_at(uint32_t i) { return i < sizeof gone / sizeof *gone ? &gone[i] : NULL; }
 
 const char *zfi_gone_instead(const char *section, const char *name, const char *value) {
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++)
-        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_same(gone[i].value, value))
+        if (is_same(gone[i].section, section) && is_same(gone[i].name, name) && is_value(gone[i].value, value))
             return gone[i].instead;
     return NULL;
 }
@@ -295,12 +298,14 @@ int zfi_key_is_free(const char *section, const char *name) {
     return strcmp(section, "zenflow") == 0 && strcmp(name, "on_overwrite") == 0;
 }
 
-int zfi_gone_is_implied(const char *key, const char *value) {
+int zfi_gone_is_implied(const char *key, const char *value, int is_compact) {
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
         size_t n = strlen(gone[i].section);
-        if (gone[i].implied && strncmp(key, gone[i].section, n) == 0 && key[n] == '.' &&
-            strcmp(key + n + 1, gone[i].name) == 0)
-            return strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0;
+        if (!gone[i].name || strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
+            strcmp(key + n + 1, gone[i].name) != 0 || (gone[i].value && !is_value(gone[i].value, value)))
+            continue;
+        return is_compact ||
+               (gone[i].implied && (strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0));
     }
     return 0;
 }

@@ -11,7 +11,7 @@
 
 #include "config/settings.h"
 
-enum { ZFI_N_KEYS = 26 };
+enum { ZFI_N_KEYS = 24 };
 
 typedef enum { ZFI_KEY_REAL, ZFI_KEY_INT, ZFI_KEY_BOOL, ZFI_KEY_CHOICE, ZFI_KEY_TEXT } zfi_key_type_t;
 
@@ -44,9 +44,9 @@ typedef struct zfi_key {
 typedef struct zfi_gone {
     const char *section;
     const char *name;    /* NULL: the whole section */
-    const char *value;   /* NULL: the key, whatever its value */
+    const char *value;   /* a word or a range; NULL: the key, whatever its value */
     const char *instead; /* what to do about it, without a full stop */
-    /* Of a key: the value that means what this version does, so that a checkpoint may have it. "*": any; NULL: none. */
+    /* The value that means what this version does, so that a checkpoint may have it. "*": any; NULL: none. */
     const char *implied;
 } zfi_gone_t;
 
@@ -75,8 +75,9 @@ const char *zfi_gone_instead(const char *section, const char *name, const char *
  * under another value of it. */
 int zfi_key_is_free(const char *section, const char *name);
 
-/* [any-thread] The key "section.name" is gone, and this value of it means what this version does. */
-int zfi_gone_is_implied(const char *key, const char *value);
+/* [any-thread] A checkpoint may have this value of the key "section.name", which is gone: it means what this version
+ * does, or the checkpoint is compact, and what it holds does not depend on it. */
+int zfi_gone_is_implied(const char *key, const char *value, int is_compact);
 
 /* [any-thread] 1 for lr, betas, eps, clip ...: what the trainer says at every step and a file must not repeat. */
 int zfi_key_is_trainers(const char *name);

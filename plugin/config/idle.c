@@ -21,13 +21,11 @@ int zfi_config_has_effect(const zfi_config_t *config, uint32_t i) {
            strcmp(key->name, "affinity") != 0 && strcmp(key->name, "lateness") != 0;
 }
 
-/* Its value is not the default. Where publish_lag and predict were not given they have become numbers. */
+/* Its value is not the default. Where publish_lag was not given it has become a number. */
 static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
     char value[64];
     if (strcmp(key->name, "publish_lag") == 0)
         return config->is_publish_lag_given;
-    if (strcmp(key->name, "predict") == 0)
-        return config->is_predict_given;
     zfi_key_print(key, config, value, sizeof value);
     return strcmp(value, key->deflt) != 0;
 }
@@ -36,8 +34,6 @@ static int is_changed(const zfi_config_t *config, const zfi_key_t *key) {
 static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) {
     const need_t needs[] = {
         {"select_interval", "select_strategy = step or auto", config->select_strategy != ZFI_SELECT_EPOCH},
-        {"accumulate_on", "deferred = moments", config->deferred == ZFI_DEFERRED_MOMENTS},
-        {"deferred_lr_scale", "deferred = mean", config->deferred == ZFI_DEFERRED_MEAN},
         {"resident_bytes", "[shard] stage = 3", config->stage == 3},
         {"steps", "[trace] file", *config->trace_file != '\0'},
     };
@@ -49,8 +45,7 @@ static const char *unmet_need(const zfi_config_t *config, const zfi_key_t *key) 
 
 const char *zfi_config_idle(const zfi_config_t *config, uint32_t i) {
     const zfi_key_t *key = zfi_key_at(i);
-    const char *need =
-        zfi_config_has_effect(config, i) ? unmet_need(config, key) : "deferred = replay, mean or moments";
+    const char *need = zfi_config_has_effect(config, i) ? unmet_need(config, key) : "deferred = replay or mean";
     return need && is_changed(config, key) ? need : NULL;
 }
 

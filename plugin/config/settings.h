@@ -5,16 +5,15 @@
 
 #include <stdint.h>
 
-enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_MOMENTS, ZFI_DEFERRED_NONE };
-enum { ZFI_ACCUMULATE_HOST = 0, ZFI_ACCUMULATE_DEVICE };
+enum { ZFI_DEFERRED_REPLAY = 0, ZFI_DEFERRED_MEAN, ZFI_DEFERRED_NONE };
 enum { ZFI_SELECT_STEP = 0, ZFI_SELECT_EPOCH, ZFI_SELECT_AUTO };
 enum { ZFI_SELECT_INTERVAL_AUTO = 0 };
-enum { ZFI_PREDICT_AUTO = 65, ZFI_PREDICT_AUTO_MOST = 4 };
+enum { ZFI_PREDICT_OFF = 0, ZFI_PREDICT_AUTO, ZFI_PREDICT_MOST = 4 };
 enum { ZFI_PUBLISH_LAG_AUTO = 2 };
 enum { ZFI_LATENESS_AUTO = 65537 };
 enum { ZFI_UPDATE_INTERVAL_AUTO = 0, ZFI_AUTO_LONGEST = 16 };
 enum { ZFI_BLOCK_ELEMS = 65536 };
-enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_FOLLOW, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
+enum { ZFI_OVERWRITE_ERROR = 0, ZFI_OVERWRITE_OFF, ZFI_OVERWRITE_ASK };
 enum { ZFI_BUCKET_AUTO = 0 };
 enum { ZFI_TRANSPORT_HOST = 0, ZFI_TRANSPORT_NCCL };
 enum { ZFI_TEXT_NBYTES = 192, ZFI_WORD_NBYTES = 24 };
@@ -30,15 +29,13 @@ typedef struct zfi_config {
     int is_interval_auto;
     uint32_t full_warm_up_rounds; /* 1..1000000, default 50: synchronous steps at the start */
     int32_t overlap_step;         /* bool, default true; false = publish_lag 0 */
-    uint32_t publish_lag;  /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
-                              false (both given in conflict: an error) */
-    int32_t deferred;      /* replay | mean | moments | none, default replay */
-    int32_t accumulate_on; /* host | device, default host: moments only */
-    double deferred_lr_scale; /* (0, 1000], default 1: mean only */
-    uint32_t predict; /* 0..64 or auto, default auto: steps that published weights look ahead; 0 where it was not
-                       * given and the rule or the window has no prediction */
-    int is_predict_given, is_publish_lag_given;
-    int32_t on_overwrite; /* error | follow | ask | off, default error: weights that the host writes unannounced */
+    uint32_t publish_lag; /* 0 | 1 or auto, default auto: what zfi_config_settle() makes of it; 0 where overlap_step =
+                             false (both given in conflict: an error) */
+    int32_t deferred;     /* replay | mean | none, default replay */
+    int32_t predict; /* auto | off, default auto: published weights look ahead; off where the rule or the window has no
+                      * prediction */
+    int is_publish_lag_given;
+    int32_t on_overwrite; /* error | ask | off, default error: weights that the host writes unannounced */
     /* [shard] */
     uint32_t stage;          /* 0 | 1 | 2 | 3, default 0: what each of several ranks keeps; 0 = everything */
     uint32_t resident_bytes; /* 0..2^32-1, default 65536: stage 3; parameters up to this are whole on every rank */

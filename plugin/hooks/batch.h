@@ -15,7 +15,4 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst);
 zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint32_t flags, const void *source,
                              const int64_t *strides);
 
-/* [hook] The coming step's gradients stay on the device, which reads them a second time once s is known. */
-int zfi_batch_stays(const zf_instance_t *inst);
-
 #endif

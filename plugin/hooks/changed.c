@@ -3,7 +3,6 @@
  * done about weights that the host wrote without it. */
 #include "hooks/changed.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -19,7 +18,6 @@
 #include "offload/ranks.h"
 #include "offload/shards.h"
 #include "offload/state_arrays.h"
-#include "offload/sums.h"
 #include "zf/ext/draft/digest.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
@@ -46,7 +44,6 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    zfi_sums_restart(run, param->first_matrix, param->n_matrices);
     zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, param->first_matrix + i);
@@ -124,7 +121,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
 
 /* ---- found ------------------------------------------------------------------------------------------------------- */
 
-zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin, zf_error_t *err) {
+zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
     uint64_t n = zfi_guard_n_foreign(run);
     uint32_t id;
@@ -135,39 +132,8 @@ zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin
         err, ZF_ERR_OVERWRITTEN, ZF_SCOPE_PARAM, 0, origin,
         "the host changed \"%s\" (id %u)%s without params_changed: its fp32 master would still hold "
         "the old weights. Nothing of it was overwritten; call params_changed for every parameter you "
-        "wrote, then go on ([zenflow] on_overwrite = follow does that by itself)",
+        "wrote, then go on",
         run->params[id].name, id, n > 1 ? " and others" : "");
-}
-
-/* As params_changed for those that are foreign, and for those of which what waited to be fetched shows it now. */
-static zf_status_t follow(zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    zfi_run_t *run = inst->run;
-    uint32_t id, first = zfi_guard_next_foreign(run, 0);
-    uint64_t n;
-    zf_status_t st = ZF_OK;
-    for (id = first; id < run->n_params && !st; id = zfi_guard_next_foreign(run, id + 1))
-        st = drop_unfetched(inst, &id, 1, err);
-    if (!st)
-        st = zfi_drain(inst, err);
-    if (st)
-        return st;
-    n = zfi_guard_n_foreign(run);
-    for (id = zfi_guard_next_foreign(run, 0); id < run->n_params && !st; id = zfi_guard_next_foreign(run, id + 1))
-        st = take_over_all(inst, &id, 1, 0);
-    if (!st)
-        zfi_log(&inst->engine, ZF_LOG_INFO, "guard",
-                "%s: the host wrote \"%s\" (%" PRIu64
-                " such parameter(s)) without params_changed; its values are taken over (on_overwrite = follow)",
-                origin, run->params[first].name, n);
-    return zfi_hook_failed(inst, st, origin, "the device did not take the changed parameters", err);
-}
-
-zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_error_t *err) {
-    if (zfi_guard_n_foreign(inst->run) == 0)
-        return ZF_OK;
-    if (inst->engine.config.on_overwrite == ZFI_OVERWRITE_FOLLOW)
-        return follow(inst, origin, err);
-    return zfi_overwritten_report(inst, origin, err);
 }
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
@@ -179,7 +145,7 @@ zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_err
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, origin, "the device did not look at the parameters", err);
-    return st ? st : zfi_overwritten_settle(inst, origin, err);
+    return st ? st : zfi_overwritten_report(inst, origin, err);
 }
 
 /* ---- asked for --------------------------------------------------------------------------------------------------- */

@@ -5,15 +5,11 @@
 
 #include "instance/instance.h"
 
-/* [hook] What checks have found so far: with on_overwrite = follow, what the host wrote is taken over; else an error
- * that names a parameter. The caller has entered the hook. */
-zf_status_t zfi_overwritten_settle(zf_instance_t *inst, const char *origin, zf_error_t *err);
+/* [hook] With on_overwrite = error: the error that names a parameter, where checks have found one so far. */
+zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err);
 
 /* [hook] The same after a look at all visible values, which waits for the device. */
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err);
-
-/* [hook] The error, where there is one and nothing is to be followed. */
-zf_status_t zfi_overwritten_report(const zf_instance_t *inst, const char *origin, zf_error_t *err);
 
 /* [control] zf.digest/0's written. */
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,

@@ -31,7 +31,7 @@ typedef struct export_work {
     zfi_run_t *run;
     zfi_replay_view_t view;
     float **dst;    /* [n_params] caller memory, or NULL: not asked for */
-    float *scratch; /* w, m, v of one chunk, and what mean and moments mode need */
+    float *scratch; /* w, m, v of one chunk, and what mean mode needs */
     zf_status_t status;
 } export_work_t;
 

@@ -179,12 +179,6 @@ static const zfi_comm_ops_t *find_transport(const zf_host_t *host, int32_t trans
 /* Of several ranks, and where each keeps a part of the state, some modes are not in this version. */
 static zf_status_t settle_ranks(zfi_engine_t *engine, zf_error_t *err) {
     zfi_config_t *config = &engine->config;
-    if (zfi_has_peers(engine) &&
-        config->on_overwrite == ZFI_OVERWRITE_FOLLOW) /* ranks would find it at different calls */
-        return zfi_error(
-            err, ZF_ERR_CONFIG, "create",
-            "several ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed on "
-            "every rank, with error or ask");
     if (!zfi_is_sharded(engine))
         return ZF_OK;
     if (config->stage > 2 && config->deferred != ZFI_DEFERRED_REPLAY)
@@ -232,8 +226,7 @@ static zf_status_t configure(zfi_engine_t *engine, const zf_create_args_t *args,
         return st;
     zfi_config_settle(&engine->config, (args->flags & ZF_CREATE_CAP_FETCH) != 0,
                       zfi_rule_has_v((zfi_rule_t)engine->rule));
-    st = zfi_rule_check_config(engine->rule, &engine->config, err);
-    if (!st && engine->rule == ZF_RULE_CALLBACK)
+    if (engine->rule == ZF_RULE_CALLBACK)
         st = check_callback(engine, err);
     if (!st && engine->rule == ZF_RULE_CALLBACK)
         st = zfi_callback_take(engine, args->rule_callback, err);
@@ -342,12 +335,6 @@ enum {
     ANY_STATE = 1u << ZFI_STATE_CREATED | 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED
 };
 
-static const char *deferred_name(const zf_instance_t *inst) {
-    if (zfi_is_mean(&inst->engine.config))
-        return "mean";
-    return zfi_is_moments(&inst->engine.config) ? "moments" : "replay";
-}
-
 static void log_plan_on_device(const zf_instance_t *inst) {
     const zf_layout_t *layout = &inst->run->mem.layout;
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
@@ -371,7 +358,7 @@ static void log_plan(const zf_instance_t *inst) {
         &inst->engine, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        deferred_name(inst),
+        zfi_is_mean(config) ? "mean" : "replay",
         inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
         layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
         zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),

@@ -5,22 +5,11 @@
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
-#include "offload/exchange.h"
 #include "offload/program.h"
-#include "offload/ranks.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
 /* ---- FLUSH ------------------------------------------------------------------------------------------------------- */
-
-/* Moments mode: what runs ahead goes on from the host's state. */
-static zf_status_t reload_all(zf_instance_t *inst) {
-    zf_status_t st = zfi_is_sharded(&inst->engine) ? zfi_ranks_join_counts(inst->run) : ZF_OK;
-    for (uint32_t i = 0; i < inst->run->n_params && !st; i++)
-        if (inst->run->params[i].has_state)
-            st = zfi_exchange_reload_selected(inst->run, i);
-    return st;
-}
 
 static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_fetch_check_released(inst, "quiesce", err);
@@ -34,8 +23,6 @@ static zf_status_t flush(zf_instance_t *inst, zf_error_t *err) {
     st = zfi_program_close_all(inst->run);
     if (!st)
         st = zfi_program_rest(inst->run);
-    if (!st && zfi_is_moments(&inst->engine.config))
-        st = reload_all(inst);
     return zfi_hook_failed(inst, st, "quiesce", "the open windows could not be closed", err);
 }
 

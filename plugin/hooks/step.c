@@ -94,7 +94,7 @@ static zf_status_t check_overwritten(zf_instance_t *inst, const zf_step_args_t *
                                      zf_error_t *err) {
     if (args->flags & ZF_STEP_DISCARD)
         return ZF_OK;
-    return (waits(inst, args, is_host_thread) ? zfi_overwritten_look : zfi_overwritten_settle)(inst, "step", err);
+    return (waits(inst, args, is_host_thread) ? zfi_overwritten_look : zfi_overwritten_report)(inst, "step", err);
 }
 
 static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {

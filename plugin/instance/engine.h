@@ -141,24 +141,6 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }
 static inline int zfi_is_warm_up(const zfi_config_t *config, uint64_t t) { return t <= zfi_config_warm_up(config); }
-/* Windows keep sums instead of slots (SCHEDULE.md, "deferred = moments"): at all; on which side. */
-static inline int zfi_is_moments(const zfi_config_t *config) {
-    return config->deferred == ZFI_DEFERRED_MOMENTS && config->update_interval > 1;
-}
-static inline int zfi_sums_on_device(const zfi_config_t *config) {
-    return zfi_is_moments(config) && config->accumulate_on == ZFI_ACCUMULATE_DEVICE;
-}
-static inline int zfi_sums_on_host(const zfi_config_t *config) {
-    return zfi_is_moments(config) && config->accumulate_on == ZFI_ACCUMULATE_HOST;
-}
-/* Gradients of step t are not copied to the host: they stay where they are until the step has used them. */
-static inline int zfi_gradients_stay(const zfi_config_t *config, uint64_t t) {
-    return zfi_config_defers_nothing(config) || (zfi_sums_on_device(config) && !zfi_is_warm_up(config, t));
-}
-/* ... of some step. */
-static inline int zfi_gradients_ever_stay(const zfi_config_t *config) {
-    return zfi_config_defers_nothing(config) || zfi_sums_on_device(config);
-}
 /* The meter of lateness (offload/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&

@@ -62,7 +62,6 @@ static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
         row->cohort_slot = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_slot);
         row->cohort_table = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_table);
         row->cohort_first = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_first);
-        row->cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *row->cohort_sums);
         row->chooses = zfi_arena_take(arena, n_cohorts, 1);
         row->closes = zfi_arena_take(arena, n_cohorts, 1);
     }
@@ -101,7 +100,6 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
     int at_fetch = zfi_config_publishes_at_fetch(&run->engine->config);
     run->clock.window_first = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_first);
-    run->clock.cohort_sums = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.cohort_sums);
     run->clock.last_choice = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.last_choice);
     run->clock.window_table = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.window_table);
     run->clock.due = zfi_arena_take(arena, n_cohorts, sizeof *run->clock.due);
@@ -133,8 +131,7 @@ enum { MOST_SPARSE = 2048, ENOUGH_SAMPLES = 1 << 12 };
 static uint32_t sample_every(const zfi_run_t *run) {
     const zfi_config_t *config = &run->engine->config;
     uint64_t every = run->plan.n_elems / ENOUGH_SAMPLES;
-    if (!zfi_counts_lateness(run->engine) ||
-        (config->update_interval == 1 && config->publish_lag == 0 && config->predict == 0))
+    if (!zfi_counts_lateness(run->engine) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)
         return config->lateness;
@@ -169,10 +166,6 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     if (!zfi_config_defers_nothing(&run->engine->config))
         lay_out_state(run, arena, &run->hs.w, &run->hs.m, &run->hs.v);
     run->hs.n = zfi_arena_take(arena, n_counts(run, plan->n_channels), sizeof *run->hs.n);
-    run->hs.sum1 =
-        zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
-    run->hs.sum2 =
-        zfi_arena_take(arena, zfi_sums_on_host(&run->engine->config) ? plan->n_state_elems : 0, sizeof(float));
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
     run->slots.n_tables = ZFI_MAX_STEPS_AHEAD + 3;
@@ -226,8 +219,6 @@ static void lay_out_whole(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
     zfi_data_t *head = &run->dev.head;
-    int has_dense = zfi_sums_on_device(&run->engine->config);
-    uint64_t n_dense = has_dense ? plan->n_state_elems : 0;
     head->w = zfi_arena_take(arena, plan->n_sel_elems, sizeof(float));
     head->m = take_moment(run, arena, 1, plan->n_sel_elems, sizeof(float));
     head->v = take_moment(run, arena, 2, plan->n_sel_elems, sizeof(float));
@@ -240,11 +231,9 @@ static void lay_out_kept(zfi_run_t *run, zfi_arena_t *arena) {
     head->sums[1] = zfi_arena_take(arena, plan->n_sums, sizeof(double));
     head->sum_squares = zfi_arena_take(arena, run->n_params, sizeof(double));
     head->has_nonfinite = zfi_arena_take(arena, run->n_params, 1);
-    head->sum1 = zfi_arena_take(arena, n_dense, sizeof(float));
-    head->sum2 = zfi_arena_take(arena, n_dense, sizeof(float));
-    head->has_dense = zfi_arena_take(arena, has_dense ? plan->n_matrices : 0, 1);
-    head->held =
-        zfi_gradients_ever_stay(&run->engine->config) ? zfi_arena_take(arena, run->n_params, sizeof *head->held) : NULL;
+    head->held = zfi_config_defers_nothing(&run->engine->config)
+                     ? zfi_arena_take(arena, run->n_params, sizeof *head->held)
+                     : NULL;
 }
 
 /* Scratch of backends whose kernels work on many matrices at once. */

@@ -35,16 +35,11 @@ typedef struct zfi_close {
     uint32_t cohort, table, n_slots;
     uint32_t n_chunks;
     uint64_t step, first_step; /* slots belong to first_step, first_step + 1, ... */
-    uint64_t first_job;
-    uint64_t first_publish; /* its chunks' places in the order of publications */
-    uint64_t choice_step;   /* of the selection in force during the window; 0 = none yet */
-    uint64_t sums;          /* sums made on the device: number of their transfer; else 0 */
-    uint64_t needs_job;     /* ... jobs that must be over before it writes its pieces */
-    uint32_t turn;          /* of the device's masks that say which channels were selected during the window */
+    uint64_t first_job;        /* its chunks' jobs, and with the same numbers their publications */
+    uint64_t choice_step;      /* of the selection in force during the window; 0 = none yet */
+    uint32_t turn;             /* of the device's masks that say which channels were selected during the window */
     int is_warm_up;
     int publishes_all; /* FLUSH: selected channels too */
-    int takes_slot;    /* sums made on the host: the slot of this step is added to them */
-    int is_sums_only;  /* ... and nothing else: the window stays open, nothing is published or counted */
 } zfi_close_t;
 
 /* Ring row of one step. The host's thread fills it before pushing what reads it; *scalars is the copy that down makes,
@@ -60,7 +55,6 @@ typedef struct zfi_step_row {
     int32_t *cohort_slot;   /* [n_cohorts] this step's slot number in the open window */
     int32_t *cohort_table;  /* [n_cohorts] */
     uint64_t *cohort_first; /* [n_cohorts] first step of the open window */
-    uint64_t *cohort_sums;  /* [n_cohorts] newest transfer of the device's sums, which this step may overwrite */
     uint8_t *chooses;       /* [n_cohorts] a choice is due at this step's close */
     uint8_t *closes;        /* [n_cohorts] the window closes at this step */
     int has_choice;
@@ -112,7 +106,6 @@ typedef struct zfi_host_state {
     float *w;             /* [plan.n_state_elems] in the order of tiles (plan.h) */
     unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
     uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
-    float *sum1, *sum2;   /* [plan.n_state_elems] of the open windows (SCHEDULE.md); moments mode summed on the host */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
@@ -210,9 +203,7 @@ typedef struct zfi_clock {
     int has_loaded;                /* its state is not what the visible values and no step give */
     uint64_t base;                 /* SCHEDULE.md: b */
     uint64_t epoch_end;            /* newest step that ended an epoch; 0 = none */
-    uint64_t next_job, next_publish;      /* equal but for moments mode summed on the host */
-    uint64_t n_sums;                      /* transfers of the device's sums */
-    uint64_t *cohort_sums;                /* [n_cohorts] the newest of a cohort */
+    uint64_t next_job;             /* and publication */
     uint64_t *window_first, *last_choice; /* [n_cohorts] */
     uint32_t *window_table;               /* [n_cohorts] */
     int has_begun;                        /* begin(t+1) was pushed */
@@ -395,10 +386,6 @@ typedef struct zfi_run {
 } zfi_run_t;
 
 static inline zfi_step_row_t *zfi_row(const zfi_run_t *run, uint64_t t) { return &run->rows[t % run->n_rows]; }
-/* How a chunk's sums travel. */
-static inline zfi_dtype_t zfi_sum_dtype(const zfi_chunk_t *chunk) {
-    return zfi_dtype_nbytes(chunk->grad_dtype) == 4 ? ZFI_F32 : ZFI_BF16;
-}
 /* [plan.n_layers] The pieces of a cohort's slot. */
 static inline int32_t *zfi_slot_pieces(const zfi_run_t *run, uint32_t cohort, uint32_t table, uint32_t slot) {
     uint64_t row = (uint64_t)cohort * run->slots.n_tables + table;

@@ -11,18 +11,17 @@
  *
  * Every wait has a deadline ([host] deadline_ms) but those for publish_due, which last as long as the host does
  * something else between two steps. A waiting graph without cycles: device waits for down and recorded (t-2), maps,
- * entered, up, sums (of closes before t) and, where moments are summed on the host, for the jobs of t-2, so that the
- * rings of jobs and tables of slots hold what is still needed; down for device, jobs (recycled pieces), control (t-4)
- * and, between its signal of t and the next gradients, for counted; up for jobs
- * and merged; enter for device (the step of the choice); workers for down, sums, up (their ring) and host_sel; control
- * for down, recorded, jobs, shown and enter_done; it counts the record of t after jobs and shown of t. Each of these
- * refers to work that was enqueued before. Of what is chosen, what enters is read from w, m, v before host_sel, so the
- * next window may be replayed after it; a decision for t is made from records <= t-2, and a hook waits for it. The
- * communication threads (offload/ranks.h) wait for collected and for packed, the device for exchanged before the
- * statistics of t, and sharded before its scalars and its run-ahead, or before it writes a buffer again that another
- * bucket had (offload/buffers.h), and for shared after the publishes of t, or at a fetch (offload/values_at_fetch.h):
- * there, up waits for taken, which the device signals behind all fetches of the closes before. The control threads of
- * several ranks wait for each other (offload/importance.h), at every step in the same places.
+ * entered and up; down for device, jobs (recycled pieces), control (t-4) and, between its signal of t and the next
+ * gradients, for counted; up for jobs and merged; enter for device (the step of the choice); workers for down, up
+ * (their ring) and host_sel; control for down, recorded, jobs, shown and enter_done; it counts the record of t after
+ * jobs and shown of t. Each of these refers to work that was enqueued before. Of what is chosen, what enters is read
+ * from w, m, v before host_sel, so the next window may be replayed after it; a decision for t is made from records <=
+ * t-2, and a hook waits for it. The communication threads (offload/ranks.h) wait for collected and for packed, the
+ * device for exchanged before the statistics of t, and sharded before its scalars and its run-ahead, or before it
+ * writes a buffer again that another bucket had (offload/buffers.h), and for shared after the publishes of t, or at a
+ * fetch (offload/values_at_fetch.h): there, up waits for taken, which the device signals behind all fetches of the
+ * closes before. The control threads of several ranks wait for each other (offload/importance.h), at every step in the
+ * same places.
  */
 #ifndef ZFI_TIMELINES_H
 #define ZFI_TIMELINES_H
@@ -31,14 +30,13 @@
 
 /* X(name, what its value counts, writer, reset rule); the comment says what has happened when the value is reached.
  *
- * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION p + 1 (a chunk job that publishes: all of them
- * but those which only add a slot to sums); RECORD: parts of importance records, number + 1; BLOCK of entering state e
- * + 1; TRANSFER of the device's sums; EXCHANGE of a bucket's gradients among ranks, or of what each found in its part
- * of them; SHARE of a bucket's values.
+ * Counted: BATCH number + 1; STEP t; JOB chunk job q + 1; PUBLICATION of its values, q + 1; RECORD: parts of importance
+ * records, number + 1; BLOCK of entering state e + 1; EXCHANGE of a bucket's gradients among ranks, or of what each
+ * found in its part of them; SHARE of a bucket's values.
  *
  * Reset: what a load sets it to (state/replace.c), as if the run had come to its step t by itself. BY_STEP: t; AHEAD:
  * t + 2; BY_JOB: the jobs that are over; BY_PUBLICATION: the first publication that is due; BY_RECORD: the parts of
- * the records of t steps; BY_TRANSFER: the sums that have travelled; KEPT: it counts on over loads. */
+ * the records of t steps; KEPT: it counts on over loads. */
 #define ZFI_TIMELINES(X)                                                                                               \
     X(shipped, BATCH, DEVICE, KEPT)                /* its gradients' statistics are taken */                           \
     X(batches, BATCH, DOWN, KEPT)                  /* ... and its gradients in slots: the host's buffers are free */   \
@@ -58,8 +56,6 @@
     X(stepped, STEP, DEVICE, BY_STEP)              /* visible writes of t are done, its report is written */           \
     X(publish_due, PUBLICATION, HOST, BY_PUBLICATION) /* it is on the device stream */                                 \
     X(used, STEP, DEVICE, BY_STEP)                    /* gradients that stay on the device have been read */           \
-    X(rounded, TRANSFER, DEVICE, BY_TRANSFER)         /* ... a window's sums are ready to travel */                    \
-    X(sums, TRANSFER, DOWN, BY_TRANSFER)              /* ... and in host memory: the device may write them again */    \
     X(decided, STEP, CONTROL, AHEAD)                  /* automatic interval: which windows may close at t */           \
     X(collected, EXCHANGE, DEVICE, KEPT)              /* several ranks: what is exchanged is in its memory */          \
     X(exchanged, EXCHANGE, RANKS, KEPT)               /* ... and so is what comes of it */                             \

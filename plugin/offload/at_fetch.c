@@ -24,12 +24,12 @@ void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0 && !zfi_is_sharded(run->engine)) /* there, others have values of it */
         return;
     if (clock->n_due == 0) {
-        run->unfetched.merged = close->first_publish;
+        run->unfetched.merged = close->first_job;
         memset(run->unfetched.is_done, 0, run->n_params);
     }
     clock->due[clock->n_due++] = *close;
     for (uint32_t i = 0; i < close->n_chunks; i++)
-        run->unfetched.n_left[(close->first_publish + i) % run->plan.max_close_chunks] =
+        run->unfetched.n_left[(close->first_job + i) % run->plan.max_close_chunks] =
             run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].n_segments;
 }
 
@@ -48,10 +48,9 @@ static uint64_t count_down(zfi_run_t *run, const part_t *part) {
     uint64_t before = run->unfetched.merged;
     uint32_t *n_left = run->unfetched.n_left;
     for (uint32_t i = part->at; i < part->at + part->n; i++)
-        n_left[(part->close->first_publish + i) % plan->max_close_chunks] -=
+        n_left[(part->close->first_job + i) % plan->max_close_chunks] -=
             n_common(&plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)], part);
-    while (run->unfetched.merged < run->clock.next_publish &&
-           n_left[run->unfetched.merged % plan->max_close_chunks] == 0)
+    while (run->unfetched.merged < run->clock.next_job && n_left[run->unfetched.merged % plan->max_close_chunks] == 0)
         run->unfetched.merged++;
     return run->unfetched.merged > before ? run->unfetched.merged : 0;
 }
@@ -72,7 +71,7 @@ static zfi_merge_args_t merge_args(const zfi_run_t *run, const part_t *part) {
     return (zfi_merge_args_t){.data = run->dev.data,
                               .staged = run->dev.ring,
                               .place_nbytes = run->plan.publish_piece_nbytes,
-                              .first_number = part->close->first_publish + part->at,
+                              .first_number = part->close->first_job + part->at,
                               .n_places = run->plan.ring_chunks,
                               .first = run->plan.cohorts[part->close->cohort].first_chunk + part->at,
                               .n = part->n,
@@ -97,7 +96,7 @@ static void merge_from_host(zfi_run_t *run, const part_t *part) {
     const zfi_plan_t *plan = &run->plan;
     for (uint32_t i = part->at; i < part->at + part->n; i++) {
         const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)];
-        uint64_t p = part->close->first_publish + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        uint64_t p = part->close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
         uint64_t job = part->close->first_job + i + 1;
         part_t one = {part->close, i, 1, part->first_segment, part->end_segment};
         zfi_merge_args_t args = merge_args(run, &one);
@@ -121,7 +120,7 @@ static void merge_part(zfi_run_t *run, const part_t *part) {
         uint64_t published;
         bucket_end = bucket_end < part->close->n_chunks ? bucket_end : part->close->n_chunks;
         next = bucket_end < end ? bucket_end : end;
-        published = part->close->first_publish + bucket_end;
+        published = part->close->first_job + bucket_end;
         part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
         if (published <= run->unfetched.merged + run->plan.ring_chunks)
             merge_from_ring(run, &one, published);

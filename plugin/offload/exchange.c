@@ -74,9 +74,8 @@ static float *compact_array(const zfi_run_t *run, const zfi_matrix_t *matrix, in
     return base ? base + matrix->sel_base : NULL;
 }
 
-/* Elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
-zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t number, int array, uint64_t first, uint64_t n,
-                                      float *values) {
+/* Masters of elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
+static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, float *values) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     const uint32_t *index = run->sel.index + matrix->index_base;
     uint64_t per_channel = zfi_channel_elems(matrix);
@@ -84,7 +83,7 @@ zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t number, int array
     zf_status_t st;
     if (!has_selection(run, matrix))
         return ZF_OK;
-    st = zfi_device_read(run, compact, compact_array(run, matrix, array), matrix->k * per_channel * sizeof(float));
+    st = zfi_device_read(run, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);
@@ -117,14 +116,6 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
         const zfi_tile_t *tile = &run->plan.tiles[i];
         st = zfi_state_get(run, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
     }
-    return st;
-}
-
-zf_status_t zfi_exchange_put_selected(zfi_run_t *run, uint32_t number, float *const arrays[3], uint32_t n) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zf_status_t st = zfi_device_write(run, run->dev.head.n + number, &n, sizeof n);
-    for (int k = 0; k < 3 && arrays[0] && has_selection(run, matrix) && !st; k++)
-        st = put_array(run, matrix, k, arrays[k]);
     return st;
 }
 
@@ -172,7 +163,7 @@ static zf_status_t expect(zfi_run_t *run, const zfi_tile_t *tile, void *bits) {
     float *w = run->dev.exchange;
     zf_status_t st = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
-        st = zfi_exchange_get_selected(run, tile->matrix, 0, tile->matrix_offset, tile->n_elems, w);
+        st = get_selected_w(run, tile->matrix, tile->matrix_offset, tile->n_elems, w);
     if (!st)
         run->engine->kernels->narrow(bits, run->plan.matrices[tile->matrix].place.dtype, w, tile->n_elems);
     return st;
@@ -206,56 +197,6 @@ zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_i
     }
     *out_is_equal = is_equal;
     return st;
-}
-
-/* ---- sums -------------------------------------------------------------------------------------------------------- */
-
-static float *sums_at(const zfi_run_t *run, int array, uint64_t at) {
-    return (array == 0 ? run->dev.head.sum1 : run->dev.head.sum2) + at;
-}
-
-zf_status_t zfi_exchange_get_sums(zfi_run_t *run, uint32_t number, int array, uint64_t first, uint64_t n, float *out) {
-    const zfi_plan_t *plan = &run->plan;
-    zf_status_t st = ZF_OK;
-    for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(plan, &plan->matrices[number], first + done, n - done, &m);
-        st = zfi_device_read(run, out + done, sums_at(run, array, at), m * sizeof *out);
-    }
-    return st;
-}
-
-zf_status_t zfi_exchange_put_sums(zfi_run_t *run, uint32_t number, int array, uint64_t first, uint64_t n,
-                                  const float *in) {
-    const zfi_plan_t *plan = &run->plan;
-    zf_status_t st = ZF_OK;
-    for (uint64_t done = 0, m; done < n && !st; done += m) {
-        uint64_t at = zfi_state_stretch(plan, &plan->matrices[number], first + done, n - done, &m);
-        st = zfi_device_write(run, sums_at(run, array, at), in + done, m * sizeof *in);
-    }
-    return st;
-}
-
-zf_status_t zfi_exchange_put_has_sums(zfi_run_t *run, uint32_t number, int has_sums) {
-    uint8_t flag = has_sums != 0;
-    return zfi_device_write(run, run->dev.head.has_dense + number, &flag, sizeof flag);
-}
-
-static zf_status_t read_sum(zfi_run_t *run, const zfi_chunk_t *chunk, int array, void *out) {
-    float *sum = run->dev.exchange;
-    zf_status_t st = ZF_OK;
-    for (uint32_t at = 0; at < chunk->n_elems && !st;) {
-        uint64_t left = chunk->n_elems - at, n = left < run->dev.exchange_elems ? left : run->dev.exchange_elems;
-        st = zfi_device_read(run, sum, sums_at(run, array, chunk->state_base + at), n * sizeof *sum);
-        run->engine->kernels->narrow((unsigned char *)out + at * zfi_dtype_nbytes(zfi_sum_dtype(chunk)),
-                                     zfi_sum_dtype(chunk), sum, n);
-        at += (uint32_t)n;
-    }
-    return st;
-}
-
-zf_status_t zfi_exchange_read_sums(zfi_run_t *run, uint32_t number, void *out_sum1, void *out_sum2) {
-    zf_status_t st = read_sum(run, &run->plan.chunks[number], 0, out_sum1);
-    return st ? st : read_sum(run, &run->plan.chunks[number], 1, out_sum2);
 }
 
 /* ---- a load's last part ------------------------------------------------------------------------------------------ */

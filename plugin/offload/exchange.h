@@ -21,20 +21,6 @@ zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t matrix, const void
 /* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
 zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t matrix, int *out_is_equal);
 
-/* Moments mode: the compact copies by the matrix's elements, array 0 = w, 1 = m, 2 = v. get writes those of selected
- * channels into out, which holds the host's; put takes them from whole arrays, and n updates. */
-zf_status_t zfi_exchange_get_selected(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n,
-                                      float *out);
-zf_status_t zfi_exchange_put_selected(zfi_run_t *run, uint32_t matrix, float *const arrays[3], uint32_t n);
-
-/* Sums of the open windows, array 0 = sum1, 1 = sum2; put: has_dense says whether they hold anything. */
-zf_status_t zfi_exchange_get_sums(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n, float *out);
-zf_status_t zfi_exchange_put_sums(zfi_run_t *run, uint32_t matrix, int array, uint64_t first, uint64_t n,
-                                  const float *in);
-zf_status_t zfi_exchange_put_has_sums(zfi_run_t *run, uint32_t matrix, int has_sums);
-/* The sums of a chunk as they would travel, without changing them. */
-zf_status_t zfi_exchange_read_sums(zfi_run_t *run, uint32_t chunk, void *out_sum1, void *out_sum2);
-
 /* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
 zf_status_t zfi_exchange_put_maps(zfi_run_t *run);
 /* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient, of

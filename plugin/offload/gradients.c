@@ -3,8 +3,8 @@
  * (contract in gradients.h).
  *
  * The device reads what the host delivered, or staging; the down stream copies the same memory once the statistics are
- * taken, so that one `batches` value frees it. Where moments mode sums on the device, or nothing is deferred, gradients
- * stay there and nothing is copied. */
+ * taken, so that one `batches` value frees it. Where nothing is deferred, gradients stay there and nothing is copied.
+ */
 #include "offload/gradients.h"
 
 enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
@@ -17,9 +17,6 @@ void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
             zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.recorded, zfi_first_record_part(run, t - 1),
                                                          &engine->count.stall_pool_ns));
     }
-    if (t > 2 && zfi_sums_on_host(&engine->config)) /* every step has jobs, but few are published and so waited for */
-        zfi_list_add(&engine->to_device,
-                     zfi_op_wait(&engine->lines.jobs, zfi_row(run, t - 2)->end_job, &engine->count.stall_replay_ns));
     if (choice_step)
         zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.maps, choice_step, &engine->count.stall_select_ns));
 }
@@ -73,7 +70,7 @@ static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const z
 static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_list_t *down = &engine->to_down;
-    int stays = zfi_gradients_stay(&engine->config, batch->step);
+    int stays = zfi_config_defers_nothing(&engine->config);
     uint64_t nbytes = 0;
     zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
     zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));

@@ -307,7 +307,7 @@ void zfi_lateness_keep(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_
     const zfi_chunk_t *chunk = &view->chunks[number];
     zfi_sampled_t *sampled = &run->sampled;
     sample_t sample;
-    if (!sampled->every || close->is_sums_only)
+    if (!sampled->every)
         return;
     sampled->window[number]++;
     keep_next(run, view, close, number, target);

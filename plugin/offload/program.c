@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/offload/program.c - the programs of a step (contract in program.h).
  *
- * Order of what is enqueued on the device stream: finish, sums, check of all visible values, what was not fetched,
+ * Order of what is enqueued on the device stream: finish, check of all visible values, what was not fetched,
  * entering channels, run-ahead, publishes due, closes (published at once where publish_lag = 0 and the host does not
  * fetch), report. */
 #include "offload/program.h"
@@ -18,7 +18,6 @@
 #include "offload/selected.h"
 #include "offload/shards.h"
 #include "offload/state_arrays.h"
-#include "offload/sums.h"
 #include "offload/update_all.h"
 #include "offload/values.h"
 #include "offload/values_at_fetch.h"
@@ -121,7 +120,7 @@ void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close) {
     zfi_values_note(run, close->cohort);
     zfi_publish_merge(run, close);
     note_write(run, &run->writes.publish[close->cohort]);
-    zfi_timeline_signal(&run->engine->lines.publish_due, close->first_publish + close->n_chunks);
+    zfi_timeline_signal(&run->engine->lines.publish_due, close->first_job + close->n_chunks);
 }
 
 static void publish_due(zfi_run_t *run) {
@@ -157,38 +156,14 @@ static void share_all(zfi_run_t *run, uint64_t step) {
 /* The workers' part of a close, and its transfers. */
 static void start_replay(zfi_run_t *run, const zfi_close_t *close) {
     if (close->n_chunks == 0) { /* other ranks keep the state of all its matrices, but what is selected is here too */
-        if (zfi_is_sharded(run->engine) && !close->is_sums_only)
+        if (zfi_is_sharded(run->engine))
             zfi_selected_round_moments(run, close);
         return;
     }
-    if (close->sums)
-        zfi_sums_copy_down(run, close);
     zfi_workers_push(run, close);
-    if (close->is_sums_only)
-        return;
     zfi_selected_round_moments(run, close);
     if (!travels_at_fetch(run, close))
         zfi_publish_upload(run, close);
-}
-
-/* Sums on the device: this step's gradients, and what closes now is made ready to travel. */
-static void add_sums(zfi_run_t *run, uint64_t t) {
-    const zfi_config_t *config = &run->engine->config;
-    if (!zfi_sums_on_device(config))
-        return;
-    zfi_sums_add(run, t);
-    for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_is_warm_up(config, t); c++)
-        if (run->plan.cohorts[c].n_chunks && zfi_row(run, t)->closes[c])
-            zfi_sums_round(run, c);
-}
-
-/* Sums on the host: the cohort's window stays open, its slot of this step is added. */
-static void add_slot(zfi_run_t *run, uint32_t cohort, uint64_t t) {
-    zfi_close_t close;
-    if (!zfi_sums_on_host(&run->engine->config))
-        return;
-    zfi_window_add(run, cohort, t, &close);
-    start_replay(run, &close);
 }
 
 static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
@@ -220,8 +195,6 @@ static void defer(zfi_run_t *run, uint64_t t) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         if (row->closes[c])
             close_window(run, c, t);
-        else
-            add_slot(run, c, t);
     share_values(run, t);
     if (zfi_is_sharded(run->engine) && zfi_config_publishes_at_fetch(&run->engine->config))
         zfi_values_send(run, t);
@@ -235,7 +208,6 @@ zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked) {
     begin(run);
     zfi_scalars_make(run, t);
     zfi_scalars_down(run, t);
-    add_sums(run, t);
     if (!is_checked)
         zfi_guard_check(run);
     (void)zfi_at_fetch_rest(run, 1); /* a failure stays with the lists */
@@ -271,8 +243,6 @@ zf_status_t zfi_program_close_all(zfi_run_t *run) {
     publish_due(run);
     for (uint32_t c = 0; c < run->plan.n_cohorts && !zfi_config_defers_nothing(config); c++) {
         zfi_close_t close;
-        if (zfi_sums_on_device(config) && run->plan.cohorts[c].n_chunks && !zfi_is_warm_up(config, run->clock.t))
-            zfi_sums_round(run, c);
         zfi_window_close(run, c, run->clock.t, 1, &close);
         zfi_values_note(run, c);
         start_replay(run, &close);

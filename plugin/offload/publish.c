@@ -13,7 +13,7 @@ typedef struct bucket {
 /* The bucket that begins with chunk `at` of a close. */
 static bucket_t bucket_at(const zfi_run_t *run, const zfi_close_t *close, uint32_t at) {
     uint32_t left = close->n_chunks - at, n = left < run->plan.bucket_chunks ? left : run->plan.bucket_chunks;
-    return (bucket_t){close->first_publish + at, close->first_publish + at + n, at, n};
+    return (bucket_t){close->first_job + at, close->first_job + at + n, at, n};
 }
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
             at += bucket.n;
         }
     }
-    return run->clock.next_publish;
+    return run->clock.next_job;
 }
 
 /* ---- merge ------------------------------------------------------------------------------------------------------- */
@@ -104,6 +104,6 @@ static void set_first(zfi_run_t *run, uint32_t first, uint32_t n, uint64_t from)
                       n * sizeof *host);
 }
 
-void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) { set_first(run, first, n, run->clock.next_publish); }
+void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) { set_first(run, first, n, run->clock.next_job); }
 
 void zfi_publish_keep_all(zfi_run_t *run) { set_first(run, 0, run->plan.n_matrices, 0); }

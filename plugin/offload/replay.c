@@ -66,11 +66,6 @@ static uint32_t n_updates(const zfi_replay_view_t *view, const zfi_close_t *clos
     return n;
 }
 
-/* The window keeps sums in place of slots. */
-static int is_by_moments(const zfi_replay_view_t *view, const zfi_close_t *close) {
-    return zfi_is_moments(view->config) && !close->is_warm_up;
-}
-
 /* Bit k: slot k of the window counts for this parameter. */
 static uint64_t pattern_of(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t param) {
     uint64_t pattern = 0;
@@ -89,8 +84,7 @@ void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *clo
     for (uint32_t k = 0; k < close->n_slots; k++) {
         if (!(pattern >> k & 1))
             continue;
-        if (!is_by_moments(view, close))
-            slots->grads[slots->n] = slot_of(view, segment->chunk, close->table, k) + segment->chunk_offset * elem;
+        slots->grads[slots->n] = slot_of(view, segment->chunk, close->table, k) + segment->chunk_offset * elem;
         slots->rows[slots->n++] = row_of(view, close->first_step + k);
     }
     if (pattern != slots->pattern || param->group != slots->group)
@@ -117,7 +111,6 @@ static const zfi_scalars_t *mean_scalars(const zfi_replay_view_t *view, slots_t 
     if (slots->has_mean && slots->n_before_mean == n_before)
         return &slots->mean_scalars;
     hyper = slots->rows[slots->n - 1]->hyper[slots->group];
-    hyper.lr *= view->config->deferred_lr_scale;
     slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, 1.0f, n_before + 1);
     for (uint32_t k = 0; k < slots->n; k++)
         slots->s[k] = slots->rows[k]->scalars.s;
@@ -142,10 +135,8 @@ static uint64_t call_back(const zfi_replay_view_t *view, const slots_t *slots, c
     zfi_callback_window_t window = {.group = slots->group, .n_before = stretch->n_before, .hyper = hyper};
     for (uint32_t k = 0; k < slots->n; k++)
         hyper[k] = slots->rows[k]->hyper[slots->group];
-    if (stretch->by_mean && slots->n) {
+    if (stretch->by_mean && slots->n)
         hyper[0] = hyper[slots->n - 1];
-        hyper[0].lr *= view->config->deferred_lr_scale;
-    }
     return zfi_callback_replay(view->callback, view->kernels, job, &window);
 }
 
@@ -192,49 +183,6 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
     if (view->rule == ZF_RULE_CALLBACK)
         return call_back(view, slots, stretch, &job);
     return view->kernels->replay[view->rule](&job);
-}
-
-/* Adds this step's slot, the last of slots, to the sums. */
-static void add_slot(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
-                     const stretch_t *stretch, const slots_t *slots, const zfi_replay_target_t *target) {
-    const zfi_param_t *param = &view->params[view->matrices[segment->matrix].param];
-    const zfi_step_row_t *row = row_of(view, close->step);
-    uint32_t at = segment->chunk_offset;
-    int is_first = slots->n == 1;
-    if (counts(row, param->id))
-        view->kernels->accumulate_sums((float *)target->sum1 + at, (float *)target->sum2 + at,
-                                       slot_of(view, segment->chunk, close->table, 0) +
-                                           at * zfi_dtype_nbytes(param->grad_dtype),
-                                       param->grad_dtype, row->scalars.s, stretch->n_elems, is_first);
-}
-
-static uint64_t replay_sums(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
-                            const stretch_t *stretch, slots_t *slots, const zfi_replay_target_t *target) {
-    const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
-    uint32_t at = segment->chunk_offset;
-    size_t elem = zfi_dtype_nbytes(target->sum_dtype);
-    const void *sums[2] = {(unsigned char *)target->sum1 + at * elem, (unsigned char *)target->sum2 + at * elem};
-    zfi_replay_t job = {
-        .w = target->w + at,
-        .m = zfi_moment_at(view->config, target->m, at),
-        .v = zfi_moment_at(view->config, target->v, at),
-        .moments = (zfi_moments_t)view->config->moments,
-        .key = stretch->key,
-        .first_index = matrix->rounding_base + matrix->param_offset + segment->matrix_offset,
-        .grads = sums,
-        .n_slots = slots->n,
-        .grad_dtype = target->sum_dtype,
-        .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
-        .visible_dtype = matrix->place.dtype,
-        .n_elems = stretch->n_elems,
-    };
-    if (close->takes_slot)
-        add_slot(view, close, segment, stretch, slots, target);
-    if (close->is_sums_only)
-        return UINT64_MAX;
-    job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
-    add_prediction(slots, stretch, &job);
-    return view->kernels->replay_moments(&job);
 }
 
 /* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
@@ -371,8 +319,7 @@ static uint32_t replay_alike(const zfi_replay_view_t *view, const zfi_close_t *c
                      .n_before = view->n[segment->matrix],
                      .key = zfi_rounding_key(close->step),
                      .predict = predicts(close) ? zfi_config_predict(view->config) : 0};
-    uint64_t first_bad = is_by_moments(view, close) ? replay_sums(view, close, segment, &all, slots, target)
-                                                    : replay_stretch(view, segment, &all, slots, target);
+    uint64_t first_bad = replay_stretch(view, segment, &all, slots, target);
     uint32_t bad;
     if (first_bad == UINT64_MAX)
         return end;
@@ -403,7 +350,7 @@ zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *c
             out->nonfinite_matrix = segments[bad].matrix;
             return ZF_ERR_NONFINITE;
         }
-        for (; i < next && !close->is_sums_only; i++)
+        for (; i < next; i++)
             out->n_elems += (uint64_t)segments[i].n_elems * slots.n;
     }
     return ZF_OK;

@@ -248,17 +248,16 @@ static void update_rect(const columns_t *columns, const rect_t *rect, const zfi_
 
 static void update_by_mean(columns_t *columns) {
     const zfi_replay_columns_t *job = columns->job;
-    zfi_hyper_t hyper = job->hyper[job->n_slots - 1];
-    hyper.lr *= job->view->config->deferred_lr_scale;
+    const zfi_hyper_t *hyper = &job->hyper[job->n_slots - 1];
     job->view->kernels->mean_grad(columns->mean, job->grads, columns->grad_dtype, job->s, job->n_slots,
                                   job->segment->n_elems);
     forget_scalars(columns);
     for (uint64_t j = 0; j < columns->n_cols; j++) {
         uint32_t n = job->view->n[channel_of(columns, j)] + 1;
-        set_column(columns, j, &hyper, 1.0f, n);
+        set_column(columns, j, hyper, 1.0f, n);
     }
     for (int r = 0; r < 2; r++)
-        update_rect(columns, &columns->rects[r], &hyper);
+        update_rect(columns, &columns->rects[r], hyper);
 }
 
 static uint64_t first_nonfinite(const float *w, uint64_t n) {

@@ -34,8 +34,6 @@ typedef struct zfi_replay_target {
     void *m, *v;            /* [chunk elements] moments as in the host's state; NULL where the rule has none */
     unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
     float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
-    void *sum1, *sum2;      /* [chunk elements] moments mode: the window's sums, of ... */
-    zfi_dtype_t sum_dtype;
 } zfi_replay_target_t;
 
 #endif

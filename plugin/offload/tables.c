@@ -53,11 +53,8 @@ static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_
 }
 
 static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
-    return (zfi_data_piece_t){.first_segment = chunk->first_segment,
-                              .n_segments = chunk->n_segments,
-                              .n_elems = chunk->n_elems,
-                              .grad_dtype = chunk->grad_dtype,
-                              .dense_base = chunk->state_base};
+    return (zfi_data_piece_t){
+        .first_segment = chunk->first_segment, .n_segments = chunk->n_segments, .n_elems = chunk->n_elems};
 }
 
 /* ---- matrices ---------------------------------------------------------------------------------------------------- */
@@ -159,7 +156,6 @@ static void fill_head(zfi_run_t *run) {
     zfi_data_t *head = &run->dev.head;
     head->n_params = run->n_params;
     head->n_matrices = run->plan.n_matrices;
-    head->n_pieces = run->plan.n_chunks;
     head->rule = (zfi_rule_t)engine->rule;
     head->moments = (zfi_moments_t)engine->config.moments;
     head->counts_per_channel = zfi_is_mean(&engine->config);

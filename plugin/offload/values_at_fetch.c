@@ -32,7 +32,7 @@ static void copy_segment(zfi_run_t *run, const zfi_segment_t *segment, copying_t
     zfi_engine_t *engine = run->engine;
     const zfi_chunk_t *chunk = &run->plan.chunks[segment->chunk];
     const zfi_close_t *close = close_of(run, chunk->cohort);
-    uint64_t place = (close->first_publish + chunk->place) % run->plan.max_close_chunks;
+    uint64_t place = (close->first_job + chunk->place) % run->plan.max_close_chunks;
     uint64_t job = close->first_job + chunk->place + 1;
     size_t elem = zfi_dtype_nbytes(chunk->dtype);
     if (job > copying->job) {
@@ -64,7 +64,7 @@ static void copy_own(zfi_run_t *run, uint32_t number, copying_t *copying) {
 static void end_bucket(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     uint64_t before = run->unfetched.merged;
-    while (run->unfetched.merged < run->clock.next_publish &&
+    while (run->unfetched.merged < run->clock.next_job &&
            run->unfetched.n_left[run->unfetched.merged % run->plan.max_close_chunks] == 0)
         run->unfetched.merged++;
     if (run->unfetched.merged > before)
@@ -149,8 +149,8 @@ void zfi_values_end(zfi_run_t *run) {
         return;
     memset(run->reduction.is_published, 0, run->plan.n_cohorts);
     zfi_values_free_memory(run);
-    if (run->clock.next_publish > zfi_timeline_now(&engine->lines.publish_due)) {
-        zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, run->clock.next_publish));
-        zfi_timeline_signal(&engine->lines.publish_due, run->clock.next_publish);
+    if (run->clock.next_job > zfi_timeline_now(&engine->lines.publish_due)) {
+        zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, run->clock.next_job));
+        zfi_timeline_signal(&engine->lines.publish_due, run->clock.next_job);
     }
 }

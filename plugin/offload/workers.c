@@ -88,7 +88,7 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     pthread_mutex_lock(&workers->lock);
     is_last = ++job->close->n_done == job->close->close.n_chunks;
     pthread_mutex_unlock(&workers->lock);
-    if (is_last && !job->close->close.is_sums_only) {
+    if (is_last) {
         zfi_replay_count(&workers->view, &job->close->close);
         zfi_meter_close(&run->engine->meter, job->close->close.cohort,
                         job->close->close.step + run->clock.steps_before);
@@ -109,29 +109,11 @@ static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed,
     zf_status_t st = zfi_wait(run->engine, &run->engine->lines.down, pushed->close.step, NULL);
     if (!st)
         st = zfi_wait(run->engine, &run->engine->lines.jobs, pushed->after_job, NULL);
-    if (!st && pushed->close.is_sums_only)
-        return ZF_OK;
-    if (!st)
-        st = zfi_wait(run->engine, &run->engine->lines.sums, pushed->close.sums, NULL);
     if (!st && p >= ring)
         st = zfi_wait(run->engine, &run->engine->lines.up, p - ring + 1, NULL);
     if (!st)
         st = zfi_wait(run->engine, &run->engine->lines.host_sel, pushed->close.choice_step, NULL);
     return st;
-}
-
-/* Where the sums of a chunk's window lie for its replay. */
-static void place_sums(const zfi_run_t *run, const zfi_close_t *close, uint32_t number, zfi_replay_target_t *target) {
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    if (zfi_sums_on_host(&run->engine->config)) {
-        target->sum1 = run->hs.sum1 + chunk->state_base;
-        target->sum2 = run->hs.sum2 + chunk->state_base;
-        target->sum_dtype = ZFI_F32;
-    } else if (close->sums) {
-        target->sum1 = zfi_slot(run, number, close->table, 0);
-        target->sum2 = zfi_slot(run, number, close->table, 1);
-        target->sum_dtype = zfi_sum_dtype(chunk);
-    }
 }
 
 static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t matrix) {
@@ -146,7 +128,7 @@ static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t 
 static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
     zfi_run_t *run = workers->run;
     const zfi_close_t *close = &job->close->close;
-    uint64_t p = close->first_publish + job->chunk, start, began;
+    uint64_t p = close->first_job + job->chunk, start, began;
     uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
     uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
@@ -160,7 +142,6 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     zf_status_t st = wait_for_inputs(run, job->close, p);
     if (st)
         return st;
-    place_sums(run, close, number, &target);
     start = zfi_now_ns();
     began = zfi_trace_begin(run->engine->trace);
     zfi_lateness_measure(run, &workers->view, close, number);

@@ -80,11 +80,9 @@ static uint64_t peak_of(const zfi_plan_t *plan, const zfi_config_t *config, cons
     uint64_t all = 0, always;
     for (uint32_t c = 0; c < plan->n_cohorts; c++)
         all += weight[c];
-    if (config->deferred != ZFI_DEFERRED_MOMENTS && !config->is_interval_auto)
-        return clocked_peak(plan, config->update_interval, weight, 2 * all, mean); /* 2: warm-up, as of moments */
-    /* Sums instead of slots: a step's gradient on its way to the host's sums and the one before it, or at the closes
-     * the two sums of the device on their way down. Windows that data closes: all of them full, and one step more. */
-    always = config->deferred == ZFI_DEFERRED_MOMENTS ? 2 * all : (config->update_interval + 1) * all;
+    if (!config->is_interval_auto)
+        return clocked_peak(plan, config->update_interval, weight, 2 * all, mean); /* 2: warm-up */
+    always = (config->update_interval + 1) * all; /* windows that data closes: all of them full, and one step more */
     *mean = (double)always;
     return always;
 }

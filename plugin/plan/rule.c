@@ -21,21 +21,6 @@ uint64_t zfi_rounding_key(uint64_t t) {
     return z ^ z >> 31;
 }
 
-zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_error_t *err) {
-    if (zfi_config_defers_nothing(config))
-        return ZF_OK; /* every rule; nothing is forecast */
-    if (config->predict && !zfi_rule_has_v((zfi_rule_t)rule))
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[zenflow] predict needs rule 0 (AdamW) or 1 (Adam), rule = %u was given; set predict = 0",
-                         rule);
-    if (config->deferred == ZFI_DEFERRED_MOMENTS && rule != ZF_RULE_ADAMW)
-        return zfi_error(err, ZF_ERR_CONFIG, "create",
-                         "[zenflow] deferred = moments needs rule 0 (AdamW), rule = %u (%s) was given; set deferred = "
-                         "replay",
-                         rule, zfi_rule_name(rule));
-    return ZF_OK;
-}
-
 /* Weights are fp32: a factor near its end makes them Inf, or moves nothing (eps). */
 static const double most = 1e30;
 

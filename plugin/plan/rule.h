@@ -6,7 +6,6 @@
 
 #include <stdint.h>
 
-#include "config/config.h"
 #include "kernels.h"
 #include "zf/plugin.h"
 
@@ -18,9 +17,6 @@ float zfi_rule_predict(const zfi_hyper_t *hyper, uint32_t n, uint32_t x);
 
 /* [any-thread] SCHEDULE.md, "Moments": the key of the stochastic rounding at the closes of step t. */
 uint64_t zfi_rounding_key(uint64_t t);
-
-/* [any-thread] Whether the configuration can be had with this rule. */
-zf_status_t zfi_rule_check_config(uint32_t rule, const zfi_config_t *config, zf_error_t *err);
 
 /* [any-thread] Ranges of hyper-parameters; group is for the message. */
 zf_status_t zfi_rule_check(const zf_group_hyper_t *hyper, uint32_t group, zf_error_t *err);

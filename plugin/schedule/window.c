@@ -32,10 +32,9 @@ void zfi_window_start(zfi_run_t *run) {
 
 static void place_slots(zfi_run_t *run, zfi_step_row_t *row) {
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        row->cohort_slot[c] = zfi_is_moments(&run->engine->config) ? 0 : (int32_t)(row->t - run->clock.window_first[c]);
+        row->cohort_slot[c] = (int32_t)(row->t - run->clock.window_first[c]);
         row->cohort_table[c] = (int32_t)run->clock.window_table[c];
         row->cohort_first[c] = run->clock.window_first[c];
-        row->cohort_sums[c] = run->clock.cohort_sums[c];
     }
 }
 
@@ -112,16 +111,8 @@ int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uin
     return t - clock->last_choice[cohort] >= zfi_config_select_interval(config);
 }
 
-/* Slots in the table that a close reads: the window's, or this step's, or the two sums of the device. */
-static uint32_t n_table_slots(const zfi_run_t *run, const zfi_close_t *close) {
-    if (!zfi_is_moments(&run->engine->config) || close->is_warm_up)
-        return close->n_slots;
-    return close->sums ? 2 : (uint32_t)close->takes_slot;
-}
-
 static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
-    uint32_t n_slots = n_table_slots(run, close);
-    for (uint32_t k = 0; k < n_slots; k++)
+    for (uint32_t k = 0; k < close->n_slots; k++)
         for (uint32_t l = 0; l < run->plan.n_layers; l++)
             give_piece(run, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
                        close->first_job + close->n_chunks);
@@ -131,23 +122,11 @@ static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
 static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table, uint32_t old_slot) {
     if (old_slot >= run->engine->config.update_interval)
         return; /* the window was full: nothing can be there */
-    if (zfi_sums_on_device(&run->engine->config) && !zfi_is_warm_up(&run->engine->config, run->clock.t + 1))
-        return; /* the coming step's gradients are on the device; what is there were sums */
     memmove(zfi_slot_pieces(run, cohort, run->clock.window_table[cohort], 0),
             zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
 }
 
-/* Pieces for the two sums of each chunk, on their way down; the pool has them. */
-static void take_pieces_for_sums(zfi_run_t *run, zfi_close_t *close) {
-    for (uint32_t i = 0; i < close->n_chunks; i++) {
-        uint32_t layer = run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].layer;
-        for (uint32_t k = 0; k < 2; k++)
-            (void)take_piece(run, layer, &zfi_slot_pieces(run, close->cohort, close->table, k)[layer],
-                             &close->needs_job);
-    }
-}
-
-static void fill_close(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out) {
+void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
     *out = (zfi_close_t){
         .cohort = cohort,
         .table = run->clock.window_table[cohort],
@@ -156,31 +135,16 @@ static void fill_close(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t 
         .step = t,
         .first_step = run->clock.window_first[cohort],
         .first_job = run->clock.next_job,
-        .first_publish = run->clock.next_publish,
         .choice_step = run->clock.last_choice[cohort],
         .turn = run->clock.n_choices & 1,
         .is_warm_up = zfi_is_warm_up(&run->engine->config, t),
+        .publishes_all = publishes_all,
     };
     run->clock.next_job += out->n_chunks;
-}
-
-static void next_table(zfi_run_t *run, uint32_t cohort) {
-    run->clock.window_table[cohort] = (run->clock.window_table[cohort] + 1) % run->slots.n_tables;
-    clear_table(run, cohort);
-}
-
-void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
-    fill_close(run, cohort, t, out);
-    out->publishes_all = publishes_all;
-    out->takes_slot = zfi_sums_on_host(&run->engine->config) && !out->is_warm_up && !publishes_all;
-    run->clock.next_publish += out->n_chunks;
-    if (zfi_sums_on_device(&run->engine->config) && !out->is_warm_up) {
-        out->sums = run->clock.cohort_sums[cohort];
-        take_pieces_for_sums(run, out);
-    }
     free_slots(run, out);
     run->clock.window_first[cohort] = t + 1;
-    next_table(run, cohort);
+    run->clock.window_table[cohort] = (run->clock.window_table[cohort] + 1) % run->slots.n_tables;
+    clear_table(run, cohort);
     atomic_fetch_add(&run->engine->count.window_closes, 1);
 }
 
@@ -207,13 +171,6 @@ uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, 
     while (t > clock->base && !zfi_window_closes(config, clock, cohort, t))
         t--;
     return t + 1;
-}
-
-void zfi_window_add(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out) {
-    fill_close(run, cohort, t, out);
-    out->takes_slot = out->is_sums_only = 1;
-    free_slots(run, out);
-    next_table(run, cohort);
 }
 
 void zfi_window_restart(zfi_run_t *run) {

@@ -30,8 +30,7 @@ int zfi_window_closes(const zfi_config_t *config, const zfi_clock_t *clock, uint
 int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
 
 /* [hook] Closes a cohort's window at the end of step t: fills *out, numbers its jobs, frees its slots (to be written
- * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. Where sums come from the device,
- * run->clock.cohort_sums[cohort] numbers their transfer. */
+ * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [hook] Nothing is deferred: step t leaves nothing behind, and windows open after it. */
@@ -42,9 +41,6 @@ void zfi_window_open(const zfi_config_t *config, const zfi_clock_t *clock, uint3
 
 /* [control] First step of the window that is open at the end of step run->clock.t, by the clocks alone. */
 uint64_t zfi_window_first(const zfi_config_t *config, const zfi_clock_t *clock, uint32_t cohort);
-/* [hook] Moments mode summed on the host, a step that does not close the cohort's window: a job that adds its slot to
- * the sums. */
-void zfi_window_add(zfi_run_t *run, uint32_t cohort, uint64_t t, zfi_close_t *out);
 
 /* [control] FLUSH: the slots that the coming step already has move with it into the windows opened anew; clocks
  * restart. */

@@ -127,7 +127,6 @@ typedef struct loose {
     uint8_t *mask;        /* [n_channels] */
     zfi_step_row_t *rows; /* [view.n_rows] */
     uint32_t n_slots;
-    float *sums[2]; /* [matrix elements] moments mode, else NULL */
 } loose_t;
 
 static void loose_free(loose_t *loose) {
@@ -141,8 +140,6 @@ static void loose_free(loose_t *loose) {
     free(loose->mask);
     free(loose->rows);
     free(loose->slots);
-    free(loose->sums[0]);
-    free(loose->sums[1]);
 }
 
 /* One chunk per block of elements; a piece of the pool is one slot of the whole matrix. */
@@ -238,29 +235,6 @@ static zf_status_t loose_make(loose_t *loose, const zfi_saved_t *saved, uint32_t
     return ZF_OK;
 }
 
-/* Moments mode: the sums as a close would have read them. */
-static zf_status_t read_sums(loose_t *loose, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
-                             zf_error_t *err) {
-    static const char *const names[2] = {"sum1", "sum2"};
-    const zfi_saved_param_t *param = &saved->params[p];
-    const zfi_kernels_t *kernels = loose->view.kernels;
-    uint64_t n = loose->matrix.rows * loose->matrix.cols;
-    int is_rounded = zfi_sums_on_device(&saved->config) && zfi_dtype_nbytes(loose->param.grad_dtype) == 2;
-    zf_status_t st = ZF_OK;
-    for (int k = 0; k < 2 && !st; k++) {
-        loose->sums[k] = calloc(n, sizeof(float));
-        if (!loose->sums[k])
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the sums of \"%s\"", loose->param.name);
-        st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, names[k], 0), m, loose->sums[k], err);
-        for (uint64_t i = 0; is_rounded && i < n; i++) {
-            uint16_t bits;
-            kernels->narrow(&bits, ZFI_BF16, &loose->sums[k][i], 1);
-            kernels->widen(&loose->sums[k][i], &bits, ZFI_BF16, 1);
-        }
-    }
-    return st;
-}
-
 static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_saved_t *saved, uint32_t p, uint32_t m,
                               zfi_flushed_t *out, zf_error_t *err) {
     const zfi_saved_param_t *param = &saved->params[p];
@@ -273,8 +247,6 @@ static zf_status_t loose_read(loose_t *loose, zfi_store_t *store, const zfi_save
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "n", 0), m, out->n, err);
     if (!st && !saved->is_compact)
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "selected", 0), m, loose->mask, err);
-    if (!st && zfi_is_moments(&saved->config) && loose->n_slots)
-        st = read_sums(loose, store, saved, p, m, err);
     for (uint32_t k = 0; k < loose->n_slots && !st; k++)
         st = zfi_state_read_part(store, saved, param, zfi_saved_find(param, "slot", loose->window.first_step + k), m,
                                  loose->slots + k * loose->layer.piece_nbytes, err);
@@ -299,10 +271,6 @@ static zf_status_t replay_chunk(const loose_t *loose, uint32_t number, float *sc
     zf_status_t st;
     zfi_moments_put(config, kernels, target.m, 0, n, out->m + base);
     zfi_moments_put(config, kernels, target.v, 0, n, out->v + base);
-    if (loose->sums[0]) {
-        target.sum1 = loose->sums[0] + base;
-        target.sum2 = loose->sums[1] + base;
-    }
     st = zfi_replay_chunk(&loose->view, &loose->window, number, &target, &replayed);
     zfi_moments_get(config, target.m, 0, n, out->m + base);
     zfi_moments_get(config, target.v, 0, n, out->v + base);

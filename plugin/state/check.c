@@ -65,14 +65,6 @@ static zf_status_t check_window(const zfi_saved_t *saved, uint32_t cohort, zf_er
     return ZF_OK;
 }
 
-/* A replay with moments that the rule does not have would read what is not there. */
-static zf_status_t check_rule(const zfi_saved_t *saved, zf_error_t *err) {
-    zf_error_t problem = {.struct_size = sizeof problem};
-    return zfi_rule_check_config(saved->rule, &saved->config, &problem)
-               ? bad(err, "config", "its update rule does not go with deferred or predict")
-               : ZF_OK;
-}
-
 /* Counts of updates have 32 bits. A run that has used three quarters of them cannot be gone on with for long, and none
  * comes near: at a thousand steps per second that takes five weeks. */
 static zf_status_t check_totals(const zfi_saved_t *saved, zf_error_t *err) {
@@ -85,7 +77,7 @@ static zf_status_t check_totals(const zfi_saved_t *saved, zf_error_t *err) {
     return ZF_OK;
 }
 
-static zf_status_t check_clocks(const zfi_saved_t *saved, zf_error_t *err) {
+zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err) {
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], base = saved->clocks[ZFI_CLOCK_BASE][0], newest = 0, first = t;
     uint64_t warm_up = zfi_config_warm_up(&saved->config), waiting = saved->clocks[ZFI_CLOCK_WAITING_CHOICE][0];
     zf_status_t st = check_totals(saved, err);
@@ -164,9 +156,7 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
     const zfi_saved_param_t *param = &saved->params[p];
     const zfi_matrix_t *matrix = &param->matrices[m];
     uint64_t t = saved->clocks[ZFI_CLOCK_T][0], first = saved->clocks[ZFI_CLOCK_WINDOW_FIRST][matrix->cohort];
-    static const char *const of_moments[5] = {"sum1", "sum2", "device_w", "device_m", "device_v"};
-    int has_choice = t >= zfi_config_warm_up(&saved->config), has_sums = 0;
-    int is_moments = saved->config.deferred == ZFI_DEFERRED_MOMENTS && saved->config.update_interval > 1;
+    int has_choice = t >= zfi_config_warm_up(&saved->config);
     if (holds_matrix(zfi_saved_find(param, "selected", 0), m) != (has_choice && matrix->k > 0) ||
         holds_matrix(zfi_saved_find(param, "importance", 0), m) != matrix->is_choosable)
         return bad(err, param->param.name,
@@ -179,15 +169,8 @@ static zf_status_t check_matrix(const zfi_saved_t *saved, uint32_t p, uint32_t m
          zfi_config_defers_nothing(&saved->config)))
         return bad(err, param->param.name, "values are to be published where no window has closed");
     for (uint64_t s = saved->first_step; s < saved->first_step + saved->n_steps; s++)
-        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (!is_moments && s >= first && is_present(saved, s, p)))
+        if (holds_matrix(zfi_saved_find(param, "slot", s), m) != (s >= first && is_present(saved, s, p)))
             return bad(err, param->param.name, "a slot is missing, or there for a step without a gradient");
-    for (uint64_t s = first; s <= t; s++)
-        has_sums |= is_moments && is_present(saved, s, p) && is_applied(saved, s);
-    for (int i = 0; i < 5; i++)
-        if (holds_matrix(zfi_saved_find(param, of_moments[i], 0), m) !=
-            (i < 2 ? has_sums : is_moments && has_choice && matrix->k > 0))
-            return bad(err, param->param.name,
-                       "sums of a window or the device's copies are missing, or there without use");
     return ZF_OK;
 }
 
@@ -399,11 +382,6 @@ static zf_status_t check_matrices(const zfi_saved_t *saved, zf_error_t *err) {
         for (uint32_t m = 0; m < saved->params[p].n_matrices && !st; m++)
             st = check_matrix(saved, p, m, err);
     return st;
-}
-
-zf_status_t zfi_state_check_index(const zfi_saved_t *saved, zf_error_t *err) {
-    zf_status_t st = check_rule(saved, err);
-    return st ? st : check_clocks(saved, err);
 }
 
 /* The index and what its steps need; not the headers. */

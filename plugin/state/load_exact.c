@@ -67,22 +67,6 @@ static zf_status_t need_overlay(zfi_replacement_t *replacement, const zfi_saved_
     return ZF_OK;
 }
 
-static zf_status_t need_copy(zfi_replacement_t *replacement, const zfi_saved_param_t *param,
-                             const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
-    int array = tensor->array->name[sizeof "device_" - 1] == 'w'   ? 0
-                : tensor->array->name[sizeof "device_" - 1] == 'm' ? 1
-                                                                   : 2;
-    for (uint32_t i = 0; i < tensor->n_matrices; i++) {
-        const zfi_matrix_t *matrix = &param->matrices[tensor->matrices[i]];
-        float **at = &replacement->copies[3 * (first_matrix + tensor->matrices[i]) + (uint32_t)array];
-        *at = calloc(matrix->rows * matrix->cols, sizeof **at); /* of what other ranks have: zeros */
-        if (!*at)
-            return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the device's copy of \"%s\"",
-                             param->param.name);
-    }
-    return ZF_OK;
-}
-
 /* Closes that wait for their publication, and which matrices take part in it; before their values come. */
 static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
     const zfi_plan_t *plan = &into->plan;
@@ -103,13 +87,11 @@ static void make_due(zfi_run_t *into, const zfi_loader_t *loader) {
                                                              .step = into->clock.t,
                                                              .first_step = into->clock.t + 1,
                                                              .first_job = into->clock.next_job,
-                                                             .first_publish = into->clock.next_job,
                                                              .choice_step = into->clock.last_choice[c]};
         into->clock.next_job += plan->cohorts[c].n_chunks;
     }
-    into->clock.next_publish = into->clock.next_job;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
-        into->clock.skip_publish_below[i] = into->clock.next_publish;
+        into->clock.skip_publish_below[i] = into->clock.next_job;
     for (uint32_t p = 0; p < loader->saved.n_params; p++) {
         const zfi_saved_param_t *param = &loader->saved.params[p];
         const zfi_saved_tensor_t *tensor = zfi_saved_find(param, "publish", 0);
@@ -143,8 +125,6 @@ static zf_status_t need_room(zfi_replacement_t *replacement, const zfi_saved_par
                              const zfi_saved_tensor_t *tensor, uint32_t first_matrix, zf_error_t *err) {
     if (strcmp(tensor->array->name, "visible") == 0)
         return need_overlay(replacement, param, tensor, first_matrix, err);
-    if (strncmp(tensor->array->name, "device_", sizeof "device_" - 1) == 0)
-        return need_copy(replacement, param, tensor, first_matrix, err);
     return ZF_OK;
 }
 
@@ -235,11 +215,8 @@ static zf_status_t put_tensor(zfi_loader_t *loader, zfi_replacement_t *replaceme
 }
 
 static zf_status_t put_all(zfi_loader_t *loader, zfi_replacement_t *replacement, zf_error_t *err) {
-    zfi_state_io_t io = {.run = replacement->into,
-                         .overlay = replacement->overlay,
-                         .copies = replacement->copies,
-                         .ids = loader->ids,
-                         .n_ids = loader->saved.n_params};
+    zfi_state_io_t io = {
+        .run = replacement->into, .overlay = replacement->overlay, .ids = loader->ids, .n_ids = loader->saved.n_params};
     zf_status_t st = ZF_OK;
     put_clocks(replacement->into, loader);
     for (uint32_t p = 0; p < loader->saved.n_params && !st; p++)

@@ -380,14 +380,15 @@ static zf_status_t read_steps(const reader_t *reader, const json_t *root) {
     return ZF_OK;
 }
 
-/* A key of a configuration that a load does not compare, or that is gone and says what this version does. */
-static int is_left_out(const char *key, const char *said) {
+/* A key of a configuration that a load does not compare, or that is gone and says what this version does; of a compact
+ * checkpoint any that is gone: what it holds does not depend on it. */
+static int is_left_out(const char *key, const char *said, int is_compact) {
     const char *dot = strchr(key, '.');
     char section[32];
     if (!dot || (size_t)(dot - key) >= sizeof section)
         return 0;
     snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
-    return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said);
+    return zfi_key_is_free(section, dot + 1) || zfi_gone_is_implied(key, said, is_compact);
 }
 
 /* The values as overrides of the defaults. A key that is unknown here may change what the numbers mean. */
@@ -404,7 +405,7 @@ static zf_status_t read_config(const reader_t *reader, const json_t *root) {
         size_t length = strlen(key) + (said ? strlen(said) : 0) + 2;
         if (st)
             break;
-        if (said && is_left_out(key, said))
+        if (said && is_left_out(key, said, reader->out->is_compact))
             continue;
         overrides[i] = said ? malloc(length) : NULL;
         if (!overrides[i]) {

@@ -21,7 +21,7 @@ struct zfi_rehearsal {
     zfi_replay_view_t view;
     uint64_t max_elems;
     rehearsed_chunk_t *chunks; /* [n_cohorts] */
-    float *scratch;            /* of the largest chunk: what mean and moments mode need */
+    float *scratch;            /* of the largest chunk: what mean mode needs */
 };
 
 void zfi_piece_walk_start(zfi_piece_walk_t *walk, const zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n) {
@@ -87,21 +87,6 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
     return NULL;
 }
 
-/* Moments mode (else nothing): the sums of the open window as a close would read them. Those of the device are copied
- * to scratch, twice the chunk. */
-static void open_sums(zfi_run_t *run, uint32_t number, zfi_replay_target_t *target) {
-    const zfi_chunk_t *chunk = &run->plan.chunks[number];
-    if (zfi_sums_on_host(&run->engine->config)) {
-        target->sum1 = run->hs.sum1 + chunk->state_base;
-        target->sum2 = run->hs.sum2 + chunk->state_base;
-    } else if (zfi_sums_on_device(&run->engine->config)) {
-        target->sum1 = target->scratch;
-        target->sum2 = target->scratch + chunk->n_elems;
-        target->sum_dtype = zfi_sum_dtype(chunk);
-        (void)zfi_exchange_read_sums(run, number, target->sum1, target->sum2);
-    }
-}
-
 zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
                                uint32_t number, const zfi_replay_target_t *copies) {
     const zfi_config_t *config = &run->engine->config;
@@ -113,7 +98,6 @@ zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, co
         memcpy(target.m, zfi_moment_at(config, run->hs.m, base), n * zfi_moment_nbytes(config));
     if (target.v)
         memcpy(target.v, zfi_moment_at(config, run->hs.v, base), n * zfi_moment_nbytes(config));
-    open_sums(run, number, &target);
     return zfi_replay_chunk(view, window, number, &target, &replayed);
 }
 

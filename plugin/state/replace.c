@@ -77,13 +77,9 @@ static uint64_t largest_gradient(const zfi_run_t *run) {
 static void free_scratch(zfi_replacement_t *replacement) {
     for (uint32_t i = 0; replacement->overlay && i < replacement->n_overlay; i++)
         free(replacement->overlay[i]);
-    for (uint32_t i = 0; replacement->copies && i < 3 * replacement->n_overlay; i++)
-        free(replacement->copies[i]);
     free(replacement->overlay);
-    free(replacement->copies);
     free(replacement->grad);
     replacement->overlay = NULL;
-    replacement->copies = NULL;
     replacement->grad = NULL;
 }
 
@@ -98,9 +94,8 @@ int zfi_replace_is_lossless(const zfi_run_t *run) {
 static zf_status_t make_scratch(zfi_replacement_t *out, zf_error_t *err) {
     out->n_overlay = out->into->plan.n_matrices;
     out->overlay = calloc(out->n_overlay, sizeof *out->overlay);
-    out->copies = calloc(3u * (uint64_t)out->n_overlay, sizeof *out->copies);
     out->grad = malloc(largest_gradient(out->into));
-    if (out->overlay && out->copies && out->grad)
+    if (out->overlay && out->grad)
         return ZF_OK;
     zfi_replace_cancel(out);
     return zfi_error(err, ZF_ERR_MEMORY, "state", "no memory for the largest gradient of a matrix");
@@ -140,7 +135,6 @@ static void begin_again(zfi_run_t *run) {
     run->clock.t = run->clock.steps_before = run->clock.waiting_choice = run->clock.epoch_end = 0;
     run->clock.n_due = 0;
     run->clock.next_job = zfi_timeline_now(&run->engine->lines.jobs); /* the run is drained */
-    run->clock.next_publish = zfi_timeline_now(&run->engine->lines.publish_due);
     zfi_publish_keep_all(run);
     run->clock.n_applied = run->clock.n_skipped = 0;
     zfi_window_start(run);
@@ -191,13 +185,12 @@ static zf_status_t leave(zfi_run_t *run) {
 static void set_timelines(zfi_run_t *run) {
     const zfi_clock_t *clock = &run->clock;
     zfi_timelines_t *lines = &run->engine->lines;
-    uint64_t first_due = clock->n_due ? clock->due[0].first_publish : clock->next_publish;
+    uint64_t first_due = clock->n_due ? clock->due[0].first_job : clock->next_job;
 #define RESET_BY_STEP(line) zfi_timeline_set(line, clock->t)
 #define RESET_AHEAD(line) zfi_timeline_set(line, clock->t + 2)
 #define RESET_BY_JOB(line) zfi_timeline_set(line, clock->next_job)
 #define RESET_BY_PUBLICATION(line) zfi_timeline_set(line, first_due)
 #define RESET_BY_RECORD(line) zfi_timeline_set(line, clock->t * run->plan.n_record_parts)
-#define RESET_BY_TRANSFER(line) zfi_timeline_set(line, clock->n_sums)
 #define RESET_KEPT(line) (void)0
 #define RESET(name, counts, writer, rule) RESET_##rule(&lines->name);
     ZFI_TIMELINES(RESET)
@@ -244,23 +237,8 @@ static zf_status_t catch_up_step(zfi_run_t *run, uint64_t t, void *grad) {
     return st;
 }
 
-/* Moments mode: nothing can be run ahead again, so the checkpoint holds the copies. */
-static zf_status_t put_copies(zfi_run_t *run, float *const *copies) {
-    zf_status_t st = ZF_OK;
-    for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
-        uint32_t n_open = 0;
-        for (uint64_t t = run->clock.window_first[matrix->cohort]; t <= run->clock.t; t++)
-            n_open += zfi_row(run, t)->present[matrix->param] && zfi_row(run, t)->scalars.applied;
-        st = zfi_exchange_put_selected(run, i, copies + 3 * i, run->hs.n[i] + n_open);
-        if (!st && zfi_sums_on_device(&run->engine->config))
-            st = zfi_exchange_put_has_sums(run, i, n_open != 0);
-    }
-    return st;
-}
-
 /* The device's copies run ahead once more over the open slots, from the host's state. */
-static zf_status_t fill_device(zfi_run_t *run, float *const *copies, void *grad) {
+static zf_status_t fill_device(zfi_run_t *run, void *grad) {
     uint64_t first = run->clock.t + 1;
     zf_status_t st = zfi_tables_place(run, NULL); /* k may have been loaded */
     if (!st)
@@ -268,8 +246,6 @@ static zf_status_t fill_device(zfi_run_t *run, float *const *copies, void *grad)
     for (uint32_t i = 0; i < run->n_params && !st; i++)
         if (run->params[i].has_state)
             st = zfi_exchange_reload_selected(run, i);
-    if (!st && zfi_is_moments(&run->engine->config))
-        st = put_copies(run, copies);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         st = zfi_exchange_put_visible(run, i, NULL);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
@@ -304,7 +280,7 @@ static zf_status_t resume(const zfi_replacement_t *replacement) {
     zf_status_t st;
     run->clock.has_loaded = 1;
     set_clocks(run);
-    st = fill_device(run, replacement->copies, replacement->grad);
+    st = fill_device(run, replacement->grad);
     for (uint32_t i = 0; i < run->plan.n_matrices && !st; i++)
         if (replacement->overlay[i])
             st = zfi_exchange_put_visible(run, i, replacement->overlay[i]);

@@ -88,8 +88,7 @@ typedef struct zfi_replacement {
     zfi_run_t *run, *into;   /* into = run: in place */
     unsigned char **overlay; /* [n_matrices] visible values that do not follow from the state; freed */
     uint32_t n_overlay;
-    float **copies; /* [n_overlay][3] moments mode: the device's w, m, v by the matrix's elements; freed */
-    void *grad;     /* scratch: the largest gradient of a matrix */
+    void *grad; /* scratch: the largest gradient of a matrix */
 } zfi_replacement_t;
 
 /* [control] params: the declarations of the new run (taken over, also on failure), or NULL for the present ones. It

@@ -268,8 +268,8 @@ static void put_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
 
 static int has_slot(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
-    return !zfi_is_moments(&io->run->engine->config) && step >= io->run->clock.window_first[matrix->cohort] &&
-           step <= io->run->clock.t && zfi_row(io->run, step)->present[matrix->param];
+    return step >= io->run->clock.window_first[matrix->cohort] && step <= io->run->clock.t &&
+           zfi_row(io->run, step)->present[matrix->param];
 }
 
 static void get_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -299,88 +299,6 @@ static void put_slot(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_
     }
 }
 
-/* ---- moments mode: sums in place of slots, and the device's own copies ------------------------------------------- */
-
-/* A gradient of the open window counts. */
-static int has_sums(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    const zfi_matrix_t *matrix = &io->run->plan.matrices[number];
-    (void)step;
-    for (uint64_t t = io->run->clock.window_first[matrix->cohort];
-         zfi_is_moments(&io->run->engine->config) && t <= io->run->clock.t; t++)
-        if (zfi_row(io->run, t)->present[matrix->param] && zfi_row(io->run, t)->scalars.applied)
-            return 1;
-    return 0;
-}
-
-/* Sums that are taken on the host lie as w does: from `in`, or to `out`. */
-static void move_host_sums(zfi_run_t *run, uint32_t number, float *sums, uint64_t first, uint64_t n, const float *in,
-                           float *out) {
-    for (uint64_t done = 0, m; done < n; done += m) {
-        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[number], first + done, n - done, &m);
-        if (in)
-            memcpy(sums + at, in + done, m * sizeof *sums);
-        else
-            memcpy(out + done, sums + at, m * sizeof *sums);
-    }
-}
-
-static void move_sums(zfi_state_io_t *io, uint32_t number, int array, uint64_t first, uint64_t n, const void *in,
-                      void *out) {
-    zfi_run_t *run = io->run;
-    int is_on_device = zfi_sums_on_device(&run->engine->config);
-    if (is_on_device && in)
-        (void)zfi_exchange_put_sums(run, number, array, first, n, in);
-    else if (is_on_device)
-        (void)zfi_exchange_get_sums(run, number, array, first, n, out);
-    else
-        move_host_sums(run, number, array == 0 ? run->hs.sum1 : run->hs.sum2, first, n, in, out);
-}
-
-#define SUM(name, array)                                                                                               \
-    static void get_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
-                           void *out) {                                                                                \
-        (void)step;                                                                                                    \
-        move_sums(io, number, array, first, n, NULL, out);                                                             \
-    }                                                                                                                  \
-    static void put_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,             \
-                           const void *values) {                                                                       \
-        (void)step;                                                                                                    \
-        move_sums(io, number, array, first, n, values, NULL);                                                          \
-    }
-SUM(sum1, 0)
-SUM(sum2, 1)
-#undef SUM
-
-/* A sum may overflow, but nothing makes it NaN. */
-static uint64_t bad_sum(const void *values, uint64_t n, zfi_state_dtype_t dtype, int is_applied) {
-    const float *x = values;
-    (void)dtype, (void)is_applied;
-    for (uint64_t i = 0; i < n; i++)
-        if (isnan(x[i]))
-            return i;
-    return n;
-}
-
-static int has_copies(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return zfi_is_moments(&io->run->engine->config) && has_selected(io, number, step);
-}
-
-#define COPY(name, array)                                                                                              \
-    static void get_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
-                                  void *out) {                                                                         \
-        get_##name(io, number, step, first, n, out);                                                                   \
-        (void)zfi_exchange_get_selected(io->run, number, array, first, n, out);                                        \
-    }                                                                                                                  \
-    static void put_device_##name(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,      \
-                                  const void *values) {                                                                \
-        (void)step;                                                                                                    \
-        memcpy(io->copies[3 * number + array] + first, values, n * sizeof(float));                                     \
-    }
-COPY(w, 0)
-COPY(m, 1)
-COPY(v, 2)
-#undef COPY
-
 /* ---- what the model reads -----------------------------------------------------------------------------------------
  */
 
@@ -409,7 +327,7 @@ static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 static const zfi_close_t *due_of(const zfi_run_t *run, uint32_t number) {
     for (uint32_t i = 0; i < run->clock.n_due; i++)
         if (run->clock.due[i].cohort == run->plan.matrices[number].cohort &&
-            run->clock.due[i].first_publish >= run->clock.skip_publish_below[number])
+            run->clock.due[i].first_job >= run->clock.skip_publish_below[number])
             return &run->clock.due[i];
     return NULL;
 }
@@ -420,7 +338,7 @@ static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
 }
 
 static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
-    uint64_t p = close->first_publish + run->plan.chunks[chunk].place;
+    uint64_t p = close->first_job + run->plan.chunks[chunk].place;
     return run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes;
 }
 
@@ -466,15 +384,6 @@ const zfi_state_array_t zfi_state_arrays[] = {
     {"interval", 0, ZFI_DTYPE_FIXED, ZFI_STATE_F64, two_sums, has_interval, get_interval, put_interval, bad_importance},
     {"slot", ZFI_ARRAY_PER_STEP | ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_GRAD, 0, per_element, has_slot, get_slot, put_slot,
      bad_slot},
-    {"sum1", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum1, put_sum1, bad_sum},
-    {"sum2", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_sums, get_sum2, put_sum2,
-     bad_second},
-    {"device_w", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_w,
-     put_device_w, bad_f32},
-    {"device_m", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_m,
-     put_device_m, bad_f32},
-    {"device_v", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_FIXED, ZFI_STATE_F32, per_element, has_copies, get_device_v,
-     put_device_v, bad_second},
     {"visible", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_visible, get_visible, put_visible,
      bad_visible},
     {"publish", ZFI_ARRAY_PER_ELEMENT, ZFI_DTYPE_VISIBLE, 0, per_element, has_publish, get_publish, put_publish,

@@ -31,7 +31,6 @@ typedef struct zfi_state_io {
     zfi_run_t *run;
     zfi_rehearsal_t *rehearsal; /* compact save: w, m, v, n as FLUSH would leave them; else NULL */
     unsigned char **overlay;    /* load: [n_matrices] visible values that do not follow from the state, or NULL */
-    float **copies;             /* load, moments mode: [n_matrices][3] the device's w, m, v, or NULL */
     const uint8_t *differs;     /* save, several ranks: [n_matrices] what is visible is not the state everywhere */
     const uint32_t *ids;        /* parameters in the checkpoint's order */
     uint32_t n_ids;

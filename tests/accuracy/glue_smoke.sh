@@ -81,10 +81,10 @@ if command -v python3 >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept"
     has "$out/tuned.err" '3 of 3 runs are kept from before'
-    printf '; comment\n[zenflow]\npredict = 1\n' >"$out/tuned.ini"
+    printf '; comment\n[zenflow]\npredict = off\n' >"$out/tuned.ini"
     # shellcheck disable=SC2086
     glue tuned --plugin "$plugin" $tuned --out "$out/kept" --config "$out/tuned.ini" --set zenflow.topk_ratio=0.2
-    has "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = 1, zenflow.topk_ratio=0.2' 'equal in every digit'
+    has "$out/tuned" 'ZenFlow is set by \[zenflow\], predict = off, zenflow.topk_ratio=0.2' 'equal in every digit'
     has "$out/tuned.err" '2 of 3: '
     python3 "$(dirname "$0")/../conformance/tiny_encoder.py" "$out/encoder" "$data/vocab.txt" 2
     # shellcheck disable=SC2086

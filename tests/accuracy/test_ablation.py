@@ -24,8 +24,8 @@ class Names(unittest.TestCase):
     def test_a_name_says_the_configuration(self):
         self.assertEqual(plan.setting("s4-lag0-auto").overrides,
                          ("zenflow.update_interval=4", "zenflow.publish_lag=0", "zenflow.predict=auto", "zenflow.full_warm_up_rounds=5"))
-        self.assertEqual(plan.setting("s8-lag1-3-k0.2-w50").overrides,
-                         ("zenflow.update_interval=8", "zenflow.publish_lag=1", "zenflow.predict=3", "zenflow.topk_ratio=0.2",
+        self.assertEqual(plan.setting("s8-lag1-0-k0.2-w50").overrides,
+                         ("zenflow.update_interval=8", "zenflow.publish_lag=1", "zenflow.predict=off", "zenflow.topk_ratio=0.2",
                           "zenflow.full_warm_up_rounds=50"))
         self.assertEqual(plan.setting("defaults").overrides, ())
         noise = plan.setting("adamw-x1.5")
@@ -36,7 +36,7 @@ class Names(unittest.TestCase):
         self.assertEqual(names, [*plan.GROUPS["core"], *plan.GROUPS["noise"]])
         for group in plan.GROUPS:
             self.assertTrue(plan.settings(group))
-        for wrong in ("s4-lag2-auto", "s4", "fast", "s4-lag0-auto-w", ""):
+        for wrong in ("s4-lag2-auto", "s4-lag1-2", "s4", "fast", "s4-lag0-auto-w", ""):
             with self.assertRaisesRegex(CannotRun, "need s<S>"):
                 plan.settings(wrong)
         with self.assertRaisesRegex(CannotRun, "task 'none'"):

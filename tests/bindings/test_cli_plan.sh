@@ -51,7 +51,6 @@ zenflow.update_interval=4 zenflow.topk_ratio=0
 zenflow.update_interval=8 host.moments_dtype=bfloat16
 zenflow.update_interval=auto
 zenflow.deferred=mean zenflow.on_overwrite=off
-zenflow.deferred=moments zenflow.accumulate_on=device
 zenflow.deferred=none
 CONFIGURATIONS
 

@@ -122,14 +122,6 @@ static uint32_t interval_of(const char *text) {
 
 static int lag_of(const char *text) { return strstr(text, "publish_lag = 1") != NULL; }
 
-static uint32_t predict_of(const char *text) {
-    uint32_t late = interval_of(text) - 1 + (uint32_t)lag_of(text);
-
-    if (strncmp(setting(text, "\npredict"), "auto", 4) != 0)
-        return (uint32_t)atoi(setting(text, "\npredict"));
-    return late < 4 ? late : 4;
-}
-
 static zo_config_t parse(const char *text, int can_fetch) {
     return (zo_config_t){.topk_ratio = atof(setting(text, "\ntopk_ratio")),
                          .strategy = strategy_of(setting(text, "\nselect_strategy")),
@@ -141,10 +133,7 @@ static zo_config_t parse(const char *text, int can_fetch) {
                          .can_fetch = can_fetch,
                          .is_none = strncmp(setting(text, "\ndeferred ="), "none", 4) == 0,
                          .is_mean = strncmp(setting(text, "\ndeferred ="), "mean", 4) == 0,
-                         .is_moments = strncmp(setting(text, "\ndeferred ="), "moments", 7) == 0,
-                         .is_summed_on_device = strncmp(setting(text, "\naccumulate_on"), "device", 6) == 0,
-                         .deferred_lr_scale = atof(setting(text, "\ndeferred_lr_scale")),
-                         .predict = predict_of(text),
+                         .predicts = strstr(text, "\npredict = off") == NULL,
                          .moments = moments_of(setting(text, "\nmoments_dtype"))};
 }
 

@@ -60,11 +60,10 @@ static void start(fixture_t *f, int law) {
                               .warm_up = 1 + below(3),
                               .publish_lag = (int)below(2),
                               .is_mean = law == 1 && below(2),
-                              .deferred_lr_scale = 1.0,
                               .rule = (zo_rule_t)below(ZO_CALLBACK)};
     if (law == 0) { /* none: the invariant alone */
         f->config.moments = (zo_moments_t)below(ZO_N_MOMENTS);
-        f->config.predict = f->config.rule <= ZO_ADAM ? below(5) : 0;
+        f->config.predicts = (int)below(2);
     }
     if (law == 1 && below(2)) {
         f->config.topk_ratio = 0.3;

@@ -14,12 +14,7 @@
 static const zo_hyper_t hyper = {.lr = 0.25, .beta1 = 0.5, .beta2 = 0.75, .eps = 0x1p-60, .weight_decay = 0.5};
 
 static zo_config_t config(zo_rule_t rule) {
-    return (zo_config_t){.topk_ratio = 0.25,
-                         .select_interval = 100,
-                         .update_interval = 1,
-                         .warm_up = 1,
-                         .deferred_lr_scale = 1.0,
-                         .rule = rule};
+    return (zo_config_t){.topk_ratio = 0.25, .select_interval = 100, .update_interval = 1, .warm_up = 1, .rule = rule};
 }
 
 static zo_t *create(const zo_config_t *c, int64_t n, const float *w) {
@@ -243,7 +238,7 @@ START_TEST(predicted_values_are_published) {
     zo_t *o;
 
     c.update_interval = 2;
-    c.predict = 1;
+    c.predicts = 1;
     o = create(&c, 1, &w);
     step(o, &g, &hyper);
     zo_read(o, 0, &state);

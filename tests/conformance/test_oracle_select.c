@@ -17,7 +17,6 @@ static zo_t *start(zo_config_t config) {
     zo_decl_t d = {.ndim = 2, .shape = {1, CHANNELS}, .visible = zeros};
 
     config.warm_up = config.update_interval = config.select_interval = 1;
-    config.deferred_lr_scale = 1.0;
     return zo_create(&config, &d, 1);
 }
 

@@ -169,19 +169,18 @@ static void close_all(machine_t *to) {
 }
 
 static void create(machine_t *to) {
-    static const char *const keys[] = {"topk_ratio=0.5",       "topk_ratio=1",       "topk_ratio=0",
-                                       "update_interval=1",    "update_interval=3",  "update_interval=auto",
-                                       "publish_lag=0",        "publish_lag=1",      "deferred=mean",
-                                       "deferred=moments",     "predict=auto",       "select_interval=2",
-                                       "accumulate_on=device", "overlap_step=false", "select_strategy=epoch",
-                                       "select_strategy=auto", "deferred=none"};
+    static const char *const keys[] = {"topk_ratio=0.5",        "topk_ratio=1",         "topk_ratio=0",
+                                       "update_interval=1",     "update_interval=3",    "update_interval=auto",
+                                       "publish_lag=0",         "publish_lag=1",        "deferred=mean",
+                                       "predict=auto",          "select_interval=2",    "overlap_step=false",
+                                       "select_strategy=epoch", "select_strategy=auto", "deferred=none"};
     static const zf_host_t host = {.struct_size = sizeof host, .name = "fuzz", .version = "1"};
     char text[1024] = "[zenflow]\nfull_warm_up_rounds=1\n";
     zf_create_args_t args = {.struct_size = wrong_size(&to->in, sizeof args), .host = &host, .config_text = text};
     uint32_t n = fuzz_below(&to->in, 6), used = 0;
     zf_instance_t *made = NULL;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = fuzz_below(&to->in, 17);
+        uint32_t key = fuzz_below(&to->in, (uint32_t)(sizeof keys / sizeof *keys));
         if (!(used & 1u << key)) {
             strcat(text, keys[key]);
             strcat(text, "\n");

@@ -7,7 +7,7 @@
 #include "zf/ext/state.h"
 #include "zf/plugin.h"
 
-enum { FUZZ_N_MODELS = 7, FUZZ_N_PARAMS = 2 };
+enum { FUZZ_N_MODELS = 6, FUZZ_N_PARAMS = 2 };
 
 typedef struct fuzz_model {
     const zf_plugin_t *zf;

@@ -17,11 +17,11 @@ CONFIG = {
                 "deadline_ms = 5000\nmoments_dtype = bfloat16\n[log]\nlevel = warn\n",
     "auto": "# comment\n[zenflow]\ntopk_ratio=.5 ; comment\nupdate_interval=auto\nselect_strategy=auto\n"
             "select_interval=auto\n",
-    "mean": "[zenflow]\ndeferred = mean\ndeferred_lr_scale = auto\n",
-    "moments": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
+    "mean": "[zenflow]\ndeferred = mean\npredict = auto\n",
+    "gone": "[zenflow]\r\ndeferred = moments\r\naccumulate_on = device\r\n[host]\r\nmoments_dtype = bfloat16_stochastic\r\n",
     "wrong": "[zenflow]\ntopk_ratio = 2\nupdate_intervall = 4\nupdate_interval = 4\nupdate_interval = 5\n[nonsense]\na = b\n"
              "lr = 0.1\n[shard]\nx\n",
-    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=64",
+    "overrides": "[host]\nthreads = 0\n\0zenflow.update_interval=2\0host.threads=7\0log.level=debug\0zenflow.predict=off",
     "numbers": "[zenflow]\ntopk_ratio = 1e-3\nselect_strategy = auto\n[host]\nmemory_limit_mib = 1099511627776\n"
                "deadline_ms = 86400000\nlocal_rank = 4095/4096\n[trace]\nsteps = 7..9\n",
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_launch_moves.c - kernels that move values or round them (kernels/launch.h) against naive loops: channels that
- * enter, published values, rounded moments, dense sums, plain reads and writes. world.h says how they are compared. */
+ * enter, published values, rounded moments, plain reads and writes. world.h says how they are compared. */
 #include <launch.h>
 
 #include <check.h>
@@ -413,71 +413,4 @@ static void try_round_moments(world_t *want, world_t *got, const zfi_kernels_t *
 START_TEST(round_moments) { world_try(try_round_moments, "rounded moments"); }
 END_TEST
 
-/* ---- dense sums -------------------------------------------------------------------------------------------------- */
-
-static void naive_add(world_t *world, const zfi_data_matrix_t *matrix, uint8_t *has_dense, float s) {
-    zfi_dtype_t dtype = world->params[matrix->param].grad_dtype;
-    for (uint64_t i = 0; i < matrix->rows * matrix->cols; i++) {
-        float p = world_load(world->data.held[matrix->param], dtype, matrix->param_offset + i) * s;
-        uint64_t at = world->dense_base[matrix - world->matrices] + i;
-        float *sum1 = &world->data.sum1[at], *sum2 = &world->data.sum2[at];
-        *sum1 = *has_dense ? *sum1 + p : p;
-        *sum2 = *has_dense ? __builtin_fmaf(p, p, *sum2) : p * p;
-    }
-    *has_dense = 1;
-}
-
-/* Twice: the first starts some of the sums. */
-static void try_add_sums(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
-    zfi_step_scalars_t step = {.s = 0.3f, .applied = seed % 5 != 0};
-    zfi_add_sums_args_t args = {&got->data, {got->hyper, got->present}, &step};
-    for (uint32_t i = 0; i < want->data.n_matrices; i++)
-        want->data.has_dense[i] = got->data.has_dense[i] = world_below(want, 2) != 0;
-    for (int round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < want->data.n_matrices && step.applied; i++)
-            if (want->present[want->matrices[i].param])
-                naive_add(want, &want->matrices[i], &want->data.has_dense[i], step.s);
-        LAUNCH(table, ZFI_KERNEL_ADD_SUMS, &args);
-    }
-}
-
-START_TEST(add_sums) { world_try(try_add_sums, "dense sums"); }
-END_TEST
-
-/* bfloat16 at the start of the piece's own range. */
-static void naive_round_piece(const zfi_data_piece_t *piece, float *sum) {
-    uint16_t *to = (uint16_t *)(void *)(sum + piece->dense_base);
-    float *values = malloc((piece->n_elems + 1) * sizeof *values);
-    ck_assert_ptr_nonnull(values);
-    memcpy(values, sum + piece->dense_base, piece->n_elems * sizeof *values);
-    for (uint32_t i = 0; i < piece->n_elems; i++) {
-        uint16_t bits = zfi_f32_to_bf16(values[i]);
-        memcpy(to + i, &bits, sizeof bits);
-    }
-    free(values);
-}
-
-static void try_round_sums(world_t *want, world_t *got, const zfi_kernels_t *table, uint64_t seed) {
-    uint32_t first = (uint32_t)world_below(want, want->n_pieces);
-    uint32_t n = 1 + (uint32_t)world_below(want, want->n_pieces - first);
-    zfi_round_sums_args_t args = {&got->data, first, n};
-    (void)seed;
-    memset(want->data.has_dense, 1, want->data.n_matrices);
-    memset(got->data.has_dense, 1, got->data.n_matrices);
-    for (uint32_t i = first; i < first + n; i++) {
-        const zfi_data_piece_t *piece = &want->pieces[want->listed_pieces[i]];
-        if (piece->grad_dtype != ZFI_F32) {
-            naive_round_piece(piece, want->data.sum1);
-            naive_round_piece(piece, want->data.sum2);
-        }
-        for (uint32_t s = 0; s < piece->n_segments; s++)
-            want->data.has_dense[want->segments[piece->first_segment + s].matrix] = 0;
-    }
-    LAUNCH(table, ZFI_KERNEL_ROUND_SUMS, &args);
-}
-
-START_TEST(round_sums) { world_try(try_round_sums, "rounded sums"); }
-END_TEST
-
-ZT_MAIN("launch_moves", enter_maps, enter_counts, enter_state, show_entered, merge, places, check, round_moments,
-        add_sums, round_sums)
+ZT_MAIN("launch_moves", enter_maps, enter_counts, enter_state, show_entered, merge, places, check, round_moments)

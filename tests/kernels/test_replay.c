@@ -97,7 +97,6 @@ END_TEST
 /* What a job is, but for its arrays. */
 typedef struct variant {
     zfi_rule_t rule;
-    int by_moments; /* AdamW from sums of the window */
     uint32_t n_slots;
     zfi_dtype_t grad_dtype;
     int visible; /* -1: none, else a zfi_dtype_t */
@@ -131,14 +130,14 @@ static void state_new(state_t *state, uint64_t n, const variant_t *a) {
     state->m = array_new(state_dtype, n, a->contents);
     state->v = array_new(state_dtype, n, a->contents == SPECIAL ? SPECIAL : POSITIVE);
     state->visible = array_new(a->visible < 0 ? ZFI_F32 : (zfi_dtype_t)a->visible, n, ORDINARY);
-    state->n_grads = a->by_moments ? 2 : a->n_slots;
+    state->n_grads = a->n_slots;
     for (uint32_t k = 0; k < state->n_grads; k++) {
-        state->grads[k] = array_new(a->grad_dtype, n, a->by_moments && k && !a->contents ? POSITIVE : a->contents);
+        state->grads[k] = array_new(a->grad_dtype, n, a->contents);
         state->grad_at[k] = state->grads[k].at;
     }
     for (uint32_t k = 0; k < a->n_slots; k++)
         state->scalars[k] = scalars_of_step(1e-3, 0.01, 1.0 / (double)(1 + random_below(70000)), k + 1);
-    state->job = (zfi_replay_t){.v = a->by_moments || zfi_rule_has_v(a->rule) ? state->v.at : NULL,
+    state->job = (zfi_replay_t){.v = zfi_rule_has_v(a->rule) ? state->v.at : NULL,
                                 .grads = state->grad_at,
                                 .scalars = state->scalars,
                                 .n_slots = a->n_slots,
@@ -179,7 +178,7 @@ static void free_grads(state_t *state) {
 }
 
 static uint64_t run(const zfi_kernels_t *table, const variant_t *a, const state_t *state) {
-    return a->by_moments ? table->replay_moments(&state->job) : table->replay[a->rule](&state->job);
+    return table->replay[a->rule](&state->job);
 }
 
 static void compare_tables(uint64_t n, const variant_t *a) {
@@ -189,8 +188,8 @@ static void compare_tables(uint64_t n, const variant_t *a) {
     uint64_t want_bad;
     char what[128];
 
-    snprintf(what, sizeof what, "rule %d%s, %u slots, grads %d, visible %d, moments %d, predict %d", a->rule,
-             a->by_moments ? " by moments" : "", a->n_slots, a->grad_dtype, a->visible, a->moments, a->has_predict);
+    snprintf(what, sizeof what, "rule %d, %u slots, grads %d, visible %d, moments %d, predict %d", a->rule, a->n_slots,
+             a->grad_dtype, a->visible, a->moments, a->has_predict);
     state_new(&start, n, a);
     want = state_copy(&start);
     want_bad = run(zfi_kernels_ref(), a, &want);
@@ -233,18 +232,14 @@ START_TEST(all_slot_counts) {
 }
 END_TEST
 
-/* Every rule (and AdamW from sums) with every gradient type, moments, prediction; the rest at random. */
+/* Every rule with every gradient type, moments, prediction; the rest at random. */
 START_TEST(all_variants) {
-    enum { N_UPDATES = ZFI_N_RULES + 1 };
-
-    for (int c = 0; c < 8 * N_UPDATES * ZFI_N_DTYPES * ZFI_N_MOMENTS * 2; c++) {
-        const int update = c % N_UPDATES;
-        const variant_t a = {.rule = update < ZFI_N_RULES ? (zfi_rule_t)update : ZFI_RULE_ADAMW,
-                             .by_moments = update == ZFI_N_RULES,
+    for (int c = 0; c < 8 * ZFI_N_RULES * ZFI_N_DTYPES * ZFI_N_MOMENTS * 2; c++) {
+        const variant_t a = {.rule = (zfi_rule_t)(c % ZFI_N_RULES),
                              .n_slots = (uint32_t)random_below(random_below(4) ? 9 : MAX_SLOTS),
-                             .grad_dtype = (zfi_dtype_t)(c / N_UPDATES % ZFI_N_DTYPES),
-                             .moments = (zfi_moments_t)(c / N_UPDATES / ZFI_N_DTYPES % ZFI_N_MOMENTS),
-                             .has_predict = c / N_UPDATES / ZFI_N_DTYPES / ZFI_N_MOMENTS % 2,
+                             .grad_dtype = (zfi_dtype_t)(c / ZFI_N_RULES % ZFI_N_DTYPES),
+                             .moments = (zfi_moments_t)(c / ZFI_N_RULES / ZFI_N_DTYPES % ZFI_N_MOMENTS),
+                             .has_predict = c / ZFI_N_RULES / ZFI_N_DTYPES / ZFI_N_MOMENTS % 2,
                              .visible = (int)random_below(ZFI_N_DTYPES + 1) - 1,
                              .contents = random_below(4) ? ORDINARY : SPECIAL};
 

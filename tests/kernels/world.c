@@ -155,12 +155,10 @@ static void number_matrices(world_t *world, uint64_t *out_grad, uint64_t *out_in
         matrix->grad_base = grad;
         matrix->index_base = index;
         matrix->channel_base = matrix->sum_base = channels;
-        world->dense_base[i] = world->n_dense;
         world->n_selected += n;
         grad += (n * zfi_dtype_nbytes(world->params[matrix->param].grad_dtype) + 3) / 4 * 4;
         index += matrix->k;
         channels += matrix->n_channels;
-        world->n_dense += matrix->rows * matrix->cols;
     }
     *out_grad = grad;
     *out_index = index;
@@ -193,8 +191,7 @@ static void show_selection(world_t *world, const zfi_data_matrix_t *matrix) {
 
 /* ---- segments and pieces ----------------------------------------------------------------------------------------- */
 
-/* Matrices are cut into one to three segments; a piece takes one or two of them of one gradient type, listed in falling
- * order. */
+/* Matrices are cut into one to three segments; a piece takes one or two of them, listed in falling order. */
 static void draw_pieces(world_t *world) {
     uint32_t n_segments = 0;
     for (uint32_t i = 0; i < world->data.n_matrices; i++) {
@@ -207,21 +204,15 @@ static void draw_pieces(world_t *world) {
         }
     }
     for (uint32_t s = 0; s < n_segments;) {
-        const zfi_data_matrix_t *first = &world->matrices[world->segments[s].matrix];
         zfi_data_piece_t *piece = &world->pieces[world->n_pieces++];
-        *piece = (zfi_data_piece_t){.first_segment = s,
-                                    .grad_dtype = world->params[first->param].grad_dtype,
-                                    .dense_base = world->dense_base[world->segments[s].matrix] +
-                                                  world->segments[s].matrix_offset};
+        *piece = (zfi_data_piece_t){.first_segment = s};
         do {
             world->segments[s].piece_offset = piece->n_elems;
             piece->n_elems += world->segments[s].n_elems;
             piece->n_segments++;
             s++;
-        } while (s < n_segments && piece->n_segments < 2 &&
-                 world->params[world->matrices[world->segments[s].matrix].param].grad_dtype == piece->grad_dtype);
+        } while (s < n_segments && piece->n_segments < 2);
     }
-    world->data.n_pieces = world->n_pieces;
     for (uint32_t i = 0; i < world->n_pieces; i++)
         world->listed_pieces[i] = world->n_pieces - 1 - i;
 }
@@ -249,9 +240,6 @@ static void draw_state(world_t *world) {
     data->sums[1] = doubles(world, "sums[1]", n_channels);
     data->sum_squares = doubles(world, "sum_squares", WORLD_PARAMS);
     data->has_nonfinite = world_array(world, "has_nonfinite", WORLD_BYTES, WORLD_PARAMS, 1);
-    data->sum1 = floats(world, "sum1", world->n_dense);
-    data->sum2 = floats(world, "sum2", world->n_dense);
-    data->has_dense = world_array(world, "has_dense", WORLD_BYTES, data->n_matrices, 1);
     data->held = calloc(WORLD_PARAMS, sizeof *data->held);
     data->scalars = calloc(n_index + 1, sizeof *data->scalars);
     data->stats_matrices = calloc(WORLD_MATRICES, sizeof *data->stats_matrices);

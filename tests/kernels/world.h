@@ -43,8 +43,7 @@ typedef struct world {
     uint8_t present[WORLD_PARAMS];
     int64_t col_offset[WORLD_PARAMS][WORLD_MAX_SIDE];
     void *grad[WORLD_PARAMS]; /* contiguous gradients in their type */
-    uint64_t n_selected, n_dense;
-    uint64_t dense_base[WORLD_MATRICES]; /* first element in sum1, sum2 */
+    uint64_t n_selected;
     world_array_t arrays[WORLD_ARRAYS];
     uint32_t n_arrays;
 } world_t;

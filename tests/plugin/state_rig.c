@@ -34,14 +34,8 @@ const char *const zt_state_configs[] = {
     "topk_ratio = 0.6\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 3\ndeferred = mean",
     "topk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\nselect_strategy = epoch",
     "topk_ratio = 0\nupdate_interval = 3\nfull_warm_up_rounds = 2",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = moments",
-    "topk_ratio = 0.3\nupdate_interval = 3\nselect_interval = 2\nfull_warm_up_rounds = 1\ndeferred = moments\n"
-    "accumulate_on = device",
-    "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 5\nfull_warm_up_rounds = 1\ndeferred = moments\n"
-    "accumulate_on = device\npublish_lag = 0",
     "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\nfull_warm_up_rounds = 2",
-    "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 4\nfull_warm_up_rounds = 1\n"
-    "deferred = moments\naccumulate_on = device",
+    "topk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 4\nfull_warm_up_rounds = 1",
     "topk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\ndeferred = none",
     "topk_ratio = 0.3\nupdate_interval = 4\nselect_interval = 3\nfull_warm_up_rounds = 2\npredict = auto",
 };

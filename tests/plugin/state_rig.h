@@ -13,9 +13,9 @@ extern const uint32_t zt_n_state_shapes;
 
 /* [zenflow] keys of every mode. The last one, with predict, is for AdamW and Adam alone and not counted. */
 enum {
-    ZT_STATE_AUTOMATIC = 13,
-    ZT_STATE_NONE = 15,
-    ZT_STATE_WITH_PREDICT = 16,
+    ZT_STATE_AUTOMATIC = 10,
+    ZT_STATE_NONE = 12,
+    ZT_STATE_WITH_PREDICT = 13,
     ZT_N_STATE_CONFIGS = ZT_STATE_WITH_PREDICT
 };
 extern const char *const zt_state_configs[];

@@ -90,7 +90,7 @@ static uint32_t draw_order(uint64_t step, uint32_t *params) {
 /* Every close is of everything (S = 1), nothing runs ahead: fetched ones are AdamW's, the others what they were. */
 START_TEST(any_order_and_any_missing) {
     start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     for (int t = 0; t < 40; t++) {
         uint32_t order[N_PARAMS], n = draw_order((uint64_t)t, order);
@@ -124,7 +124,7 @@ END_TEST
 /* What waits to be fetched while the parameters move is fetched where they are. */
 START_TEST(parameters_move_before_a_fetch) {
     start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     for (uint32_t t = 0; t < 6; t++) {
         zt_rig_step(&rig);
@@ -148,7 +148,7 @@ START_TEST(neighbours_in_a_chunk) {
     for (uint32_t i = 1; i < N_PARAMS; i++)
         shapes[i] = (zt_shape_t){.rows = 1 + i % 4};
     zt_rig_start(&rig, shapes, N_PARAMS);
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     zt_rig_step(&rig);
     for (uint32_t t = 0; t < 4; t++) {
@@ -171,7 +171,7 @@ END_TEST
 START_TEST(unfetched_comes_with_the_next_step) {
     float before[MOST_ELEMS];
     start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     for (int t = 0; t < 6; t++) {
         memcpy(before, rig.params[5].serial.w, rig.params[5].n_elems * sizeof(float));
@@ -190,7 +190,7 @@ END_TEST
 /* The parameters keep what they show, or what the host wrote there since (a checkpoint loaded at the end of a run). */
 START_TEST(destroy_brings_nothing) {
     start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     for (int t = 0; t < 6; t++)
         zt_rig_step(&rig);
@@ -208,7 +208,7 @@ END_TEST
 /* The host's own values stay over what was on its way. */
 START_TEST(what_the_host_wrote_stays) {
     start();
-    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n",
+    zt_rig_open(&rig, "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n",
                 ZF_CREATE_CAP_FETCH);
     for (int t = 0; t < 5; t++) {
         uint32_t p = (uint32_t)t * 5;

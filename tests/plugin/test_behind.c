@@ -65,24 +65,10 @@ static void same_whether_held_or_not(const char *config) {
     ck_assert_int_eq(memcmp(free_run, held, sizeof held), 0);
 }
 
-START_TEST(one_cohort_and_no_close_for_long) {
-    same_whether_held_or_not(
-        "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 64\n"
-        "full_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = host\n[host]\nthreads = 1\n");
-}
-END_TEST
-
-START_TEST(windows_that_data_close) {
-    same_whether_held_or_not("[zenflow]\ntopk_ratio = 0.25\nupdate_interval = auto\n"
-                             "full_warm_up_rounds = 1\ndeferred = moments\n"
-                             "accumulate_on = host\n[host]\nthreads = 1\n");
-}
-END_TEST
-
 START_TEST(replays) { /* publishes hold the device up there */
     same_whether_held_or_not("[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 8\nfull_warm_up_rounds = 1\n"
                              "[host]\nthreads = 1\n");
 }
 END_TEST
 
-ZT_MAIN("behind", one_cohort_and_no_close_for_long, windows_that_data_close, replays)
+ZT_MAIN("behind", replays)

@@ -62,9 +62,8 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.full_warm_up_rounds, 50);
     ck_assert_int_eq(config.overlap_step, 1);
     ck_assert_uint_eq(config.publish_lag, ZFI_PUBLISH_LAG_AUTO);
-    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
+    ck_assert_int_eq(config.predict, ZFI_PREDICT_AUTO);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_REPLAY);
-    ck_assert(config.deferred_lr_scale == 1.0);
     ck_assert_uint_eq(config.threads, 0);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_AUTO);
     ck_assert(config.local_ranks == 0 && config.local_rank == 0);
@@ -78,7 +77,7 @@ START_TEST(whole_file) {
     const char *text = "\xEF\xBB\xBF# comment\r\n; another\r\n\r\n[zenflow]\r\n"
                        "  topk_ratio = 2.5e-1 ; why\r\n\tselect_strategy=step\r\n select_interval : 32\n"
                        "update_interval = +8\nfull_warm_up_rounds=1\noverlap_step = No\ndeferred = mean\n"
-                       "deferred_lr_scale = 2\npublish_lag=0\n[host]\nthreads=3\naffinity=none\n"
+                       "publish_lag=0\n[host]\nthreads=3\naffinity=none\n"
                        "memory_limit_mib=1099511627776\ndeadline_ms=100\n[log] # ok\nlevel=debug";
     ck_assert_msg(parse(text) == ZF_OK, "%s", err.message);
     ck_assert(config.topk_ratio == 0.25);
@@ -86,7 +85,6 @@ START_TEST(whole_file) {
     ck_assert_uint_eq(config.update_interval, 8);
     ck_assert_int_eq(config.overlap_step, 0);
     ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MEAN);
-    ck_assert(config.deferred_lr_scale == 2.0);
     ck_assert_uint_eq(config.publish_lag, 0);
     ck_assert_uint_eq(config.threads, 3);
     ck_assert_int_eq(config.affinity, ZFI_AFFINITY_NONE);
@@ -99,16 +97,17 @@ START_TEST(how_numbers_are_written) {
     static const struct {
         const char *text;
         double value;
-    } good[] = {{"2e1", 20}, {"2E+1", 20}, {"25e-1", 2.5}, {".5", 0.5}, {"5.", 5}, {"+.5e+00", 0.5}, {"0.05e02", 5}};
+    } good[] = {{"2e-1", 0.2}, {"2E-1", 0.2},    {"25e-2", 0.25},  {".5", 0.5},
+                {"1.", 1},     {"+.5e+00", 0.5}, {"0.005e02", 0.5}};
     static const char *const bad[] = {"e1", "1e+", "1e-", "1e+-1", "+", "+-1", "1e1x"};
     char text[64];
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        snprintf(text, sizeof text, "[zenflow]\ndeferred_lr_scale = %s\n", good[i].text);
+        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", good[i].text);
         ck_assert_msg(parse(text) == ZF_OK, "%s: %s", text, err.message);
-        ck_assert_msg(config.deferred_lr_scale == good[i].value, "%s: %g", text, config.deferred_lr_scale);
+        ck_assert_msg(config.topk_ratio == good[i].value, "%s: %g", text, config.topk_ratio);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        snprintf(text, sizeof text, "[zenflow]\ndeferred_lr_scale = %s\n", bad[i]);
+        snprintf(text, sizeof text, "[zenflow]\ntopk_ratio = %s\n", bad[i]);
         refused(text, "is no real");
     }
 }
@@ -213,33 +212,32 @@ START_TEST(default_prediction) {
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
     ck_assert_int_eq(parse("[zenflow]\n"), ZF_OK);
     zfi_config_settle(&config, 0, 0);
-    ck_assert_uint_eq(config.predict, 0);
-    ck_assert_int_eq(parse("[zenflow]\npredict = auto\n"), ZF_OK);
-    zfi_config_settle(&config, 0, 0);
-    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
+    ck_assert_int_eq(config.predict, ZFI_PREDICT_OFF);
     ck_assert_int_eq(parse("[zenflow]\ndeferred = mean\n"), ZF_OK);
-    ck_assert_uint_eq(config.predict, 0);
-    ck_assert_int_eq(parse("[zenflow]\ndeferred = moments\n"), ZF_OK);
-    ck_assert_uint_eq(config.predict, ZFI_PREDICT_AUTO);
-    ck_assert_int_eq(parse("[zenflow]\ndeferred = moments\npredict = 2\n"), ZF_OK);
+    ck_assert_int_eq(config.predict, ZFI_PREDICT_OFF);
 }
 END_TEST
 
 START_TEST(prediction) {
     char text[16];
     int key = zfi_key_find("zenflow", "predict");
-    ck_assert_int_eq(parse("[zenflow]\npredict = 64\n"), ZF_OK);
-    ck_assert_uint_eq(zfi_config_predict(&config), 64);
+    ck_assert_int_eq(parse("[zenflow]\npredict = off\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 0);
+    ck_assert_int_eq(parse("[zenflow]\npredict = 0\n"), ZF_OK);
+    zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
+    ck_assert_str_eq(text, "off");
     ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 8\npublish_lag = 1\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 4); /* no further than S = 4 needs */
     zfi_key_print(zfi_key_at((uint32_t)key), &config, text, sizeof text);
     ck_assert_str_eq(text, "auto");
     ck_assert_int_eq(parse("[zenflow]\npredict = auto\nupdate_interval = 3\noverlap_step = false\n"), ZF_OK);
     ck_assert_uint_eq(zfi_config_predict(&config), 2);
-    ck_assert_int_eq(parse("[zenflow]\npredict = 0\ndeferred = mean\n"), ZF_OK);
-    refused("[zenflow]\npredict = 65\n", "is out of range");
-    refused("[zenflow]\npredict = Auto\n", "predict");
-    refused("[zenflow]\npredict = auto\ndeferred = mean\n", "zf.ini:2: [zenflow] predict needs deferred = replay");
+    ck_assert_int_eq(parse("[zenflow]\npredict = auto\ndeferred = mean\n"), ZF_OK);
+    ck_assert_uint_eq(zfi_config_predict(&config), 0);
+    refused("[zenflow]\npredict = 2\n", "predict = 2 is no value of this version: set auto, or off for none");
+    refused("[zenflow]\npredict = 64\n", "is no value of this version");
+    refused("[zenflow]\npredict = 65\n", "is no choice; allowed: auto | off");
+    refused("[zenflow]\npredict = 2x\n", "is no choice; allowed: auto | off");
 }
 END_TEST
 
@@ -329,8 +327,7 @@ START_TEST(numbers) {
     refused("[zenflow]\ntopk_ratio = 0,5\n", "the decimal sign is a point");
     refused("[zenflow]\ntopk_ratio = -0.1\n", "topk_ratio = -0.1 is out of range; allowed: [0, 1]");
     refused("[zenflow]\ntopk_ratio = 1.0000001\n", "is out of range");
-    refused("[zenflow]\ndeferred_lr_scale = 0\n", "is out of range");
-    refused("[zenflow]\ndeferred_lr_scale = 1e999\n", "is out of range");
+    refused("[zenflow]\ntopk_ratio = 1e999\n", "is out of range");
     refused("[zenflow]\nupdate_interval = 4.0\n", "update_interval = \"4.0\" is no int");
     refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64");
     refused("[zenflow]\nupdate_interval = 65\n", "out of range");
@@ -369,15 +366,6 @@ START_TEST(automatic_interval) {
         zfi_config_value(&config, (uint32_t)zfi_key_find("zenflow", "update_interval"), buf, sizeof buf, NULL), ZF_OK);
     ck_assert_str_eq(buf, "auto");
     refused("[zenflow]\nupdate_interval = 0\n", "update_interval = 0 is out of range; allowed: 1..64 | auto");
-}
-END_TEST
-
-START_TEST(moments) {
-    ck_assert(parse("") == ZF_OK && config.accumulate_on == ZFI_ACCUMULATE_HOST);
-    ck_assert(parse("[zenflow]\ndeferred = moments\naccumulate_on = device\n") == ZF_OK);
-    ck_assert_int_eq(config.deferred, ZFI_DEFERRED_MOMENTS);
-    ck_assert_int_eq(config.accumulate_on, ZFI_ACCUMULATE_DEVICE);
-    refused("[zenflow]\naccumulate_on = gpu\n", "accumulate_on = \"gpu\" is no choice; allowed: host | device");
 }
 END_TEST
 
@@ -714,6 +702,6 @@ END_TEST
 ZT_MAIN("config", defaults, whole_file, how_numbers_are_written, steps_of_a_trace, a_rank_is_one_of_the_ranks, booleans,
         overlap_and_lag, lag_follows_the_host, default_prediction, prediction, moments_dtype, overrides, override_order,
         unknown_names, unknown_section_hides_its_keys, malformed_lines, duplicates, numbers, words_for_numbers,
-        automatic_interval, moments, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text,
-        arguments, files, a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale,
-        random_texts, random_overrides)
+        automatic_interval, what_is_gone, texts, long_lines, binary, all_at_once, a_long_name_of_the_text, arguments,
+        files, a_file_in_pieces, keys_describe_themselves, keys_are_sized, values_are_cut, locale, random_texts,
+        random_overrides)

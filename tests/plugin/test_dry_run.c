@@ -23,7 +23,6 @@ static const char *const texts[] = {
     "[zenflow]\nupdate_interval = 4\ntopk_ratio = 0\n[log]\nlateness = 0\n",
     "[zenflow]\nupdate_interval = auto\nfull_warm_up_rounds = 2\n",
     "[zenflow]\ndeferred = mean\non_overwrite = off\n",
-    "[zenflow]\ndeferred = moments\naccumulate_on = device\n",
     "[zenflow]\ndeferred = none\n[host]\nmoments_dtype = bfloat16\n",
     "[zenflow]\nupdate_interval = 16\n[host]\nmoments_dtype = bfloat16\n",
 };
@@ -176,7 +175,7 @@ START_TEST(what_is_wrong_is_refused) {
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(err.message, "rank = 2 of 2"));
     args.rank = 1;
-    create.config_text = "[shard]\nstage = 1\n[zenflow]\non_overwrite = follow\n";
+    create.config_text = "[shard]\nstage = 3\n[zenflow]\ndeferred = mean\n";
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_CONFIG);
     args.create = NULL;
     ck_assert_int_eq(plan_table()->plan(&args, rig.decls, N_SHAPES, sizeof *rig.decls, &out, &err), ZF_ERR_ARGUMENT);

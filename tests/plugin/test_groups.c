@@ -17,7 +17,7 @@
 enum { N_PARAMS = 3, N_RANKS = 2, NORM = 1, SECOND = 2, STEPS = 6 };
 
 #define COMMON                                                                                                         \
-    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = 0\n[host]\nthreads = 1\n"    \
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 2\nfull_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n"  \
     "deadline_ms = 3000\n[log]\nlevel = error\n"
 static const char plain[] = COMMON, stage_1[] = COMMON "[shard]\nstage = 1\n";
 static const char auto_strategy[] =
@@ -132,9 +132,10 @@ static void train(job_t *job) {
 
 /* The second model closes its windows later. */
 static void share_with_other_windows(job_t *job) {
-    static const char later[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 3\npublish_lag = 1\n"
-                                "full_warm_up_rounds = 1\npredict = 0\n[host]\nthreads = 1\ndeadline_ms = 3000\n[log]\n"
-                                "level = error\n";
+    static const char later[] =
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 3\npublish_lag = 1\n"
+        "full_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\ndeadline_ms = 3000\n[log]\n"
+        "level = error\n";
     share(job);
     job->config = job->rank->rank ? later : plain;
 }

@@ -12,12 +12,10 @@
 #include "suite.h"
 #include "zf/ext/draft/digest.h"
 
-static zt_rig_t rig, other;
+static zt_rig_t rig;
 
 static const char windows[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
                               "select_interval = 2\n";
-static const char follows[] = "[zenflow]\nfull_warm_up_rounds = 3\nupdate_interval = 3\ntopk_ratio = 0.1\n"
-                              "select_interval = 2\non_overwrite = follow\n";
 
 /* Columns, rows, vectors, two types, one that never runs ahead and one that always does. */
 static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40},
@@ -310,107 +308,6 @@ START_TEST(nothing_is_said_of_what_is_as_it_was) {
 }
 END_TEST
 
-/* ---- follow ------------------------------------------------------------------------------------------------------ */
-
-typedef struct log_lines {
-    char last[512];
-    int n;
-} log_lines_t;
-
-static void note_line(void *ctx, int32_t level, const char *component, const char *file, int32_t line, const char *msg,
-                      uint64_t length) {
-    log_lines_t *lines = ctx;
-    (void)level;
-    (void)component;
-    (void)file;
-    (void)line;
-    if (length >= sizeof lines->last || !memmem(msg, length, "taken over", 10))
-        return;
-    lines->n++;
-    snprintf(lines->last, sizeof lines->last, "%.*s", (int)length, msg);
-}
-
-/* Beside a run that announces: equal in everything that can be read, in every mode. */
-static void check_follow(const char *mode, uint32_t seed) {
-    char config[512];
-    zt_state_open(&rig, mode);
-    snprintf(config, sizeof config, "on_overwrite = follow\n%s", mode);
-    zt_state_open_copy(&other, config, 0);
-    for (uint32_t t = 0; t < 12; t++) {
-        uint32_t p = (uint32_t)(zt_hash(seed << 8 | t) % rig.n_params), q = (p + 1) % rig.n_params;
-        zt_state_steps(&rig, 1 + (int)(t % 3));
-        zt_state_steps(&other, 1 + (int)(t % 3));
-        for (int i = 0; i < 2; i++) {
-            uint32_t which = i ? q : p;
-            if (rig.decls[which].flags & (ZF_PARAM_FROZEN | ZF_PARAM_TIED) || !rig.params[which].n_elems)
-                continue;
-            edit_at(&rig, which, somewhere(which, t));
-            edit_at(&other, which, somewhere(which, t));
-            announce(&rig, which);
-        }
-        if (t % 4 == 1) {
-            ZT_OK(&rig, flush(&rig));
-            ZT_OK(&other, flush(&other));
-        }
-    }
-    zt_state_steps(&rig, 1);
-    zt_state_steps(&other, 1);
-    zt_state_check_equal(&rig, &other, mode);
-    zt_rig_end(&rig);
-    zt_rig_end(&other);
-}
-
-START_TEST(follow_is_as_params_changed) {
-    for (uint32_t i = 0; i < ZT_N_STATE_CONFIGS; i++)
-        check_follow(zt_state_configs[i], i);
-}
-END_TEST
-
-START_TEST(follow_says_so_in_one_line) {
-    log_lines_t lines = {.n = 0};
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    rig.host.ctx = &lines;
-    rig.host.log = note_line;
-    zt_rig_open(&rig, follows, 0);
-    steps(&rig, 6);
-    ck_assert_int_eq(lines.n, 0);
-    edit_at(&rig, 1, 3);
-    edit_at(&rig, 4, 3);
-    steps(&rig, 1);
-    ck_assert_int_eq(lines.n, 1);
-    ck_assert_ptr_nonnull(strstr(lines.last, "\"layer.1.weight\""));
-    ck_assert_ptr_nonnull(strstr(lines.last, "2 such"));
-    steps(&rig, 6);
-    ck_assert_int_eq(lines.n, 1);
-    zt_rig_end(&rig);
-}
-END_TEST
-
-/* A queue's steps are not waited for: the first hook that knows follows. */
-START_TEST(follow_on_a_queue) {
-    zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_use_queue(&rig);
-    zt_rig_open(&rig, follows, 0);
-    for (uint32_t t = 0; t < 12; t++) {
-        uint32_t p = t % N_SHAPES;
-        unsigned char *written;
-        steps(&rig, 4);
-        wait_for_steps(&rig);
-        edit_at(&rig, p, somewhere(p, t));
-        written = copy_of(p);
-        steps(&rig, 1);
-        wait_for_steps(&rig);
-        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) == 0);
-        ZT_OK(&rig, poll_report());
-        steps(&rig, 4);
-        wait_for_steps(&rig);
-        ck_assert(memcmp(written, rig.params[p].visible, nbytes_of(p)) != 0);
-        free(written);
-    }
-    zt_rig_end(&rig);
-}
-END_TEST
-
 START_TEST(off_checks_nothing) {
     uint64_t on;
     start(windows, 0);
@@ -540,5 +437,5 @@ END_TEST
 
 ZT_MAIN("guard", any_element_at_any_step, corners, right_after_bind_and_in_warm_up, after_flush_and_drain, after_load,
         after_bind_again, before_a_partial_load, a_queue_is_told_at_the_next_call, a_fetch_leaves_it,
-        nothing_is_said_of_what_is_as_it_was, follow_is_as_params_changed, follow_says_so_in_one_line,
-        follow_on_a_queue, off_checks_nothing, ask_finds_it_when_asked, ask_holds_it, ask_beside_other_modes)
+        nothing_is_said_of_what_is_as_it_was, off_checks_nothing, ask_finds_it_when_asked, ask_holds_it,
+        ask_beside_other_modes)

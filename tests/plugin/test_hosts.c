@@ -129,16 +129,12 @@ END_TEST
 START_TEST(keys_without_effect) {
     static const struct {
         const char *text, *key;
-    } tries[] = {{"deferred_lr_scale = 2", "deferred_lr_scale"},
-                 {"accumulate_on = device", "accumulate_on"},
-                 {"select_strategy = epoch\nselect_interval = 7", "select_interval"},
-                 {"deferred = mean\ndeferred_lr_scale = 2", NULL},
+    } tries[] = {{"select_strategy = epoch\nselect_interval = 7", "select_interval"},
                  {"select_strategy = auto\nselect_interval = 7", NULL},
-                 {"deferred = moments\naccumulate_on = device", NULL},
                  {"deferred = none\ntopk_ratio = 0.3", "topk_ratio"},
                  {"deferred = none\nupdate_interval = 7", "update_interval"},
                  {"deferred = none\npublish_lag = 1", "publish_lag"},
-                 {"deferred = none\npredict = 3", "predict"},
+                 {"deferred = none\npredict = off", "predict"},
                  {"deferred = none\n[host]\nthreads = 3", "threads"},
                  {"deferred = none\n[host]\naffinity = none", "affinity"},
                  {"deferred = none\n[log]\nlateness = 3", "lateness"},

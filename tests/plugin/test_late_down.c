@@ -111,15 +111,6 @@ START_TEST(records) {
 }
 END_TEST
 
-/* Sums kept on the device, of a window that has closed: the next step adds to the same memory. */
-START_TEST(sums_of_a_window) {
-    same_whether_held_or_not(&(course_t){
-        .config = "[zenflow]\ntopk_ratio = 0.25\nupdate_interval = 4\npublish_lag = 1\n"
-                  "full_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n[host]\nthreads = 1\n",
-        .held_step = 5});
-}
-END_TEST
-
 /* Gradients that the host lent until their step is reported. */
 START_TEST(gradients_until_the_report) {
     same_whether_held_or_not(&(course_t){.config =
@@ -179,7 +170,7 @@ static void *run_rank(void *raw) {
     zt_rig_start(&job->rig, averaged, N_SHAPES);
     job->st = zt_ranks_try_open(job->rank, &job->rig,
                                 "[zenflow]\ntopk_ratio = 0\nupdate_interval = 4\npublish_lag = 1\n"
-                                "full_warm_up_rounds = 1\npredict = 0\n[host]\nthreads = 1\n[log]\nlevel = error\n",
+                                "full_warm_up_rounds = 1\npredict = off\n[host]\nthreads = 1\n[log]\nlevel = error\n",
                                 0);
     for (uint64_t t = 1; t <= N_STEPS && job->st >= 0; t++) {
         for (uint32_t i = N_SHAPES; i-- > 0 && t != HELD_STEP + 1 && job->st >= 0;) {
@@ -227,5 +218,4 @@ START_TEST(gradients_of_ranks) {
 }
 END_TEST
 
-ZT_MAIN("late_down", records, sums_of_a_window, gradients_until_the_report, no_further_than_the_control_thread,
-        gradients_of_ranks)
+ZT_MAIN("late_down", records, gradients_until_the_report, no_further_than_the_control_thread, gradients_of_ranks)

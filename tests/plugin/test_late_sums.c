@@ -52,7 +52,7 @@ static void discard_a_step(job_t *job) {
 
 static void *run_job(void *raw) {
     static const char config[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
         "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n"
         "[shard]\nstage = 1\nbucket_bytes = 1000\n";
     job_t *job = raw;

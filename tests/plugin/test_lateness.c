@@ -103,7 +103,6 @@ static const char *const schedules[] = {
     "update_interval = 1\npublish_lag = 1\nselect_interval = 1\n",
     "update_interval = 5\npublish_lag = 1\nselect_interval = 1\n",
     "update_interval = 2\npublish_lag = 1\ntopk_ratio = 0\n",
-    "update_interval = 1\npublish_lag = 0\npredict = 3\n",
 };
 
 static void run_schedule(const char *schedule) {
@@ -185,8 +184,7 @@ START_TEST(after_params_changed) {
 END_TEST
 
 START_TEST(what_is_not_counted) {
-    static const char *const off[] = {"[log]\nlateness = 0\n", "[zenflow]\ndeferred = mean\n",
-                                      "[zenflow]\ndeferred = moments\n"};
+    static const char *const off[] = {"[log]\nlateness = 0\n", "[zenflow]\ndeferred = mean\n"};
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
         open_rig(off[i]);
         steps(3);

@@ -118,30 +118,6 @@ START_TEST(strided) {
 }
 END_TEST
 
-/* Windows that keep sums on the device read a gradient again when the step is known: ranges are kept for that. */
-START_TEST(sums_on_the_device) {
-    static const char text[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nselect_interval = 3\n"
-                               "full_warm_up_rounds = 2\ndeferred = moments\naccumulate_on = device\n";
-    static float out[2][24 * 40];
-    for (int by_ranges = 0; by_ranges < 2; by_ranges++) {
-        zf_export_item_t item = {
-            .struct_size = sizeof item, .id = 0, .dst = out[by_ranges], .dst_nbytes = sizeof out[0]};
-        zt_rig_start(&rig, shapes, N_SHAPES);
-        rig.decls[0].n_batch_axes = rig.decls[2].n_batch_axes = 1;
-        zt_rig_open(&rig, text, 0);
-        for (int i = 0; i < 11; i++) {
-            if (by_ranges)
-                step_by_ranges(i % 3 ? ZF_GRAD_ASYNC_READ : 0, i & 1);
-            else
-                zt_rig_step(&rig);
-        }
-        ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
-        zt_rig_end(&rig);
-    }
-    ck_assert_mem_eq(out[0], out[1], sizeof out[0]);
-}
-END_TEST
-
 static void refused(zf_status_t st, zf_status_t want, const char *part) {
     ck_assert_int_eq(st, want);
     ck_assert_int_eq(rig.err.status, want);
@@ -221,4 +197,4 @@ START_TEST(a_load_drops_ranges) {
 }
 END_TEST
 
-ZT_MAIN("ranges", same_bits, strided, sums_on_the_device, wrong_ranges, replaced, a_load_drops_ranges)
+ZT_MAIN("ranges", same_bits, strided, wrong_ranges, replaced, a_load_drops_ranges)

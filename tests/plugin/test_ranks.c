@@ -23,11 +23,12 @@ static const zt_shape_t shapes[] = {{.rows = 24, .cols = 40, .flags = ZF_PARAM_A
                                     {.rows = 5, .cols = 7, .flags = ZF_PARAM_AVERAGE}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 9 };
 
-static const char config[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
-                             "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
-                             "[shard]\nbucket_bytes = 1000\n";
+static const char config[] =
+    "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
+    "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+    "[shard]\nbucket_bytes = 1000\n";
 static const char sharded[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
-                              "select_interval = 3\npredict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
+                              "select_interval = 3\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"
                               "level = error\n[shard]\nstage = 1\nbucket_bytes = 1000\n";
 static const char impatient[] = "[zenflow]\nupdate_interval = 2\nfull_warm_up_rounds = 1\n[host]\nthreads = 1\n"
                                 "deadline_ms = 800\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n";
@@ -287,7 +288,7 @@ static void shard(uint32_t n, int uses_queue) {
  * in each of two steps of warm-up and by FLUSH, and in between each matrix once a window. */
 START_TEST(values_travel_once_a_window) {
     static const char text[] = "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\n"
-                               "predict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
+                               "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
                                "[shard]\nstage = 1\n";
     enum { ALL = 564 * 4 + 384 * 2 };
     job_t jobs[2] = {0};
@@ -454,9 +455,10 @@ END_TEST
 /* ---- publishing at fetch ----------------------------------------------------------------------------------------- */
 
 /* Everything closes at every step, nothing runs ahead; each parameter has a bucket of its own. */
-static const char at_fetch[] = "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = 0\n"
-                               "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
-                               "stage = 1\nbucket_bytes = 1\n";
+static const char at_fetch[] =
+    "[zenflow]\ntopk_ratio = 0\nupdate_interval = 1\nfull_warm_up_rounds = 1\npredict = off\n"
+    "[host]\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\n"
+    "stage = 1\nbucket_bytes = 1\n";
 enum { FETCHED_STEPS = 12 };
 
 static void fetch(job_t *job, uint32_t param, zf_fence_t *fence) {
@@ -650,7 +652,7 @@ END_TEST
 /* Every rank says which rank differs from rank 0, and in what. */
 START_TEST(what_differs_is_named) {
     static const char other[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = 0\n"
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 3\npredict = off\n"
         "[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n"
         "[shard]\nbucket_bytes = 1000\n";
     job_t jobs[3] = {{.config = config}, {.config = config}, {.config = other}};
@@ -807,9 +809,6 @@ static void refused(const char *text, const char *why) {
 START_TEST(modes_that_are_not_in_this_version) {
     refused("[zenflow]\ndeferred = mean\n[shard]\nstage = 3\n",
             "stage = 3 on 2 ranks needs [zenflow] deferred = replay");
-    refused("[zenflow]\non_overwrite = follow\n[shard]\nstage = 2\n",
-            "several ranks: [zenflow] on_overwrite = follow is not in this version; call params_changed");
-    refused("[zenflow]\non_overwrite = follow\n", "several ranks: [zenflow] on_overwrite = follow");
 }
 END_TEST
 

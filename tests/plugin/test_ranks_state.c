@@ -25,12 +25,12 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, MOST = 4, STEPS = 11, SAVED_AT
 
 #define COMMON                                                                                                         \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\nselect_interval = 3\n"                 \
-    "predict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
+    "predict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\nlevel = error\n[shard]\nbucket_bytes = 1000\n"
 static const char replicated[] = COMMON, sharded[] = COMMON "stage = 1\n";
 /* Windows end by what the ranks' channels measured together. */
 #define BY_DATA                                                                                                        \
     "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = auto\nselect_interval = 3\n"                                       \
-    "full_warm_up_rounds = 2\npredict = 0\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"                          \
+    "full_warm_up_rounds = 2\npredict = off\n[host]\nthreads = 2\ndeadline_ms = 60000\n[log]\n"                        \
     "level = error\n[shard]\nbucket_bytes = 1000\n"
 static const char replicated_by_data[] = BY_DATA, sharded_by_data[] = BY_DATA "stage = 1\n";
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode,
- * moments mode, and a weight that overflows. */
+ * and a weight that overflows. */
 #include "offload/replay.h"
 #include "offload/replay_columns.h"
 
@@ -106,16 +106,14 @@ static zf_status_t replay_all(void) {
                                       .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
                                       .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
                                       .visible = visible + 4 * base,
-                                      .scratch = scratch,
-                                      .sum1 = run->hs.sum1 + base,
-                                      .sum2 = run->hs.sum2 + base};
+                                      .scratch = scratch};
         fill_slots(i);
         close.cohort = run->plan.chunks[i].cohort;
         st = zfi_replay_chunk(&view, &close, i, &target, &replayed);
         replayed_elems += replayed.n_elems;
         nonfinite_matrix = replayed.nonfinite_matrix;
     }
-    for (close.cohort = 0; close.cohort < run->plan.n_cohorts && !st && !close.is_sums_only; close.cohort++)
+    for (close.cohort = 0; close.cohort < run->plan.n_cohorts && !st; close.cohort++)
         zfi_replay_count(&view, &close);
     return st;
 }
@@ -181,7 +179,7 @@ START_TEST(mean_mode) {
     const zfi_matrix_t *m;
     float *g[N_SLOTS] = {0}, want[3];
     zf_group_hyper_t hyper;
-    start(FIVE_STEPS "deferred = mean\ndeferred_lr_scale = 1.5\n");
+    start(FIVE_STEPS "deferred = mean\n");
     m = &run->plan.matrices[0];
     for (uint32_t c = 0; c < m->n_channels; c += 3)
         run->sel.mask[m->channel_base + c] = 1;
@@ -192,7 +190,7 @@ START_TEST(mean_mode) {
         memcpy(g[t - 1], rig.params[0].grad_values, m->rows * m->cols * sizeof(float));
     }
     hyper = rig.groups[0];
-    hyper.lr = rig.groups[0].lr / 5.0 * 1.5; /* of the last slot that counts, step 5 */
+    hyper.lr = rig.groups[0].lr / 5.0; /* of the last slot that counts, step 5 */
     for (uint64_t e = 0; e < m->rows * m->cols; e++) {
         want[0] = rig.params[0].serial.w[e];
         want[1] = want[2] = 0;
@@ -215,72 +213,6 @@ START_TEST(mean_mode) {
 }
 END_TEST
 
-/* ---- moments ----------------------------------------------------------------------------------------------------- */
-
-/* The window's steps one by one, as the engine closes them: slot 0 of table 0 holds the step's gradient. */
-static void add_steps(void) {
-    for (uint64_t t = 1; t <= N_SLOTS; t++) {
-        first_filled = t;
-        n_filled = 1;
-        close.step = t;
-        close.n_slots = (uint32_t)t;
-        close.takes_slot = 1;
-        close.is_sums_only = t < N_SLOTS;
-        ck_assert_int_eq(replay_all(), ZF_OK);
-    }
-}
-
-/* Parameter p by plain loops: sums over the steps that count, then as many updates with each step's rate. */
-static void update_by_sums(uint32_t p) {
-    static float sum1[2048], sum2[2048];
-    zt_serial_t *to = &rig.params[p].serial;
-    float c = 0;
-    uint32_t n = 0;
-    for (uint64_t t = 1; t <= N_SLOTS; t++) {
-        const zfi_step_row_t *row = zfi_row(run, t);
-        if (!row->scalars.applied || !row->present[p])
-            continue;
-        zt_rig_fill_grad(&rig, p, t);
-        for (size_t e = 0; e < rig.params[p].n_elems; e++) {
-            float g = rig.params[p].grad_values[e] * row->scalars.s;
-            sum1[e] = c > 0 ? sum1[e] + g : g;
-            sum2[e] = c > 0 ? fmaf(g, g, sum2[e]) : g * g;
-        }
-        c++;
-    }
-    for (uint64_t t = 1; t <= N_SLOTS; t++) {
-        const zfi_step_row_t *row = zfi_row(run, t);
-        zfi_scalars_t k;
-        if (!row->scalars.applied || !row->present[p])
-            continue;
-        k = zfi_rule_scalars(ZFI_RULE_ADAMW, &row->hyper[shapes[p].group], 1.0f, ++n);
-        for (size_t e = 0; e < rig.params[p].n_elems; e++) {
-            to->m[e] = fmaf(k.b1, to->m[e], k.one_minus_b1 * (sum1[e] / c));
-            to->v[e] = fmaf(k.b2, to->v[e], k.one_minus_b2 * (sum2[e] / c));
-            to->w[e] = fmaf(k.neg_step, to->m[e] / fmaf(sqrtf(to->v[e]), k.inv_sqrt_bc2, k.eps), to->w[e] * k.decay);
-        }
-    }
-    to->n_updates = n;
-}
-
-#define MOMENTS FIVE_STEPS "deferred = moments\n"
-
-START_TEST(moments_mode) { /* sums hold garbage before: the first gradient that counts starts them */
-    start_rows(MOMENTS);
-    for (uint64_t i = 0; i < run->plan.n_state_elems; i++)
-        run->hs.sum1[i] = run->hs.sum2[i] = 1e30f;
-    add_steps();
-    for (uint32_t p = 0; p < N_SHAPES; p++) {
-        update_by_sums(p);
-        check_equal(p);
-        ck_assert_uint_eq(run->hs.n[run->params[p].first_matrix], rig.params[p].serial.n_updates);
-    }
-    ck_assert_uint_eq(rig.params[0].serial.n_updates, 3);
-    ck_assert_uint_eq(replayed_elems, 24 * 30 * 3 + 31 * 4 + 12 * 50 * 3);
-    end();
-}
-END_TEST
-
 START_TEST(a_weight_overflows) {
     start(FIVE_STEPS);
     for (uint64_t t = 1; t <= N_SLOTS; t++)
@@ -293,4 +225,4 @@ START_TEST(a_weight_overflows) {
 }
 END_TEST
 
-ZT_MAIN("replay", replay_mode, warm_up_in_mean_mode_is_replay, mean_mode, moments_mode, a_weight_overflows)
+ZT_MAIN("replay", replay_mode, warm_up_in_mean_mode_is_replay, mean_mode, a_weight_overflows)

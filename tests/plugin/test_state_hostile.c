@@ -507,7 +507,7 @@ START_TEST(keys_that_are_gone) {
     start();
     for (uint32_t i = 0; zfi_gone_at(i); i++) {
         const zfi_gone_t *gone = zfi_gone_at(i);
-        if (!gone->name || (gone->implied && strcmp(gone->implied, "*") == 0))
+        if (!gone->name || (gone->implied && (gone->value || strcmp(gone->implied, "*") == 0)))
             continue;
         if (gone->value) {
             char was[96], is[96];
@@ -525,7 +525,7 @@ START_TEST(keys_that_are_gone) {
     check_unchanged("a key that is gone");
     for (uint32_t i = 0; zfi_gone_at(i); i++) {
         const zfi_gone_t *gone = zfi_gone_at(i);
-        if (!gone->implied)
+        if (!gone->implied || gone->value)
             continue;
         add_key(gone, *gone->implied == '*' ? "0.123" : gone->implied);
         ZT_OK(&victim, zt_load(&victim, &bad.table, NULL, ZF_STATE_EXACT, NULL));
@@ -617,34 +617,50 @@ START_TEST(hostile_intervals) {
 }
 END_TEST
 
-/* A rule that cannot go with the configuration: replaying its open windows would read moments that are not there. */
-START_TEST(a_rule_that_does_not_fit) {
-    static const struct {
-        const char *config;
-        int rule;
-    } all[] = {{"update_interval = 4\nfull_warm_up_rounds = 2\ndeferred = moments", ZF_RULE_SGD},
-               {"update_interval = 4\nfull_warm_up_rounds = 2\ndeferred = moments", ZF_RULE_LION},
-               {"update_interval = 4\nfull_warm_up_rounds = 2\npredict = 3", ZF_RULE_LION},
-               {"update_interval = 4\nfull_warm_up_rounds = 2", 6}};
-    float out[96 * 80];
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        zf_state_args_t args = {.struct_size = sizeof args, .store = &bad.table};
-        char rule[32];
-        zt_memory_store_start(&good);
-        zt_memory_store_start(&bad);
-        zt_state_open(&rig, all[i].config);
-        zt_state_steps(&rig, 7);
-        ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
-        copy_good();
-        snprintf(rule, sizeof rule, "\"rule\":%d", all[i].rule);
-        replace(NULL, "\"rule\":0", rule);
-        ck_assert_int_eq(zt_state(&rig)->weights(&args, rig.params[0].name, out, rig.params[0].n_elems, &rig.err),
-                         ZF_ERR_CHECKPOINT);
-        ck_assert_int_eq(zt_state(&rig)->verify(&args, NULL, &rig.err), ZF_ERR_CHECKPOINT);
-        zt_rig_end(&rig);
-        zt_memory_store_end(&good);
-        zt_memory_store_end(&bad);
-    }
+START_TEST(a_rule_that_is_none) {
+    start();
+    copy_good();
+    replace(NULL, "\"rule\":0", "\"rule\":6");
+    expect_refused_for("a rule that is none", "rule");
+    finish();
+}
+END_TEST
+
+/* ---- keys and values of an older version ------------------------------------------------------------------------- */
+
+/* Saved with `more` in its configuration, in place of `from`. */
+static zf_status_t load_as(uint32_t flags, const char *from, const char *more) {
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, flags, NULL));
+    copy_good();
+    replace("\"config\"", from, more);
+    return zt_load(&victim, &bad.table, NULL, 0, NULL);
+}
+
+/* What says the same as this version is passed over. What does not is refused, but of a compact checkpoint, which does
+ * not depend on it. */
+START_TEST(what_is_gone) {
+    static const char deferred[] = "\"zenflow.deferred\":\"replay\"";
+    start();
+    ZT_OK(&victim, load_as(0, deferred,
+                           "\"zenflow.deferred\":\"replay\",\"zenflow.accumulate_on\":\"host\","
+                           "\"zenflow.deferred_lr_scale\":\"1\""));
+    zt_state_check_equal(&rig, &victim, "keys at their defaults");
+    ZT_OK(&victim, load_as(0, "\"zenflow.on_overwrite\":\"error\"", "\"zenflow.on_overwrite\":\"follow\""));
+    zt_state_check_equal(&rig, &victim, "a key that changes no number");
+    free(before);
+    before = zt_state_image(&victim, &before_nbytes);
+    ck_assert_int_eq(load_as(0, deferred, "\"zenflow.deferred\":\"moments\""), ZF_ERR_CHECKPOINT);
+    ck_assert_ptr_nonnull(strstr(victim.err.message, "deferred = moments is no value of this version"));
+    ck_assert_int_eq(load_as(0, "\"zenflow.predict\":\"auto\"", "\"zenflow.predict\":\"3\""), ZF_ERR_CHECKPOINT);
+    ck_assert_int_eq(load_as(0, deferred, "\"zenflow.deferred\":\"replay\",\"zenflow.deferred_lr_scale\":\"2\""),
+                     ZF_ERR_CHECKPOINT);
+    check_unchanged("refused");
+    ZT_OK(&victim, load_as(ZF_STATE_COMPACT, deferred, "\"zenflow.deferred\":\"moments\""));
+    ZT_OK(&victim, load_as(ZF_STATE_COMPACT, "\"zenflow.predict\":\"auto\"", "\"zenflow.predict\":\"3\""));
+    ZT_OK(&rig, zt_save(&rig, &good.table, NULL, 0, NULL));
+    free(before);
+    before = zt_state_image(&victim, &before_nbytes);
+    finish();
 }
 END_TEST
 
@@ -706,5 +722,5 @@ START_TEST(updates_that_are_still_to_come) {
 END_TEST
 
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
-        tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, keys_that_are_gone,
-        a_rule_that_does_not_fit, publications_without_windows, updates_that_are_still_to_come)
+        tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_is_none, what_is_gone,
+        keys_that_are_gone, publications_without_windows, updates_that_are_still_to_come)

@@ -32,7 +32,7 @@ START_TEST(every_step_is_adamws) {
     static const char *const texts[] = {
         "[zenflow]\ndeferred = none\n",
         "[zenflow]\ndeferred = none\ntopk_ratio = 0\nupdate_interval = 7\nfull_warm_up_rounds = 3\npublish_lag = 1\n",
-        "[zenflow]\ndeferred = none\nupdate_interval = auto\nselect_strategy = epoch\npredict = 5\n",
+        "[zenflow]\ndeferred = none\nupdate_interval = auto\nselect_strategy = epoch\npredict = off\n",
         "[zenflow]\ndeferred = none\noverlap_step = false\n[host]\nthreads = 3\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         open_rig(texts[i]);

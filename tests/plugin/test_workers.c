@@ -12,7 +12,6 @@
 #include "offload/gradients.h"
 #include "offload/publish.h"
 #include "offload/scalars.h"
-#include "offload/sums.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
 #include "suite.h"
@@ -274,54 +273,6 @@ START_TEST(staging_is_not_written_before_it_was_copied) { /* by the batch before
 }
 END_TEST
 
-START_TEST(sums_wait_for_their_rounding_and_pieces) {
-    zfi_close_t close;
-    start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
-                 "update_interval = 2\n");
-    run->clock.window_first[0] = 2;
-    run->clock.cohort_sums[0] = run->clock.n_sums = 1;
-    zfi_row(run, 2)->present[0] = 1;
-    zfi_window_close(run, 0, 3, 0, &close);
-    close.needs_job = 5;
-    for (uint64_t i = 0; i < run->plan.n_state_elems; i++) {
-        run->dev.head.sum1[i] = 1.0f;
-        run->dev.head.sum2[i] = 2.0f;
-    }
-    zfi_sums_copy_down(run, &close);
-    send();
-    zfi_timeline_signal(&run->engine->lines.jobs, 5);
-    stays_at(&run->engine->lines.sums, 0); /* not rounded */
-    zfi_timeline_signal(&run->engine->lines.rounded, 1);
-    reaches(&run->engine->lines.sums, 1);
-    ck_assert_uint_eq(atomic_load(&run->engine->count.down_grad_nbytes), 2 * sizeof before);
-    for (int k = 0; k < 2; k++)
-        ck_assert(*(const float *)(const void *)zfi_slot(run, 0, close.table, (uint32_t)k) == (float)(k + 1));
-    close.sums = 2;
-    close.needs_job = 6;
-    zfi_sums_copy_down(run, &close);
-    send();
-    zfi_timeline_signal(&run->engine->lines.rounded, 2);
-    stays_at(&run->engine->lines.sums, 1); /* the pieces are still being read */
-    zfi_timeline_signal(&run->engine->lines.jobs, 6);
-    reaches(&run->engine->lines.sums, 2);
-    end_copies();
-}
-END_TEST
-
-START_TEST(sums_are_not_written_before_they_have_travelled) {
-    start_copies("[zenflow]\nfull_warm_up_rounds = 1\ndeferred = moments\naccumulate_on = device\n"
-                 "update_interval = 2\n");
-    run->clock.n_sums = 3;
-    zfi_sums_add(run, 2);
-    send();
-    zfi_timeline_signal(&run->engine->lines.sums, 2);
-    stays_at(&run->engine->lines.used, 0);
-    zfi_timeline_signal(&run->engine->lines.sums, 3);
-    reaches(&run->engine->lines.used, 2);
-    end_copies();
-}
-END_TEST
-
 /* Of what a publication waits for, all but one is there. */
 static void publication_waits_for(int missing) {
     zfi_close_t close;
@@ -332,7 +283,7 @@ static void publication_waits_for(int missing) {
     inputs[1] = &run->engine->lines.publish_due;
     inputs[2] = &run->engine->lines.merged; /* its place no longer holds an older chunk */
     room = run->plan.ring_chunks;
-    run->clock.next_job = run->clock.next_publish = room;
+    run->clock.next_job = room;
     zfi_window_close(run, 0, 1, 0, &close);
     end = room + close.n_chunks;
     memset(run->publish, 7, (size_t)run->plan.max_close_chunks * run->plan.publish_piece_nbytes);
@@ -360,7 +311,7 @@ START_TEST(an_older_chunk_waits_for_the_host) { /* who may take all the time it 
     uint64_t room, end;
     start_copies("[zenflow]\nupdate_interval = 1\n[host]\ndeadline_ms = 200\n");
     room = run->plan.ring_chunks;
-    run->clock.next_job = run->clock.next_publish = room;
+    run->clock.next_job = room;
     zfi_window_close(run, 0, 1, 0, &close);
     end = room + close.n_chunks;
     zfi_timeline_signal(&run->engine->lines.jobs, end);
@@ -495,6 +446,5 @@ ZT_MAIN("workers", statistics_wait_for_the_record_before, gradients_are_gathered
         a_report_waits_for_gradients_that_the_host_lends, waits_for_slots, waits_for_entering_state_to_be_read,
         waits_for_the_window_before, waits_for_the_ring, a_weight_overflows, stops_when_poisoned,
         a_piece_is_not_written_before_its_replay_is_over, gradients_lie_one_behind_the_other,
-        staging_is_not_written_before_it_was_copied, sums_wait_for_their_rounding_and_pieces,
-        sums_are_not_written_before_they_have_travelled, a_published_chunk_waits_for_its_place,
+        staging_is_not_written_before_it_was_copied, a_published_chunk_waits_for_its_place,
         an_older_chunk_waits_for_the_host, values_wait_until_they_are_up)

@@ -61,16 +61,15 @@ class Setting:
 
 ADAMW = Setting("adamw", is_plugin=False)
 
-GRAMMAR = "s<S>-lag<0|1>-<0|auto|x>[-k<topk_ratio>][-w<full_warm_up_rounds>], defaults, adamw or adamw-x<factor on the rate>"
+GRAMMAR = "s<S>-lag<0|1>-<0|auto>[-k<topk_ratio>][-w<full_warm_up_rounds>], defaults, adamw or adamw-x<factor on the rate>"
 
 GROUPS = {
     "core": ("s4-lag0-auto", "s2-lag0-auto", "s4-lag1-auto", "s2-lag1-auto", "s1-lag1-auto", "s4-lag1-0"),
     "noise": ("adamw-x1.003",),
     "window": ("s4-lag0-0", "s3-lag0-auto", "s8-lag0-auto", "s8-lag1-auto", "s1-lag1-0", "s2-lag1-0", "s2-lag0-0", "s8-lag1-0", "s8-lag0-0"),
-    "bound": ("s4-lag0-2", "s4-lag0-5", "s2-lag0-2", "s1-lag1-2", "s4-lag1-2", "s8-lag0-4", "s8-lag1-4"),
     "topk": tuple(f"s4-lag{lag}-auto-k{k}" for lag in (0, 1) for k in ("0", "0.05", "0.2")),
     "warm-up": tuple(f"s4-lag{lag}-auto-w{n}" for lag in (0, 1) for n in (1, 50)),
-    "fine-tune": ("s4-lag1-1-k0.2-w50", "s4-lag1-auto-k0.2-w50", "defaults"),  # the first was advised for fine-tunes before fetching was
+    "fine-tune": ("s4-lag1-auto-k0.2-w50", "defaults"),
 }
 
 
@@ -80,11 +79,11 @@ def setting(name: str) -> Setting:
         return ADAMW if name == "adamw" else Setting(name)
     if found := re.fullmatch(r"adamw-x(\d+(?:\.\d+)?)", name):
         return Setting(name, rate_factor=float(found[1]), is_plugin=False)
-    found = re.fullmatch(r"s(\d+)-lag([01])-(auto|\d+)(?:-k(\d+(?:\.\d+)?))?(?:-w(\d+))?", name)
+    found = re.fullmatch(r"s(\d+)-lag([01])-(auto|0)(?:-k(\d+(?:\.\d+)?))?(?:-w(\d+))?", name)
     if not found:
         raise CannotRun(f"setting {name!r}: need {GRAMMAR}, or a group: {', '.join(GROUPS)}")
     interval, lag, predict, topk, warm_up = found.groups()
-    keys = {"update_interval": interval, "publish_lag": lag, "predict": predict, "topk_ratio": topk,
+    keys = {"update_interval": interval, "publish_lag": lag, "predict": "auto" if predict == "auto" else "off", "topk_ratio": topk,
             "full_warm_up_rounds": warm_up or WARM_UP}
     return Setting(name, tuple(f"zenflow.{k}={v}" for k, v in keys.items() if v is not None))
 

@@ -33,9 +33,6 @@
     X(zf_check)                                                                                                        \
     X(zf_check_end)                                                                                                    \
     X(zf_round_moments)                                                                                                \
-    X(zf_add_sums)                                                                                                     \
-    X(zf_add_sums_end)                                                                                                 \
-    X(zf_round_sums)                                                                                                   \
     X(zf_read_place)                                                                                                   \
     X(zf_write_place)                                                                                                  \
     X(zf_sum_parts)                                                                                                    \
@@ -251,13 +248,6 @@ static zf_status_t launch_update_all(zfi_stream_t *stream, const zfi_update_all_
     return st ? st : launch_thread(stream, K_zf_update_all_end, args);
 }
 
-static zf_status_t launch_both(zfi_stream_t *stream, int first, int second, const void *args, unsigned n_threads) {
-    zf_status_t st = launch_wide(stream, first, args);
-    if (st)
-        return st;
-    return n_threads == 1 ? launch_thread(stream, second, args) : launch_wide(stream, second, args);
-}
-
 zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const void *args, uint32_t *from) {
     static const int wide[ZFI_N_KERNELS] = {
         [ZFI_KERNEL_GATHER] = K_zf_gather,
@@ -267,7 +257,6 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
         [ZFI_KERNEL_SHOW_ENTERED] = K_zf_show_entered,
         [ZFI_KERNEL_MERGE] = K_zf_merge,
         [ZFI_KERNEL_ROUND_MOMENTS] = K_zf_round_moments,
-        [ZFI_KERNEL_ROUND_SUMS] = K_zf_round_sums,
         [ZFI_KERNEL_READ_PLACE] = K_zf_read_place,
         [ZFI_KERNEL_WRITE_PLACE] = K_zf_write_place,
         [ZFI_KERNEL_SUM_PARTS] = K_zf_sum_parts,
@@ -280,7 +269,8 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
     case ZFI_KERNEL_STATISTICS:
         return launch_statistics(stream, args, from);
     case ZFI_KERNEL_NORM_PART:
-        return launch_both(stream, K_zf_norm_params, K_zf_norm_part, args, 1);
+        st = launch_wide(stream, K_zf_norm_params, args);
+        return st ? st : launch_thread(stream, K_zf_norm_part, args);
     case ZFI_KERNEL_SCALARS:
         return launch_thread(stream, K_zf_scalars, args);
     case ZFI_KERNEL_RUN_AHEAD:
@@ -290,8 +280,6 @@ zf_status_t zfi_cuda_launch(zfi_stream_t *stream, zfi_kernel_t kernel, const voi
     case ZFI_KERNEL_CHECK:
         st = launch_wide(stream, K_zf_check, args);
         return st ? st : launch(stream, K_zf_check_end, args, 1, ZFI_CUDA_THREADS);
-    case ZFI_KERNEL_ADD_SUMS:
-        return launch_both(stream, K_zf_add_sums, K_zf_add_sums_end, args, ZFI_CUDA_THREADS);
     case ZFI_KERNEL_REPORT:
         return launch_thread(stream, K_zf_report, args);
     default:

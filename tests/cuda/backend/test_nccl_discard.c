@@ -148,7 +148,7 @@ static void read_values(job_t *job) {
 
 static void *run_job(void *raw) {
     static const char format[] =
-        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = 0\n"
+        "[zenflow]\ntopk_ratio = 0.2\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
         "[host]\nmemory_limit_mib = 2000\nthreads = 1\ndeadline_ms = 60000\n[log]\nlevel = error\n"
         "[shard]\nstage = %u\nbucket_bytes = 1000\ntransport = nccl\n";
     job_t *job = raw;

@@ -35,7 +35,6 @@ HEAD = "kernel arch registers spilled_bytes shared_bytes threads occupancy coale
 LEAST_COALESCING = 0.85
 WARM_UP = 40  # requests: a kernel that has fewer was launched to be loaded, with nothing to do
 BELOW = {
-    "zf_add_sums_end": "a byte per matrix, from records of a hundred",
     "zf_check_end": "a word per matrix, from records of a hundred",
     "zf_enter_maps": "channels that enter: a few positions of the maps",
     "zf_merge": "elements of selected channels are skipped, so requests have holes; and the double takes the n-th access of each lane "
