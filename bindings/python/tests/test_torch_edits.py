@@ -6,7 +6,7 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -66,6 +66,7 @@ class SwappedOutAndBack(EditTest):
         model = mlp()
         ours, theirs = model, copy.deepcopy(model)
         opt = self.zenflow(ours, **HYPER, config=config(WINDOWS), model=ours, fetch=True)
+        unwatched(opt)
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         with self.assertNoLogs("zfplugin", logging.INFO):
             for i in range(23):

@@ -9,6 +9,7 @@ by name, and begin the schedule anew. The new table is made and bound beside the
 
 param_groups are an argument of every call that reads them: the optimizer's are the source of truth.
 """
+import contextlib
 import ctypes as C
 import logging
 
@@ -162,12 +163,25 @@ class Binding:
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
-        edited = set(table.find_edited(ids))
+        edited = set(table.find_edited(ids, is_quiet=True))
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in ids if i not in edited}
         if masters:
-            self.instance.export(masters)
+            with self.unseen():
+                self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items()}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
+
+    def unseen(self):
+        """Context manager: what the plugin does within it leaves parameters as they are."""
+        return self.fetcher.unseen() if self.fetcher is not None else contextlib.nullcontext()
+
+    def has_waiting(self):
+        """Whether parameters may show other values than the plugin has for them, until they are fetched."""
+        return self.fetcher is not None and (self.fetcher.may_wait or self.table.has_aside())
+
+    def pause_watch(self, depth):
+        if self.fetcher is not None:
+            self.fetcher.watch.pause(depth)
 
     def fetch(self):
         """All values are in place afterwards, but where somebody else wrote."""
@@ -206,8 +220,8 @@ class Binding:
             table.check_successor(i, p)
         return replaced
 
-    def _find_changes(self, groups, is_step=False):
-        """(replaced, whether another set is to be bound, ids that were written, ids in other memory)."""
+    def _find_changes(self, groups, is_step=False, is_quiet=False):
+        """(replaced, whether another set is to be bound, ids that were written, ids in other memory). is_quiet: as in find_edited()."""
         table = self.table
         is_regrouped = not hyper_groups.hold(groups, self._members)
         if (self.fetcher is not None or is_regrouped) and table.has_moved(table.ids):
@@ -215,15 +229,19 @@ class Binding:
                 self.discard()  # what is on its way to other ranks; step() delivers all gradients again
             table.relocate()  # what is on its way to a parameter comes to the new memory
         replaced = self._find_replaced(groups, is_step)
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
         return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
 
-    def follow(self, groups, *, is_step=False):
+    def follow(self, groups, *, is_step=False, is_quiet=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
-        that somebody else wrote since the last step become the masters."""
-        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
+        that somebody else wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
+        if is_step and self.fetcher is not None:
+            self.fetcher.end_watch()
+        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step, is_quiet)
         values, fresh = None, []
+        if is_another_set or moved or changed:
+            self.table.show(self.table.ids)
         if is_another_set or moved:
             changed, values, fresh = self._bind_again(groups, replaced, changed)
         if changed:
@@ -234,7 +252,7 @@ class Binding:
     def edited_values(self, groups):
         """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
         followed first."""
-        _, is_another_set, changed, moved = self._find_changes(groups)
+        _, is_another_set, changed, moved = self._find_changes(groups, is_quiet=True)
         if is_another_set or any(self.table.is_gone(i) for i in moved):
             self.follow(groups)
             return {}
@@ -308,7 +326,9 @@ class Binding:
         table = self.table
         self.feed.forget(ids)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
+        untouched = [table.untouched(i) for i in ids]
         self.instance.flush()
+        values = [value if same is None else torch.where(same, table.aliases[i], value) for i, value, same in zip(ids, values, untouched)]
         edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
         for i, value in edits.items():
             table.aliases[i].copy_(value)

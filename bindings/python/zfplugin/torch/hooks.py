@@ -6,7 +6,7 @@ import weakref
 import torch
 
 
-def _is_compiling():
+def is_compiling():
     return hasattr(torch, "compiler") and torch.compiler.is_compiling()
 
 
@@ -32,7 +32,7 @@ class Hook:
         self.method, self.args = weakref.WeakMethod(method), args
 
     def __call__(self, *passed):
-        if _is_compiling():
+        if is_compiling():
             return
         method = self.method()
         if method is not None:

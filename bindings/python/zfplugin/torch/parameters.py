@@ -129,6 +129,7 @@ class ParameterTable:
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
+        self._aside = {}  # {id: (values that it shows, values that the plugin has put there since)}
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.remember()
 
@@ -220,10 +221,51 @@ class ParameterTable:
             self.aliases[i].copy_(values)
         self._put.update(edits)
 
-    def find_edited(self, ids, hold=False):
+    def put_aside(self, before):
+        """before: {id: values}. Of what the plugin has written since, parameters show these again until they are asked about. No
+        version counter moves: for whoever reads them, nothing was written."""
+        for i, shown in before.items():
+            alias = self.aliases[i].data
+            if not self.is_gone(i) and not _same_bits(alias, shown):
+                self._aside[i] = (shown, alias.clone())
+                alias.copy_(shown)
+
+    def show(self, ids):
+        """Values that were put aside come into place; {id: values that were shown instead}. Where somebody wrote meanwhile they
+        wait on: it may be written back."""
+        out = {}
+        for i in {self.owner(i) for i in ids}.intersection(self._aside):
+            shown, values = self._aside[i]
+            if not self.is_gone(i) and _same_bits(self.aliases[i], shown):
+                self.aliases[i].data.copy_(values)
+                out[i] = shown
+            elif not self.is_gone(i) and not _same_bits(self.aliases[i], values):
+                continue
+            del self._aside[i]
+        return out
+
+    def has_aside(self):
+        return bool(self._aside)
+
+    def untouched(self, i):
+        """Of a parameter that somebody wrote: which elements still are what was put in their place by put_aside(); None: unknown."""
+        if self.owner(i) not in self._aside:
+            return None
+        shown, _ = self._aside.pop(self.owner(i))
+        return _words_of(self.aliases[i]) == _words_of(shown)
+
+    def find_edited(self, ids, hold=False, is_quiet=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
-        it is asked about them again."""
+        it is asked about them again. is_quiet: what was put aside stays there, else it comes into place."""
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
+        shown = self.show(asked)
+        try:
+            return self._find_edited(asked, ids, hold)
+        finally:
+            if is_quiet:
+                self.put_aside(shown)
+
+    def _find_edited(self, asked, ids, hold):
         if not self.has_digests:
             params = self.now()
             return sorted({*(i for i in asked if params[i]._version != self.versions[i]), *self._put.intersection(ids)})
@@ -235,7 +277,7 @@ class ParameterTable:
         if self.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
-    def find_changed(self, held=None):
+    def find_changed(self, held=None, is_quiet=False):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
         shapes, params, ids, moved = self.shapes, self.now(), [], []
@@ -248,7 +290,7 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        return self.find_edited(ids), moved
+        return self.find_edited(ids, is_quiet=is_quiet), moved
 
     def has_moved(self, ids):
         """Whether one of these is in other memory than is bound, or lies in it in another way."""
@@ -324,8 +366,15 @@ class ParameterTable:
         """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
         if self.is_gone(i):
             return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
-        word = _WORDS[other.element_size()]
-        return torch.equal(self.aliases[i].to(other.dtype).view(word), other.view(word))
+        return _same_bits(self.aliases[i].to(other.dtype), other)
+
+
+def _words_of(tensor):
+    return tensor.view(_WORDS[tensor.element_size()])
+
+
+def _same_bits(one, other):
+    return torch.equal(_words_of(one), _words_of(other))
 
 
 def _is_known(tensor, place):

@@ -31,7 +31,7 @@ class FinalWeights:
         self.model = weakref.ref(model)
         self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
         if hasattr(model, "register_state_dict_pre_hook"):  # torch 2.0
-            self.handles.append(model.register_state_dict_pre_hook(Hook(self.before_state_dict)))
+            self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
         self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load)))
 
     def _binding(self):
@@ -39,13 +39,19 @@ class FinalWeights:
         binding = bound() if bound is not None else None
         return binding if binding is not None and not binding.instance.is_closed else None
 
-    def before_state_dict(self, *_):
-        self._values = {}
+    def before_state_dict(self, module, *_):
+        binding = self._binding()
+        if binding is not None:
+            binding.pause_watch(1)
+        if module is self.model():
+            self._values = {}
 
     @torch.no_grad()
     def after_state_dict(self, module, state_dict, prefix, _):
         binding, is_whole = self._binding(), module is self.model()
-        if binding is not None and self.tally.is_pending():
+        if binding is not None:
+            binding.pause_watch(-1)
+        if binding is not None and (self.tally.is_pending() or binding.has_waiting()):
             values = self._values if self._values is not None else {}
             entries = [(prefix + name, p) for name, p in module.named_parameters(recurse=is_whole, remove_duplicate=False)]
             self._replace(binding, state_dict, entries, values)
