@@ -29,6 +29,9 @@ def drawn_step(model, opt, i):
 
 
 class EditTest(TorchTest):
+    def zenflow(self, trained, **kwargs):
+        return super().zenflow(trained, **{"overlap": True, **kwargs})
+
     def pair(self, mode=WINDOWS, make=mlp, **kwargs):
         ours, theirs = twins(make)
         return ours, theirs, self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs}), \

@@ -5,11 +5,15 @@ whatever the program keeps of the weights compared after every step, the weights
 With exact=True all of them are AdamW's. With model= alone, in the synchronous mode, those are that let the model read its weights,
 wherever in its forward, and those that ask for a state_dict().
 """
+import copy
+import io
+import logging
 import tempfile
 import unittest
 
 from support import SYNCHRONOUS, TorchTest, batch, config, loss_of, mlp, plain_step, torch, twins, unwatched, zenflow
-from test_torch_edits import drawn_step
+import zfplugin
+from test_torch_edits import drawn, drawn_step
 from torch import nn
 from torch.nn import functional
 
@@ -355,6 +359,134 @@ class Reading(TorchTest):
                     p.copy_(values)
         opt.flush()
         self.assert_same(ours, theirs, BOUND)
+
+
+WINDOWS = {"zenflow.update_interval": 4, "zenflow.publish_lag": 0}
+
+
+class AsTorch(TorchTest):
+    """Gradients that do not depend on the weights: in open windows, too, the weights after flush() are AdamW's."""
+
+    def check(self, one_step, n_steps=23, bound=BOUND, **kwargs):
+        ours, theirs = twins()
+        opt = self.zenflow(ours, **{**HYPER, "config": config(WINDOWS, FEW), **kwargs})
+        reference = torch.optim.AdamW(theirs.parameters(), **{**HYPER, **{key: kwargs[key] for key in kwargs if key == "eps"}})
+        for i in range(n_steps):
+            for model, its in ((ours, opt), (theirs, reference)):
+                one_step(model, its, i)
+        opt.flush()
+        self.assert_same(ours, theirs, bound)
+        return opt
+
+    def test_values_put_back_by_assignment_lose_no_updates(self):
+        """SAM that keeps clones: the weights are perturbed in place, and others of the old values take their place."""
+        def one_step(model, opt, i):
+            before = [p.data.clone() for p in model.parameters()]
+            drawn(model, i)
+            for p, values in zip(model.parameters(), before):
+                p.data.add_(0.05 * p.grad)
+                p.data = values
+            opt.step()
+
+        with self.assertNoLogs("zfplugin", logging.INFO):
+            self.check(one_step)
+        self.check(one_step, model=mlp(), fetch=False)
+
+    def test_an_average_assigned_is_an_edit_all_the_same(self):
+        def one_step(model, opt, i):
+            drawn_step(model, opt, i)
+            if i % 7 == 3:
+                for p, q in zip(model.parameters(), mlp(seed=i).parameters()):
+                    p.data = q.data.clone()
+
+        self.check(one_step)
+
+    def test_taken_out_of_the_groups_and_put_back(self):
+        """Its moments and its count go on."""
+        def one_step(model, opt, i):
+            params = opt.param_groups[0]["params"]
+            if i in (6, 15):
+                params[:] = [p for p in params if p is not model[2].weight]
+            if i in (11, 19):
+                params.append(model[2].weight)
+            drawn_step(model, opt, i)
+
+        self.check(one_step)
+
+    def test_eps_of_0(self):
+        self.check(drawn_step, eps=0)
+
+    def test_a_step_without_gradients_does_nothing(self):
+        def one_step(model, opt, i):
+            if i % 5 == 4:
+                loss_of(model, i).backward()  # shipped, and withdrawn
+                opt.zero_grad()
+                opt.step()
+            drawn_step(model, opt, i)
+
+        with self.messages() as caught:
+            opt = self.check(one_step)
+        self.assertEqual(opt.stats()["steps"], 23)
+        self.assertEqual(len(caught.output), 3)
+        self.assertIn("none of the 12 trainable parameters has a gradient (4 such steps so far)", caught.output[-1])
+
+    def test_tied_through_its_transpose_is_refused_by_name(self):
+        model = mlp()
+        model[5].weight = nn.Parameter(model[2].weight.data.t())
+        with self.assertRaisesRegex(zfplugin.ParamError, r'"5.weight" lies in the memory of "2.weight" in another way'):
+            self.zenflow(model).bind()
+
+    def test_a_scripted_model_is_refused_by_name(self):
+        scripted = torch.jit.script(mlp())
+        with self.assertRaisesRegex(zfplugin.ArgumentError, "torch.jit.ScriptModule"):
+            self.zenflow(scripted, model=scripted)
+        plain_step(scripted, self.zenflow(scripted), 0)
+
+
+class Left(TorchTest):
+    """Models that outlive the run, or leave it otherwise."""
+
+    MODES = (SYNCHRONOUS, WINDOWS)
+
+    def test_a_model_whose_optimizer_is_dropped_has_all_updates(self):
+        for mode in self.MODES:
+            for is_asked in (False, True):
+                with self.subTest(mode=mode, is_asked=is_asked):
+                    model = mlp()
+                    opt = unwatched(zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
+                    for i in range(9):
+                        plain_step(model, opt, i)
+                    final = {name: value.clone() for name, value in model.state_dict().items()} if is_asked else opt.export()
+                    self.assertTrue(any(not torch.equal(p, final[name]) for name, p in model.named_parameters()))
+                    del opt
+                    for name, p in model.named_parameters():
+                        self.assertTrue(torch.equal(p, final[name]), name)
+
+    def test_what_somebody_wrote_stays(self):
+        model = mlp()
+        opt = zenflow(model, **HYPER, model=model, config=config(WINDOWS, FEW))
+        for i in range(9):
+            plain_step(model, opt, i)
+        final = opt.export()
+        model[2].weight.data.fill_(0.5)
+        opt.close()
+        self.assertTrue((model[2].weight == 0.5).all())
+        self.assertTrue(torch.equal(model[5].weight, final["5.weight"]))
+
+    def test_a_copy_of_the_module_is_said_to_lack_updates(self):
+        for mode in self.MODES:
+            model = mlp()
+            opt = unwatched(self.zenflow(model, **HYPER, model=model, config=config(mode, FEW)))
+            for i in range(9):
+                plain_step(model, opt, i)
+            for copied in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
+                with self.messages() as caught:
+                    copied()
+                self.assertEqual(len(caught.output), 1)
+                self.assertIn("the copy lacks them", caught.output[0])
+            opt.flush()
+            with self.assertNoLogs("zfplugin", logging.WARNING):
+                copy.deepcopy(model)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import logging
 
 import torch
 
-from .. import _abi, errors
+from .. import _abi, errors, state
+from . import adamw, moments
 from . import groups as hyper_groups
 from .cut import JointNorm, local, settle
 from .gradients import GradientFeed
@@ -36,6 +37,7 @@ class Binding:
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
+        self._left = {}  # id: (parameter, its moments and count) of those that were taken out of the groups
         table = self._make_table(groups)
         instance.bind(table.decls)
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
@@ -59,6 +61,7 @@ class Binding:
         self._at_rest = set()
         self.table = table
         table.watch(self.instance)
+        self.instance.settle_all = table.settle
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
@@ -157,6 +160,7 @@ class Binding:
     def loaded(self, at_rest=()):
         """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive, but for the names at_rest."""
         self._at_rest = {i for i, name in enumerate(self.table.names) if name in at_rest}
+        self._left = {}
         self.table.remember()
 
     def final_values(self, ids):
@@ -258,8 +262,10 @@ class Binding:
             return {}
         table = self.table
         edited = {i: table.aliases[i] for i in changed}
-        now = {i: local(table.params[i]).detach() for i in moved}
-        edited.update({i: values for i, values in now.items() if not table.holds(i, values)})
+        for i, values in ((i, local(table.params[i]).detach()) for i in moved):
+            if not table.holds(i, values):
+                edited.pop(i, None)
+                edited.update({} if table.is_shown(i, values) else {i: values})
         return {table.names[i]: values.clone() for i, values in edited.items()}
 
     def keep_states(self, groups, names):
@@ -296,6 +302,7 @@ class Binding:
                 raise
             self.feed.adopt(table)
             self._adopt(groups, table)
+            self._bring_back(table)
         self._say_bound_again(before)
         return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and local(p).numel()]
 
@@ -306,8 +313,19 @@ class Binding:
         if ids:
             kept = {i: before.aliases[i].clone() for i in before.find_edited(ids)}
             self.instance.flush()
+            if self.feed.is_alone:
+                found = moments.read(self.instance, None)
+                self._left.update({id(before.params[i]): (before.params[i], found.get(before.names[i])) for i in ids})
             for i, values in kept.items():
                 before.aliases[i].copy_(values)
+
+    def _bring_back(self, table):
+        """Parameters that had been taken out of the groups and are bound again go on with their moments, as in torch."""
+        found = {table.names[i]: self._left.pop(id(p))[1] for i, p in table.trainable if id(p) in self._left}
+        found = {name: entry for name, entry in found.items() if entry is not None}
+        if found:
+            state.load(self.instance, adamw.blobs_with(self.instance, found, moments.names_of(None), is_all=False))
+            table.remember()
 
     def _say_bound_again(self, before):
         table = self.table

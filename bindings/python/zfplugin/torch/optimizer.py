@@ -55,7 +55,8 @@ class ZenFlow(torch.optim.Optimizer):
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
-    overlap: ship gradients during backward. False: at step.
+    overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more.
+        False, the default without final_gradients: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -82,7 +83,7 @@ class ZenFlow(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None, shared_over=None,
+                 accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
                  reduced_over=None, counts_in_norm=None, final_gradients=False, exact=False, unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
@@ -95,13 +96,16 @@ class ZenFlow(torch.optim.Optimizer):
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
         if model is not None and not isinstance(model, torch.nn.Module):
             raise errors.ArgumentError(f"model is a {type(model).__name__}; need the torch.nn.Module that is trained")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise errors.ArgumentError("model is a torch.jit.ScriptModule, which takes none of the hooks that its state_dict() and forward "
+                                       "need: leave model= out, and flush() before you save")
         if accumulation_steps is not None and (not isinstance(accumulation_steps, int) or accumulation_steps < 1):
             raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps!r}; allowed: 1, 2, ...")
         self.log = log or logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self.unscale_in_plugin = unscale_in_plugin
         self._model = weakref.ref(model) if model is not None else lambda: None
-        self._is_epoch_end = False
+        self._is_epoch_end, self._n_without = False, 0
         self._state = moments.State(self._read_moments)
         groups, self._names = split_names(params)
         if model is not None:
@@ -207,6 +211,9 @@ class ZenFlow(torch.optim.Optimizer):
             binding.feed.forget_firings()
             return loss
         binding.follow(self.param_groups, is_step=not is_first)
+        if binding.feed.is_without_gradients():
+            self._say_no_gradient()
+            return loss
         self.last_report = _report(binding.step(self.param_groups, unscale, self.clip_norm, self._is_epoch_end))
         self._is_epoch_end = False
         self._tally.made_step()
@@ -547,6 +554,13 @@ class ZenFlow(torch.optim.Optimizer):
         is_overflow = found_inf is not None and float(found_inf) > 0
         return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
 
+    def _say_no_gradient(self):
+        self._n_without += 1
+        if self._n_without & (self._n_without - 1) == 0:  # 1, 2, 4, 8, ...
+            self.log.warning("step() did nothing: none of the %d trainable parameters has a gradient (%d such steps so far): call backward() "
+                             "before it, and check that the optimizer holds the parameters of the model that is trained (module surgery "
+                             "and load_state_dict(assign=True) replace them)", len(self._binding.table.trainable), self._n_without)
+
     def _say_skipped(self):
         report = self.last_report
         if not report.has_report or report.applied or report.n_skipped & (report.n_skipped - 1):
@@ -564,9 +578,20 @@ def _check_exact(instance):
 
 
 def _close(instance, handles, tally, ranks):
-    tally.warn()
+    tally.warn(_settle(instance, tally, ranks))
     for handle in (handle for some in handles for handle in some):
         handle.remove()
     instance.close()
     if ranks is not None:
         ranks.close()
+
+
+def _settle(instance, tally, ranks):
+    """Whoever keeps the model when its optimizer goes has all updates, but where somebody else wrote. Not with several ranks, which
+    would have to come together for it, nor in a forked child."""
+    if ranks is not None or not tally.is_here() or instance.settle_all is None:
+        return False
+    try:
+        return instance.settle_all()
+    except errors.ZfError:
+        return False  # it is over already

@@ -123,6 +123,7 @@ class ParameterTable:
         self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties([0 if is_frozen else p.data_ptr() for p, is_frozen in zip(self.now(), self.frozen)])
+        self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
@@ -157,6 +158,16 @@ class ParameterTable:
                 owner = first.setdefault(addresses[i], i)
             ties.append(None if owner == i else owner)
         return ties
+
+    def _check_ties(self):
+        """Raises where a tied parameter lies in the memory of another in another way."""
+        params = self.now()
+        for i, owner in enumerate(self.tied_to):
+            if owner is not None and self.shapes[i] == self.shapes[owner] and params[i].stride() != params[owner].stride():
+                raise errors.ParamError(
+                    f'"{self.names[i]}" lies in the memory of "{self.names[owner]}" in another way (strides {params[i].stride()}, '
+                    f"{params[owner].stride()}): tied weights are one matrix to the plugin. Use one Parameter for both, and turn it where "
+                    "it is read (weight.t())", scope="param")
 
     def owner(self, i):
         """The id whose memory i shares, or i."""
@@ -199,6 +210,17 @@ class ParameterTable:
             self.has_digests = True
         except errors.StateError:
             self.has_digests = False
+
+    def settle(self):
+        """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
+        would come to is no longer the parameters' memory."""
+        if any(self.is_gone(i) for i in self.ids) or self.has_moved(self.ids):
+            return False
+        kept = {i: self.aliases[i].clone() for i in self.find_edited(self.ids, hold=True)}
+        self.instance.flush()
+        for i, values in kept.items():
+            self.aliases[i].data.copy_(values)
+        return True
 
     def remember(self):
         """What the weights look like now is the plugin's own doing."""
@@ -333,7 +355,7 @@ class ParameterTable:
     def _is_same_elsewhere(self, i, p):
         return p.dtype is self.dtypes[i] and p.shape == self.shapes[i] and p.device == self.aliases[i].device \
             and p.layout is torch.strided and not p.is_neg() and not p.is_inference() and p.untyped_storage().nbytes() > 0 \
-            and self.holds(i, p.detach())
+            and (self.holds(i, p.detach()) or self.is_shown(i, p.detach()))
 
     def is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
@@ -358,9 +380,21 @@ class ParameterTable:
             if old is None or before.frozen[old]:
                 continue  # begins from the values it has
             is_moved = (self.addresses[i], self.strides[i]) != (before.addresses[old], before.strides[old])
-            if old in written or (is_moved and not before.holds(old, self.aliases[i])):
+            is_other = is_moved and not before.holds(old, self.aliases[i])
+            if not before.is_shown(old, self.aliases[i]) if is_other else old in written:
                 edited.append(i)
         return edited
+
+    def is_shown(self, i, other):
+        """Whether other, of the parameter's dtype, has what the plugin put in place last, whatever stands in the bound memory now."""
+        if not self.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
+            return False
+        place = self.aliases[i].data
+        kept, other = place.clone(), other.clone()  # they may be of one memory
+        place.copy_(other)
+        is_written = self.instance.written([i])
+        place.copy_(kept)
+        return not is_written
 
     def holds(self, i, other):
         """Whether the bound memory of i has the values of other, in its dtype, to the bit."""

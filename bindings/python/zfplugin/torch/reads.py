@@ -91,10 +91,14 @@ class Watch:
             self._mode.depth += depth
 
     def end(self):
-        """{number of a parameter: name of the function that read it first}."""
-        found = self._mode.found if self._mode is not None and not self._mode.is_over else {}
+        """{number of a parameter: name of the function that read it first}. Where none of its modules was called at all it comes
+        with every step anyway."""
+        mode = self._mode
         self.remove()
-        return found
+        if mode is None:
+            return {}
+        return {number: mode.found[number] for number, modules in mode.params.values()
+                if number in mode.found and any(mode.is_called[at] for at in modules)}
 
     def remove(self):
         """Takes it off its thread's stack; on another thread it only ends, and is taken off later."""
@@ -113,6 +117,6 @@ class Watch:
 
 
 def _has_compiled():
-    """Whether this process has compiled anything: torch.compile's own module counts the frames it has looked at."""
+    """Whether this process has compiled anything: torch.compile's own module counts what it does."""
     utils = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and bool(utils.counters["frames"])
+    return utils is not None and any(utils.counters.values())
