@@ -76,7 +76,7 @@ def us_of(times, n):
 def make_ours(params):
     quiet = logging.getLogger("zfplugin.bench")  # operations this small look like one burst of gradients
     quiet.setLevel(logging.ERROR)
-    opt = zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4, config=CONFIG, log=quiet)
+    opt = zfplugin.torch.ZenFlow([(f"p{i}", p) for i, p in enumerate(params)], lr=1e-4, config=CONFIG, log=quiet, overlap=True)
     opt.bind()
     opt._instance.table = Table(opt._instance.table)
     return opt

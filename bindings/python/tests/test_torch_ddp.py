@@ -18,7 +18,7 @@ def make_pair(mode, n_hidden=2, **kwargs):
 
     wrap = torch.nn.parallel.DistributedDataParallel
     ours, theirs = mlp(n_hidden=n_hidden), mlp(n_hidden=n_hidden)
-    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), model=ours)
+    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(mode), model=ours, overlap=True)
     return [(ours, wrap(ours, **kwargs), opt), (theirs, wrap(theirs, **kwargs), torch.optim.AdamW(theirs.parameters(), **HYPER))]
 
 

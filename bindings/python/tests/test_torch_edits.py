@@ -6,7 +6,7 @@ import logging
 import unittest
 from unittest import mock
 
-from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -29,6 +29,9 @@ def drawn_step(model, opt, i):
 
 
 class EditTest(TorchTest):
+    def zenflow(self, trained, **kwargs):
+        return super().zenflow(trained, **{"overlap": True, **kwargs})
+
     def pair(self, mode=WINDOWS, make=mlp, **kwargs):
         ours, theirs = twins(make)
         return ours, theirs, self.zenflow(ours, **{**HYPER, "config": config(mode), **kwargs}), \
@@ -66,6 +69,7 @@ class SwappedOutAndBack(EditTest):
         model = mlp()
         ours, theirs = model, copy.deepcopy(model)
         opt = self.zenflow(ours, **HYPER, config=config(WINDOWS), model=ours, fetch=True)
+        unwatched(opt)
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         with self.assertNoLogs("zfplugin", logging.INFO):
             for i in range(23):

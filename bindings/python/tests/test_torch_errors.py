@@ -31,16 +31,10 @@ class Misuse(TorchTest):
         for p, q in zip(ours.parameters(), theirs.parameters()):
             self.assertTrue(torch.equal(p, q))
 
-    def test_step_without_backward(self):
-        def spoil(model, opt):
-            opt.zero_grad()
-            opt.step()
-
-        self.check(spoil, zfplugin.errors.GradientError, "backward()")
-
     def test_first_step_without_backward(self):
-        with self.assertRaises(zfplugin.errors.GradientError):
+        with self.messages() as caught:
             self.zenflow(mlp()).step()
+        self.assertIn("backward()", caught.output[-1])
 
     def test_a_sparse_gradient(self):
         def spoil(model, opt):

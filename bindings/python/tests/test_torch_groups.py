@@ -119,7 +119,7 @@ class Refused(TorchTest):
     def test_in_the_constructor(self):
         for wrong, said in (({"lr": -1}, "lr = -1"), ({"lr": float("nan")}, "lr = nan"), ({"lr": None}, "lr = None"),
                             ({"lr": "1e-3"}, "lr = '1e-3'"), ({"betas": (1, 0.9)}, r"betas\[0\] = 1"),
-                            ({"betas": 0.9}, "need two numbers"), ({"eps": 0}, "eps = 0"), ({"weight_decay": -1}, "weight_decay"),
+                            ({"betas": 0.9}, "need two numbers"), ({"eps": -1}, "eps = -1"), ({"weight_decay": -1}, "weight_decay"),
                             ({"accumulation_steps": "2"}, "accumulation_steps = '2'"), ({"model": 3}, "model is a int"),
                             ({"config": 3}, "config is a int")):
             with self.subTest(wrong=wrong), self.assertRaisesRegex(zfplugin.ArgumentError, said):

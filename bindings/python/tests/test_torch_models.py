@@ -148,7 +148,7 @@ class Models(ModelTest):
     def test_compiled_as_a_whole_says_once_that_nothing_overlaps(self):
         torch.manual_seed(0)
         model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
-        opt = self.zenflow(model)
+        opt = self.zenflow(model, overlap=True)
         fast = torch.compile(model, backend="aot_eager")
         with self.messages() as caught, self.longest_gap(1.0):
             for i in range(30):
@@ -160,7 +160,7 @@ class Models(ModelTest):
     def test_an_eager_model_is_not_accused_of_it(self):
         torch.manual_seed(0)
         model = nn.Sequential(*(nn.Sequential(nn.Linear(192, 192), nn.GELU()) for _ in range(12)))
-        opt = self.zenflow(model)
+        opt = self.zenflow(model, overlap=True)
         with self.assertNoLogs("zfplugin", "WARNING"), self.longest_gap(1e-7):
             for i in range(35):
                 opt.zero_grad()
@@ -202,6 +202,7 @@ class Models(ModelTest):
                 opt.step()
             opt.synchronize()
             self.assert_same(ours, theirs)
+            self.assertEqual(opt._fetcher.early, set())  # nobody read anything but the model
 
     def test_stacked_layers_are_many_matrices(self):
         class Stacked(nn.Module):

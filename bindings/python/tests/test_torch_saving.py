@@ -12,7 +12,7 @@ import tempfile
 import textwrap
 import unittest
 
-from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch
+from support import ALL_SELECTED, HERE, SYNCHRONOUS, TorchTest, config, loss_of, mlp, plain_step, torch, unwatched
 from test_torch_edits import HYPER, WINDOWS
 import zfplugin
 
@@ -111,6 +111,7 @@ class StateOfTheModel(TorchTest):
         """kept = state_dict(); load an average; evaluate; load kept: as a flush."""
         from test_torch_edits import drawn_step
         ours, opt = self.trained(0)
+        unwatched(opt)
         theirs = copy.deepcopy(ours)
         reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
         with self.assertNoLogs("zfplugin", logging.INFO):

@@ -4,7 +4,7 @@ Parameters that moved, were replaced, added or unfrozen: test_torch_rebind.py.""
 import logging
 import unittest
 
-from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins
+from support import ALL_SELECTED, TorchTest, config, loss_of, mlp, plain_step, torch, twins, unwatched
 import zfplugin
 
 HYPER = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.05}
@@ -357,6 +357,7 @@ class ReadBeforeTheFetch(TorchTest):
         model = make()
         opt = self.zenflow(model, lr=1e-2, model=model, config=config({
             "zenflow.update_interval": 1, "zenflow.publish_lag": lag, "zenflow.topk_ratio": 0, "zenflow.full_warm_up_rounds": 1, **extra}))
+        unwatched(opt)
         for i in range(4):
             plain_step(model, opt, i)
         opt.zero_grad()
@@ -494,9 +495,9 @@ class Refused(TorchTest):
         opt.zero_grad()
         model.load_state_dict(mlp(seed=3).state_dict(), assign=True)
         loss_of(model, 1).backward()
-        with self.assertRaises(zfplugin.errors.GradientError) as caught:
+        with self.messages() as caught:
             opt.step()
-        self.assertIn("assign=True", str(caught.exception))
+        self.assertIn("assign=True", caught.output[0])
 
     def test_surgery_that_cannot_be_followed_is_named_where_the_model_is_known(self):
         def drop(model):

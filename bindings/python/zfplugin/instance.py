@@ -215,6 +215,7 @@ class Instance:
         self.log = log or logging.getLogger("zfplugin")
         self.is_fetching = fetch
         self.before_rest = None  # called before what brings the instance to rest: values that wait to be fetched come then
+        self.settle_all = None  # brings all updates into place, for whoever ends this instance
         self.params = []
         self.layout = None
         self.place = place
@@ -325,9 +326,9 @@ class Instance:
             shared = held & other._places
             if other is self or other.is_closed or not shared:
                 continue
-            self.log.warning("%d parameters are taken over from an older instance, which is closed: what it had not yet "
-                             "published is lost; flush() and close() an optimizer before its successor takes a step",
-                             len(shared))
+            self.log.warning("%d parameters are taken over from an older instance, which is closed%s; flush() and close() an optimizer before "
+                             "its successor takes a step", len(shared),
+                             "" if other.settle_all is not None else ": what it had not yet published is lost")
             other.on_superseded()
 
     def params_changed(self, ids, reset=False):

@@ -52,14 +52,17 @@ def _part(value, param, what):
     return local(value)
 
 
-def blobs_with(instance, found, names):
-    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs."""
+def blobs_with(instance, found, names, is_all=True):
+    """A compact checkpoint of the instance with these moments, called as names says, in it: state.Blobs. is_all: what has none
+    begins afresh, and the count of steps is theirs; else the rest is as it is."""
     store = state.Blobs()
     state.save(instance, store, compact=True)
     index = state.read_index(store.blobs)
     for param in index["params"]:
+        if not is_all and param["name"] not in found:
+            continue
         _put(store.blobs, index["files"], param, found.get(param["name"]), names)
-    clocks, n_steps = index["clocks"], max((int(entry["step"]) for entry in found.values()), default=0)
+    clocks, n_steps = index["clocks"], 0 if not is_all else max((int(entry["step"]) for entry in found.values()), default=0)
     clocks["steps_before"] = max(clocks["steps_before"], n_steps - clocks["step"])
     clocks["steps_applied"] = max(clocks["steps_applied"], n_steps)
     state.write_index(store.blobs, index)

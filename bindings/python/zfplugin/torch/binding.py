@@ -9,12 +9,14 @@ by name, and begin the schedule anew. The new table is made and bound beside the
 
 param_groups are an argument of every call that reads them: the optimizer's are the source of truth.
 """
+import contextlib
 import ctypes as C
 import logging
 
 import torch
 
-from .. import _abi, errors
+from .. import _abi, errors, state
+from . import adamw, moments
 from . import groups as hyper_groups
 from .cut import JointNorm, local, settle
 from .gradients import GradientFeed
@@ -35,6 +37,7 @@ class Binding:
         self.n_flushed_steps = 0
         self._has_said_changed = False
         self._at_rest = set()  # frozen ones whose updates have all arrived
+        self._left = {}  # id: (parameter, its moments and count) of those that were taken out of the groups
         table = self._make_table(groups)
         instance.bind(table.decls)
         self.feed = GradientFeed(instance, table, log=log, **feed_options)
@@ -58,6 +61,7 @@ class Binding:
         self._at_rest = set()
         self.table = table
         table.watch(self.instance)
+        self.instance.settle_all = table.settle
         table.remember()  # binding may have ended windows
         self.names = {id(p): name for p, name in zip(table.params, table.names)}  # no id outlives its parameter
         self._make_hyper(groups)
@@ -156,18 +160,32 @@ class Binding:
     def loaded(self, at_rest=()):
         """The plugin loaded a state: what of it is on its way to a frozen parameter has yet to arrive, but for the names at_rest."""
         self._at_rest = {i for i, name in enumerate(self.table.names) if name in at_rest}
+        self._left = {}
         self.table.remember()
 
     def final_values(self, ids):
         """{id: values} that flush() would give, in the parameters' dtype, of those of ids (owners, not empty) that show others
         now, unless somebody else wrote these; nothing changes."""
         table = self.table
-        edited = set(table.find_edited(ids))
+        edited = set(table.find_edited(ids, is_quiet=True))
         masters = {i: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i in ids if i not in edited}
         if masters:
-            self.instance.export(masters)
+            with self.unseen():
+                self.instance.export(masters)
         finals = {i: master.to(table.aliases[i].device, table.dtypes[i]) for i, master in masters.items()}
         return {i: final for i, final in finals.items() if not table.holds(i, final)}
+
+    def unseen(self):
+        """Context manager: what the plugin does within it leaves parameters as they are."""
+        return self.fetcher.unseen() if self.fetcher is not None else contextlib.nullcontext()
+
+    def has_waiting(self):
+        """Whether parameters may show other values than the plugin has for them, until they are fetched."""
+        return self.fetcher is not None and (self.fetcher.may_wait or self.table.has_aside())
+
+    def pause_watch(self, depth):
+        if self.fetcher is not None:
+            self.fetcher.watch.pause(depth)
 
     def fetch(self):
         """All values are in place afterwards, but where somebody else wrote."""
@@ -206,8 +224,8 @@ class Binding:
             table.check_successor(i, p)
         return replaced
 
-    def _find_changes(self, groups, is_step=False):
-        """(replaced, whether another set is to be bound, ids that were written, ids in other memory)."""
+    def _find_changes(self, groups, is_step=False, is_quiet=False):
+        """(replaced, whether another set is to be bound, ids that were written, ids in other memory). is_quiet: as in find_edited()."""
         table = self.table
         is_regrouped = not hyper_groups.hold(groups, self._members)
         if (self.fetcher is not None or is_regrouped) and table.has_moved(table.ids):
@@ -215,15 +233,19 @@ class Binding:
                 self.discard()  # what is on its way to other ranks; step() delivers all gradients again
             table.relocate()  # what is on its way to a parameter comes to the new memory
         replaced = self._find_replaced(groups, is_step)
-        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None)
+        changed, moved = table.find_changed(hyper_groups.ids(groups) if is_regrouped else None, is_quiet)
         is_thawed = any(is_frozen and p.requires_grad for is_frozen, p in zip(table.frozen, table.params))
         return replaced, bool(replaced) or is_thawed or is_regrouped, changed, moved
 
-    def follow(self, groups, *, is_step=False):
+    def follow(self, groups, *, is_step=False, is_quiet=False):
         """Binds again where parameters moved, were replaced, unfrozen, added to the groups or taken out of them. Weights
-        that somebody else wrote since the last step become the masters."""
-        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step)
+        that somebody else wrote since the last step become the masters. is_quiet: where nothing of this is, nothing moves."""
+        if is_step and self.fetcher is not None:
+            self.fetcher.end_watch()
+        replaced, is_another_set, changed, moved = self._find_changes(groups, is_step, is_quiet)
         values, fresh = None, []
+        if is_another_set or moved or changed:
+            self.table.show(self.table.ids)
         if is_another_set or moved:
             changed, values, fresh = self._bind_again(groups, replaced, changed)
         if changed:
@@ -234,14 +256,16 @@ class Binding:
     def edited_values(self, groups):
         """{name: values} that somebody else wrote and no step has followed yet; they stay so. Another set of parameters is
         followed first."""
-        _, is_another_set, changed, moved = self._find_changes(groups)
+        _, is_another_set, changed, moved = self._find_changes(groups, is_quiet=True)
         if is_another_set or any(self.table.is_gone(i) for i in moved):
             self.follow(groups)
             return {}
         table = self.table
         edited = {i: table.aliases[i] for i in changed}
-        now = {i: local(table.params[i]).detach() for i in moved}
-        edited.update({i: values for i, values in now.items() if not table.holds(i, values)})
+        for i, values in ((i, local(table.params[i]).detach()) for i in moved):
+            if not table.holds(i, values):
+                edited.pop(i, None)
+                edited.update({} if table.is_shown(i, values) else {i: values})
         return {table.names[i]: values.clone() for i, values in edited.items()}
 
     def keep_states(self, groups, names):
@@ -278,6 +302,7 @@ class Binding:
                 raise
             self.feed.adopt(table)
             self._adopt(groups, table)
+            self._bring_back(table)
         self._say_bound_again(before)
         return edited, values, [i for i, p in table.trainable if id(p) not in known and table.names[i] in before.names and local(p).numel()]
 
@@ -288,8 +313,19 @@ class Binding:
         if ids:
             kept = {i: before.aliases[i].clone() for i in before.find_edited(ids)}
             self.instance.flush()
+            if self.feed.is_alone:
+                found = moments.read(self.instance, None)
+                self._left.update({id(before.params[i]): (before.params[i], found.get(before.names[i])) for i in ids})
             for i, values in kept.items():
                 before.aliases[i].copy_(values)
+
+    def _bring_back(self, table):
+        """Parameters that had been taken out of the groups and are bound again go on with their moments, as in torch."""
+        found = {table.names[i]: self._left.pop(id(p))[1] for i, p in table.trainable if id(p) in self._left}
+        found = {name: entry for name, entry in found.items() if entry is not None}
+        if found:
+            state.load(self.instance, adamw.blobs_with(self.instance, found, moments.names_of(None), is_all=False))
+            table.remember()
 
     def _say_bound_again(self, before):
         table = self.table
@@ -308,7 +344,9 @@ class Binding:
         table = self.table
         self.feed.forget(ids)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
+        untouched = [table.untouched(i) for i in ids]
         self.instance.flush()
+        values = [value if same is None else torch.where(same, table.aliases[i], value) for i, value, same in zip(ids, values, untouched)]
         edits = {i: value for i, value in zip(ids, values) if is_told or not table.holds(i, value)}
         for i, value in edits.items():
             table.aliases[i].copy_(value)

@@ -14,17 +14,31 @@ on a stream (CUDA) one look tells of all modules that are fetched after it, unti
 
 A graph that has read a parameter before its fetch would go backward through other values than it went forward, so version
 counters move with the first fetch after a step, as they do with the step: autograd refuses such a graph.
+
+Not every read is in the forward of the module that holds the parameter: a model may read a weight elsewhere, a trainer add a penalty
+over all parameters. From time to time everything is fetched by step(), and reads are watched until the next step (reads.py); what
+is read before its module's forward is fetched by every step() from then on.
+
+A save or an export makes the instance rest, which brings all that waits. Nobody is to see that: unseen() puts the values aside.
 """
+import contextlib
 import weakref
 
 from .hooks import Hook, on_forward
+from .parameters import listed
+from .reads import Watch
+
+LOOKED_AT = 1024  # steps from one watch to the next, in the end; before, at steps 1, 2, 4, 8, ...
 
 
 class Fetcher:
     """Hooks of one model. They count from the constructor on; bind() says which parameters are the plugin's."""
 
-    def __init__(self, model):
+    def __init__(self, model, log):
         self.instance = self.table = None
+        self.log, self.watch = log, Watch()
+        self.n_steps = 0
+        self.early = set()  # names of parameters that are read before their module's forward
         self.may_wait = False  # values of the last step wait to be fetched, perhaps
         self.modules = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
         self.modules = [weakref.ref(module) for module in self.modules]
@@ -32,10 +46,10 @@ class Fetcher:
         self.is_heard = [False] * len(self.modules)  # its hook ran since the last step
         self.is_fetched = [False] * len(self.modules)
         self.is_new = set()  # ids that may change with their next fetch
+        self.is_unseen = False  # inside of unseen()
         self.edited = None  # ids that a look found, where one look serves several fetches; None: look again
         self.handles = [on_forward(ref(), Hook(self.before_forward, at)) for at, ref in enumerate(self.modules)]
-        if hasattr(model, "register_state_dict_pre_hook"):
-            self.handles.append(model.register_state_dict_pre_hook(Hook(self.fetch_all)))
+        self.handles.append(self.watch)
 
     def bind(self, instance, table):
         numbers = {id(table.params[i]): i for i in table.ids}
@@ -45,8 +59,10 @@ class Fetcher:
                     if ref() is not None else () for ref in self.modules]
         hooked = {i for ids in self.ids for i in ids}
         self.unhooked = [i for i in table.ids if i not in hooked]
+        self.watch.remove()
 
     def unbind(self):
+        self.watch.remove()
         self.instance = self.table = None
         self.ids, self.unhooked = [()] * len(self.modules), []
 
@@ -86,14 +102,60 @@ class Fetcher:
             self.edited = set(self.table.find_edited([i for i in self.table.ids if not self.table.is_gone(i)]))
         return self.edited.intersection(ids)
 
-    def fetch_all(self, *_):
+    def fetch_all(self):
         self.edited = None
+        self.watch.pause(1)  # from here on nothing is late
         if self.instance is not None and not self.instance.is_closed:
             self.fetch(self.table.ids)
 
     def begin_step(self):
         """What waits comes with the step."""
         self.may_wait = False
+
+    @contextlib.contextmanager
+    def unseen(self):
+        """What the instance's rest brings within it is put aside: parameters show what they showed, until they are fetched."""
+        table = self.table
+        if self.is_unseen or self.instance.is_closed:
+            yield
+            return
+        before = table.show(table.ids)
+        if self.may_wait:
+            waiting = [i for i in self.is_new if i not in before and table.owner(i) == i and not table.is_gone(i)]
+            before.update({i: table.aliases[i].clone() for i in waiting})
+        self.is_unseen = True
+        try:
+            yield
+        finally:
+            self.is_unseen = False
+            table.put_aside(before)
+
+    # ---- reads that no module's hook announces -----------------------------------------------------------------------
+
+    def end_watch(self):
+        """A step begins. What was read before its module's forward comes with every step from now on."""
+        found = {self.table.names[i]: how for i, how in self.watch.end().items()}
+        new = [name for name in found if name not in self.early]
+        if not new:
+            return
+        self.early.update(new)
+        shapes = dict(zip(self.table.names, self.table.shapes))
+        n_elems = sum(shapes[name].numel() for name in self.early if name in shapes)
+        self.log.warning("read before the forward of the module that holds them: %s (first by %s). step() waits for these from now on, %.3g M "
+                         "of %.3g M weights, and they are its newest; exact=True does so for all", listed(new), found[new[0]],
+                         1e-6 * n_elems, 1e-6 * sum(self.table.shapes[i].numel() for i in self.table.ids))
+
+    def _begin_watch(self):
+        """Whether a watch begins: everything is fetched, and its reads are right whatever they are."""
+        self.n_steps += 1
+        is_due = self.n_steps & (self.n_steps - 1) == 0 or self.n_steps % LOOKED_AT == 0
+        if not is_due:
+            return False
+        owners = {}
+        for at, ids in enumerate(self.ids):
+            for i in ids:
+                owners.setdefault(i, []).append(at)
+        return self.watch.begin({id(self.table.params[i]): (i, owners[i]) for i in owners}, self.is_heard)
 
     def settle(self):
         """The instance is about to come to rest, which brings all that waits: what somebody else wrote is left as it is.
@@ -111,20 +173,21 @@ class Fetcher:
         self.instance.fetch()
         for i, values in kept.items():
             table.aliases[i].copy_(values)
-        self._say_shown([i for i in table.ids if i not in held])
+        if not self.is_unseen:
+            self._say_shown([i for i in table.ids if i not in held])
         if held:
             table.find_edited(held)  # lets go of them
 
     def end_step(self):
         """Fetches what no hook was heard for. Nothing was written since the step."""
-        silent = list(self.unhooked)
-        for ids, is_heard in zip(self.ids, self.is_heard):
-            if not is_heard:
-                silent += ids
-        if silent:
-            self.instance.fetch(silent)
-        self.may_wait, self.edited = True, None
-        is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
-        self.is_new = set(self.table.ids).difference(silent) if is_late else set()
+        silent = {*self.unhooked, *(i for i in self.table.ids if self.table.names[i] in self.early)}
+        silent.update(i for ids, is_heard in zip(self.ids, self.is_heard) if not is_heard for i in ids)
         n = len(self.modules)
         self.is_heard, self.is_fetched = [False] * n, [False] * n
+        is_late = self.instance.stats().get("publish_lag", 0) == 0  # else values come with steps alone
+        if is_late and self._begin_watch():
+            silent = set(self.table.ids)
+        if silent:
+            self.instance.fetch(sorted(silent))
+        self.may_wait, self.edited = True, None
+        self.is_new = set(self.table.ids).difference(silent) if is_late else set()

@@ -2,8 +2,8 @@
 """How gradients reach the plugin: hooks during backward, one foreign call per bucket, a check at step.
 
 Model: a hook on every trainable parameter fires when autograd has added to its .grad. .grad is a running total, so the
-gradient of a step is what .grad holds when step() is called; everything before that is shipped early, to overlap with
-the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
+gradient of a step is what .grad holds when step() is called; what is shipped before (overlap=True, final_gradients=True) is
+to overlap with the rest of backward, and is allowed to be wrong: at step each .grad is compared with what was shipped (object, address,
 version counter, digest of the contents) and shipped again where it differs. One operation in place that left the contents
 as they were (clipping by a factor of 1) is no difference; after two, something else may have been read between them.
 What is written past the version counter (.data, numpy) and undone before step leaves no trace at all, though the plugin may
@@ -91,11 +91,13 @@ class GradientFeed:
     change after the last backward, so they are on their way to other ranks at once. is_promised: the same was said by the
     caller, with other ranks or without."""
 
-    def __init__(self, instance, table, *, overlap=True, accumulation_steps=None, log=None, is_alone=True, is_final=False,
+    def __init__(self, instance, table, *, overlap=None, accumulation_steps=None, log=None, is_alone=True, is_final=False,
                  is_promised=False):
         self.instance, self.table, self.place = instance, None, instance.place
         self.log = log or logging.getLogger("zfplugin")
         self.lock = instance.lock
+        if overlap is None:  # on a CPU it costs more than it hides: every gradient is read once more for its digest
+            overlap = is_promised or self.place.is_stream
         self.is_shipping = overlap and (is_promised or not self.place.is_stream)  # early shipping at all
         self.is_accumulating = False    # inside accumulate()
         self.fixed_count = accumulation_steps
@@ -342,13 +344,24 @@ class GradientFeed:
         fired = self.fired
         return tuple(i for i, _ in self.table.trainable if not fired[i])
 
+    def is_without_gradients(self):
+        """Whether no parameter has a gradient, and no other process may have one. What was delivered is dropped then."""
+        with self.lock:
+            if not self.is_alone or self.table.spread is not None or any(p.grad is not None for _, p in self.table.trainable):
+                return False
+            if any(grad is not None for grad in self.held):
+                self.discard()
+            self.forget_firings()
+            return True
+
     def complete(self):
         """Ships what has not travelled yet or has changed; returns the ids of all that have a gradient. Raises GradientError
-        if there is none."""
+        where there is none of this process's parts of parameters."""
         with self.lock:
             present, todo, n_early, n_changed, is_withdrawn = self._compare()
             if not present and self.is_alone:  # else another rank may have some
-                raise self._no_gradient()
+                raise errors.GradientError("step: no part of a parameter in this process has a gradient: call backward() before step(), "
+                                           "in all processes")
             if is_withdrawn:
                 self.discard()
                 todo = present
@@ -395,14 +408,6 @@ class GradientFeed:
             todo.append(i)
         edited = [i for i, now in zip(same, self.digests.of(same, self.digest_at)) if now != self.digest[i]]
         return present, todo + edited, n_early, n_changed + len(edited), is_withdrawn
-
-    def _no_gradient(self):
-        if not self.table.trainable:
-            return errors.GradientError("step: every parameter is frozen (requires_grad=False); nothing can be trained")
-        return errors.GradientError(f"step: none of the {len(self.table.trainable)} trainable parameters has a "
-                                    "gradient: call backward() before step(), and check that the optimizer holds the "
-                                    "parameters of the model that is trained (module surgery and "
-                                    "load_state_dict(assign=True) replace them)")
 
     def _judge_changes(self, n_early, n_changed):
         """Switches early shipping off where it only makes gradients travel twice."""

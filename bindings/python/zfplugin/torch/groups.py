@@ -8,6 +8,7 @@ import torch
 
 from .. import errors
 
+LEAST_EPS = 1e-30  # for 0, which the plugin refuses: with it an element that has never had a gradient stays, where torch makes it NaN
 _UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
 _WHY_NOT = {
     "fused": "it chooses among torch's implementations, and the plugin is its own: leave it out",
@@ -57,7 +58,7 @@ def check(group, number):
     _number(group["lr"], where + "lr", "0 or more, finite", lambda x: x >= 0)
     for i, beta in enumerate(betas):
         _number(beta, f"{where}betas[{i}]", "0 <= beta < 1", lambda x: 0 <= x < 1)
-    _number(group["eps"], where + "eps", "above 0, finite", lambda x: x > 0)
+    _number(group["eps"], where + "eps", "0 or more, finite", lambda x: x >= 0)
     _number(group["weight_decay"], where + "weight_decay", "0 or more, finite", lambda x: x >= 0)
 
 
@@ -73,7 +74,7 @@ def write(groups, words, n_words):
         for group in groups:
             words[at + 1] = group["lr"]
             words[at + 2], words[at + 3] = group["betas"]
-            words[at + 4] = group["eps"]
+            words[at + 4] = group["eps"] or LEAST_EPS
             words[at + 5] = group["weight_decay"]
             if group.get("maximize") or group.get("amsgrad"):
                 break

@@ -6,7 +6,7 @@ import weakref
 import torch
 
 
-def _is_compiling():
+def is_compiling():
     return hasattr(torch, "compiler") and torch.compiler.is_compiling()
 
 
@@ -26,17 +26,21 @@ def on_forward(module, hook):
 
 class Hook:
     """Calls a bound method as long as its object lives, with args and what torch passes. A copy of the model, pickled or not,
-    is another model: its hooks do nothing, and need nothing of this package."""
+    is another model: its hooks do nothing, and need nothing of this package. on_copy: a bound method that is called when one is made."""
 
-    def __init__(self, method, *args):
+    def __init__(self, method, *args, on_copy=None):
         self.method, self.args = weakref.WeakMethod(method), args
+        self.on_copy = weakref.WeakMethod(on_copy) if on_copy is not None else lambda: None
 
     def __call__(self, *passed):
-        if _is_compiling():
+        if is_compiling():
             return
         method = self.method()
         if method is not None:
             method(*self.args, *passed)
 
     def __reduce__(self):
+        say = self.on_copy()
+        if say is not None:
+            say()
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, does nothing

@@ -22,14 +22,17 @@ import torch
 
 from .. import errors, state
 from ..instance import Instance, _report
-from . import adamw, checkpoint, cut, devices, moments
+from . import adamw, checkpoint, cut, devices, moments, processes
 from . import groups as hyper_groups
 from .binding import Binding
 from .fetch import Fetcher
 from .hooks import outside_of_graphs
 from .parameters import listed, names_in, split_names, successors
-from .ranks import ALL, check_group, number_own, open_ranks
+from .ranks import ALL, number_own, open_ranks
 from .saving import FinalWeights, Tally
+
+
+EXACT = ("zenflow.update_interval=1", "zenflow.publish_lag=0")
 
 
 class ZenFlow(torch.optim.Optimizer):
@@ -44,13 +47,16 @@ class ZenFlow(torch.optim.Optimizer):
     rule_callback: a zfplugin.RuleCallback, a compiled function, instead of rule.
     clip_norm: clip the gradient's global norm to it inside the plugin (0 = off), instead of clip_grad_norm_.
     model: the module, for names, for the channel axis of Conv1D layers, and needed by fetch.
+    exact: the weights are AdamW's at every step, and all of them are in place when step() returns, for whoever reads them: sets
+        update_interval = 1, publish_lag = 0 and fetch=False. step() waits for the host's updates.
     fetch: let updates go on after step() returns; forward pre-hooks of the model's modules fetch them, with publish_lag = 0
-        (its default then) the newest there are. A parameter that is read otherwise, before, shows the values from before
-        the newest windows closed, whole; synchronize() brings all. Default: True with model=, else False.
+        (its default then) the newest there are. What is read otherwise is looked for now and then (reads.py), and comes with
+        step() once it is known; synchronize() brings all. Default: True with model=, else False.
     channels, n_batch_axes: callables (name, parameter) -> "rows" | "columns" | None, and -> number of leading axes that
         count independent matrices (stacked layers, experts).
     accumulation_steps: backwards per step, if it is fixed; else it is learned from the last step.
-    overlap: ship gradients during backward. False: at step.
+    overlap: ship gradients during backward, and look at step whether they are still what was shipped, which reads each once more.
+        False, the default without final_gradients: at step.
     group: a torch.distributed process group whose members train as one, each on its own batch, without DDP: the plugin sums
         gradients over them, and with [shard] stage = 1 each keeps a part of the optimizer's state. Every member makes the
         optimizer, over the same weights. None = this process alone. DTensors need no group: their meshes tell (cut.py). Where
@@ -77,23 +83,29 @@ class ZenFlow(torch.optim.Optimizer):
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, config=None, overrides=None,
                  rule="adamw", rule_callback=None, clip_norm=0.0, model=None, fetch=None, channels=None, n_batch_axes=None,
-                 accumulation_steps=None, overlap=True, group=None, average=True, norm_group=None, shared_over=None,
-                 reduced_over=None, counts_in_norm=None, final_gradients=False, unscale_in_plugin=False, library=None, log=None,
+                 accumulation_steps=None, overlap=None, group=None, average=True, norm_group=None, shared_over=None,
+                 reduced_over=None, counts_in_norm=None, final_gradients=False, exact=False, unscale_in_plugin=False, library=None, log=None,
                  **options_of_torchs):
         self._binding = None
         is_told_to_fetch = fetch is not None
-        fetch = model is not None if fetch is None else fetch
+        if exact and fetch:
+            raise errors.ArgumentError("exact=True with fetch=True: step() publishes all values before it returns, so nothing is left to "
+                                       "fetch; leave fetch out")
+        fetch = model is not None and not exact if fetch is None else fetch
         if fetch and model is None:
             raise errors.ArgumentError("fetch=True needs model=...: its modules wait for their parameters")
         if model is not None and not isinstance(model, torch.nn.Module):
             raise errors.ArgumentError(f"model is a {type(model).__name__}; need the torch.nn.Module that is trained")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise errors.ArgumentError("model is a torch.jit.ScriptModule, which takes none of the hooks that its state_dict() and forward "
+                                       "need: leave model= out, and flush() before you save")
         if accumulation_steps is not None and (not isinstance(accumulation_steps, int) or accumulation_steps < 1):
             raise errors.ArgumentError(f"accumulation_steps = {accumulation_steps!r}; allowed: 1, 2, ...")
         self.log = log or logging.getLogger("zfplugin")
         self.clip_norm = clip_norm
         self.unscale_in_plugin = unscale_in_plugin
         self._model = weakref.ref(model) if model is not None else lambda: None
-        self._is_epoch_end = False
+        self._is_epoch_end, self._n_without = False, 0
         self._state = moments.State(self._read_moments)
         groups, self._names = split_names(params)
         if model is not None:
@@ -101,24 +113,27 @@ class ZenFlow(torch.optim.Optimizer):
                 self._names.setdefault(id(param), name)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._rule = rule if rule_callback is None else None
+        held = [(self._names.get(id(p)), p) for group_ in self.param_groups for p in group_["params"]]
         if self._is_cut():
-            fetch = self._settle_cut(fetch if is_told_to_fetch else False)
-            norm_group = self._settle_groups(group, norm_group)
+            fetch = fetch and is_told_to_fetch
+            processes.check_cut(fetch)
+            norm_group = processes.norm_group_of(group, norm_group, held)
         # what others wrote is asked for (parameters.py), at each step and fetch; no step finds it by itself
         make_instance = functools.partial(Instance, config, overrides, fetch=fetch, rule=rule, rule_callback=rule_callback,
-                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask"])
+                                          lib=library, log=self.log, name="torch", before=["zenflow.on_overwrite=ask", *(EXACT if exact else ())])
         self._place = self._find_place()
         instance = make_instance(place=self._place)
+        if exact:
+            _check_exact(instance)
         hyper_groups.refuse(options_of_torchs, instance.lib)
-        own_groups = self._groups_of(reduced_over)
+        own_groups, stage = processes.groups_of(reduced_over, held), int(instance.config()["shard.stage"])
         if own_groups:
             norm_group = norm_group or group
-            self._check_own_groups(reduced_over, instance, norm_group)
-        if (group or norm_group) is not None and int(instance.config()["shard.stage"]) == 3:
-            instance.close()
+            processes.check_own_groups(reduced_over, held, stage, norm_group)
+        if (group or norm_group) is not None and stage == 3:
             raise errors.ConfigError("[shard] stage = 3 with group=: a module reads its parameters where they are; shard them "
                                      "with FSDP2 instead, fully_shard(model), and make the optimizer without group=")
-        self._ranks = open_ranks(group, norm_group, {"reduced_over": own_groups, "shared_over": self._groups_of(shared_over)},
+        self._ranks = open_ranks(group, norm_group, {"reduced_over": own_groups, "shared_over": processes.groups_of(shared_over, held)},
                                  int(instance.config()["host.deadline_ms"]))
         self._make_instance = functools.partial(make_instance, collectives=self._ranks,
                                                 norm_group=ALL if norm_group is not None else 0)
@@ -126,7 +141,7 @@ class ZenFlow(torch.optim.Optimizer):
             instance.close()  # it was made for what is wrong with the arguments, and for the deadline
             instance = self._make_instance(place=self._place)
             accumulation_steps = accumulation_steps or (1 if final_gradients else None)
-        self._fetcher = Fetcher(model) if fetch else None
+        self._fetcher = Fetcher(model, self.log) if fetch else None
         self._handles = [self._fetcher.handles] if fetch else []  # lists of hooks to take off in the end
         self._final_weights = None
         self._make_binding = functools.partial(
@@ -196,6 +211,9 @@ class ZenFlow(torch.optim.Optimizer):
             binding.feed.forget_firings()
             return loss
         binding.follow(self.param_groups, is_step=not is_first)
+        if binding.feed.is_without_gradients():
+            self._say_no_gradient()
+            return loss
         self.last_report = _report(binding.step(self.param_groups, unscale, self.clip_norm, self._is_epoch_end))
         self._is_epoch_end = False
         self._tally.made_step()
@@ -214,9 +232,11 @@ class ZenFlow(torch.optim.Optimizer):
                 entries = self._read_moments()
                 out["state"] = {number: entries[p] for number, p in binding.table.trainable if p in entries}
             edited = binding.edited_values(self.param_groups)
+            with binding.unseen():
+                packed = checkpoint.pack(self._instance)
             part = binding.table.spread.part() if binding.table.spread is not None else None
             at_rest = binding.names_at_rest()
-            out[checkpoint.KEY] = {**checkpoint.pack(self._instance), "n_flushed_steps": binding.n_flushed_steps,
+            out[checkpoint.KEY] = {**packed, "n_flushed_steps": binding.n_flushed_steps,
                                    **({"edited": edited} if edited else {}),
                                    **({"at_rest": at_rest} if at_rest else {}), **({"part": part} if part else {})}
         return out
@@ -315,9 +335,10 @@ class ZenFlow(torch.optim.Optimizer):
         """Saves the plugin's state into a directory, streaming, which state_dict() cannot; the groups are not part of it.
         compact: without open windows. Returns the report as a dict. Weights that somebody else wrote are followed first:
         where an average is swapped in, swap it out before."""
-        self._followed("save")
+        self._followed("save", is_quiet=True)
         self._refuse_cut("save")
-        return state.save(self._instance, path, compact, note)
+        with self._binding.unseen():
+            return state.save(self._instance, path, compact, note)
 
     def load(self, path, partial=False):
         """Loads what save() wrote, weights included. partial: parameters that it lacks keep what they have."""
@@ -380,7 +401,8 @@ class ZenFlow(torch.optim.Optimizer):
 
     def drain(self):
         """Waits for updates in flight, without changing what the parameters show."""
-        self._bound("drain").instance.drain()
+        with self._bound("drain").unseen():
+            self._instance.drain()
 
     def synchronize(self):
         """With fetch: fetches all parameters, for whoever reads them outside of forward."""
@@ -400,7 +422,8 @@ class ZenFlow(torch.optim.Optimizer):
         table = self._bound("export").table
         out = {table.names[i]: torch.empty(table.shapes[i], dtype=torch.float32, device="cpu") for i, _ in table.trainable}
         owners = {i: out[table.names[i]] for i, _ in table.trainable if table.tied_to[i] is None}
-        self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
+        with self._binding.unseen():
+            self._instance.export({i: tensor for i, tensor in owners.items() if tensor.numel()})
         for i, _ in table.trainable:
             if table.tied_to[i] is not None:
                 out[table.names[i]] = owners[table.tied_to[i]]
@@ -464,57 +487,6 @@ class ZenFlow(torch.optim.Optimizer):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
-    def _groups_of(self, function):
-        """Every group that a function of (name, parameter) gives, once, in the order of the parameters."""
-        held = [(self._names.get(id(p)), p) for group in self.param_groups for p in group["params"]]
-        found = [function(name, p) for name, p in held] if function is not None else []
-        return list({id(group): group for group in found if group is not None}.values())
-
-    def _check_own_groups(self, reduced_over, instance, norm_group):
-        """Raises where parameters with a group of their own cannot be trained."""
-        stage = int(instance.config()["shard.stage"])
-        held = [p for group in self.param_groups for p in group["params"]]
-        names = [self._names.get(id(p), f"param{i}") for i, p in enumerate(held)]
-        if stage != 0:
-            instance.close()
-            own = listed(name for name, p in zip(names, held) if reduced_over(self._names.get(id(p)), p) is not None)
-            raise errors.ConfigError(f"reduced_over=... with [shard] stage = {stage}: parameters whose gradients have a group of "
-                                     f"their own ({own}) are trained at stage = 0 only: set that")
-        if norm_group is None:
-            instance.close()
-            raise errors.ArgumentError("reduced_over=... needs norm_group=...: the group of all processes that train the model together")
-
-    @staticmethod
-    def _settle_cut(fetch):
-        """What parameters that are cut over processes cannot be combined with. Whether to fetch."""
-        if fetch:
-            raise errors.ArgumentError("fetch=True cannot be: parameters are cut over processes, and fully_shard gathers them before "
-                                       "the modules' hooks would fetch them; leave it out")
-        return False
-
-    def _settle_groups(self, group, norm_group):
-        """With group=, parameters that are cut are parts of the model as those of Megatron's are: the group of all processes
-        that train it, which the parameters' meshes tell."""
-        if group is None:
-            return norm_group
-        check_group(group, "group")
-        held = [p for g in self.param_groups for p in g["params"] if p.requires_grad]
-        names = [self._names.get(id(p), f"param{i}") for i, p in enumerate(held)]
-        for p, name in zip(held, names):
-            if cut.is_cut(p):
-                cut.check(p, name, "")
-        spread = cut.spread_of(held, names)
-        if spread is None:
-            return norm_group
-        if spread.overlap(group):
-            raise errors.ArgumentError("group=... is for gradients that nobody has summed; its processes have parts of the same "
-                                       "parameters (fully_shard), whose gradients are: leave it out")
-        n_all = spread.n_processes * torch.distributed.get_world_size(group)
-        if norm_group is None and n_all != torch.distributed.get_world_size():
-            raise errors.ArgumentError(f"group=... with parameters that are cut over {spread.n_processes} processes (tensor parallel) "
-                                       f"needs norm_group=...: the group of the {n_all} processes that train the model together")
-        return norm_group or torch.distributed.group.WORLD
-
     def _refuse_shared(self, doing):
         if self._ranks is not None:
             raise errors.StateError(f"{doing}: the optimizer of {self._ranks.size} ranks is saved by all of them together: "
@@ -535,10 +507,10 @@ class ZenFlow(torch.optim.Optimizer):
                                     "bind()")
         return self._binding
 
-    def _followed(self, doing):
+    def _followed(self, doing, is_quiet=False):
         """The binding, with everything bound as it is now."""
         binding = self._bound(doing)
-        binding.follow(self.param_groups)
+        binding.follow(self.param_groups, is_quiet=is_quiet)
         return binding
 
     def _packed_groups(self):
@@ -565,7 +537,8 @@ class ZenFlow(torch.optim.Optimizer):
         self._refuse_shared("state")
         table = self._binding.table
         if table.spread is None:
-            found = moments.read(self._instance, self._rule)
+            with self._binding.unseen():
+                found = moments.read(self._instance, self._rule)
             return {p: found[table.names[i]] for i, p in table.trainable if table.names[i] in found}
         found = moments.read(self._instance, self._rule, {table.names[i] for i, p in table.trainable if p.element_size() < 4})
         moments.add_empty(found, {table.names[i]: p for i, p in table.trainable if not table.shapes[i].numel()})
@@ -581,6 +554,13 @@ class ZenFlow(torch.optim.Optimizer):
         is_overflow = found_inf is not None and float(found_inf) > 0
         return (1.0 / float(scale) if scale is not None else 1.0), is_overflow
 
+    def _say_no_gradient(self):
+        self._n_without += 1
+        if self._n_without & (self._n_without - 1) == 0:  # 1, 2, 4, 8, ...
+            self.log.warning("step() did nothing: none of the %d trainable parameters has a gradient (%d such steps so far): call backward() "
+                             "before it, and check that the optimizer holds the parameters of the model that is trained (module surgery "
+                             "and load_state_dict(assign=True) replace them)", len(self._binding.table.trainable), self._n_without)
+
     def _say_skipped(self):
         report = self.last_report
         if not report.has_report or report.applied or report.n_skipped & (report.n_skipped - 1):
@@ -590,10 +570,28 @@ class ZenFlow(torch.optim.Optimizer):
                          name, report.n_skipped)
 
 
+def _check_exact(instance):
+    config = instance.config()
+    other = [f"{key} = {config[key]}" for key, _, value in (line.partition("=") for line in EXACT) if config[key] != value]
+    if other:
+        raise errors.ConfigError(f"exact=True with {' and '.join(other)}: need {', '.join(EXACT)}; leave them out, exact=True sets them")
+
+
 def _close(instance, handles, tally, ranks):
-    tally.warn()
+    tally.warn(_settle(instance, tally, ranks))
     for handle in (handle for some in handles for handle in some):
         handle.remove()
     instance.close()
     if ranks is not None:
         ranks.close()
+
+
+def _settle(instance, tally, ranks):
+    """Whoever keeps the model when its optimizer goes has all updates, but where somebody else wrote. Not with several ranks, which
+    would have to come together for it, nor in a forked child."""
+    if ranks is not None or not tally.is_here() or instance.settle_all is None:
+        return False
+    try:
+        return instance.settle_all()
+    except errors.ZfError:
+        return False  # it is over already

@@ -123,12 +123,14 @@ class ParameterTable:
         self.shapes = [p.shape for p in self.now()]
         self.dtypes = [p.dtype for p in self.params]
         self.tied_to = self._find_ties([0 if is_frozen else p.data_ptr() for p, is_frozen in zip(self.now(), self.frozen)])
+        self._check_ties()
         self.aliases = [p.detach() for p in self.now()]  # the bound memory, alive whatever becomes of the parameter
         self._groups = (shared_over, reduced_over, counts_in_norm, own_numbers)
         self.decls = [self._declare(i, channels, n_batch_axes, rows, average) for i in range(len(self.params))]
         self.numbers = {id(p): i for i, p in enumerate(self.params)}
         self.instance = None
         self._given_back = set()  # of these the memory is gone and there is no other
+        self._aside = {}  # {id: (values that it shows, values that the plugin has put there since)}
         self.ids = [i for i, _ in self.trainable if self.shapes[i].numel()]  # those that the plugin writes
         self.remember()
 
@@ -156,6 +158,16 @@ class ParameterTable:
                 owner = first.setdefault(addresses[i], i)
             ties.append(None if owner == i else owner)
         return ties
+
+    def _check_ties(self):
+        """Raises where a tied parameter lies in the memory of another in another way."""
+        params = self.now()
+        for i, owner in enumerate(self.tied_to):
+            if owner is not None and self.shapes[i] == self.shapes[owner] and params[i].stride() != params[owner].stride():
+                raise errors.ParamError(
+                    f'"{self.names[i]}" lies in the memory of "{self.names[owner]}" in another way (strides {params[i].stride()}, '
+                    f"{params[owner].stride()}): tied weights are one matrix to the plugin. Use one Parameter for both, and turn it where "
+                    "it is read (weight.t())", scope="param")
 
     def owner(self, i):
         """The id whose memory i shares, or i."""
@@ -199,6 +211,17 @@ class ParameterTable:
         except errors.StateError:
             self.has_digests = False
 
+    def settle(self):
+        """All updates come into place, but where somebody else wrote: the training ends here. False: nothing came, since where it
+        would come to is no longer the parameters' memory."""
+        if any(self.is_gone(i) for i in self.ids) or self.has_moved(self.ids):
+            return False
+        kept = {i: self.aliases[i].clone() for i in self.find_edited(self.ids, hold=True)}
+        self.instance.flush()
+        for i, values in kept.items():
+            self.aliases[i].data.copy_(values)
+        return True
+
     def remember(self):
         """What the weights look like now is the plugin's own doing."""
         params = self.now()
@@ -220,10 +243,51 @@ class ParameterTable:
             self.aliases[i].copy_(values)
         self._put.update(edits)
 
-    def find_edited(self, ids, hold=False):
+    def put_aside(self, before):
+        """before: {id: values}. Of what the plugin has written since, parameters show these again until they are asked about. No
+        version counter moves: for whoever reads them, nothing was written."""
+        for i, shown in before.items():
+            alias = self.aliases[i].data
+            if not self.is_gone(i) and not _same_bits(alias, shown):
+                self._aside[i] = (shown, alias.clone())
+                alias.copy_(shown)
+
+    def show(self, ids):
+        """Values that were put aside come into place; {id: values that were shown instead}. Where somebody wrote meanwhile they
+        wait on: it may be written back."""
+        out = {}
+        for i in {self.owner(i) for i in ids}.intersection(self._aside):
+            shown, values = self._aside[i]
+            if not self.is_gone(i) and _same_bits(self.aliases[i], shown):
+                self.aliases[i].data.copy_(values)
+                out[i] = shown
+            elif not self.is_gone(i) and not _same_bits(self.aliases[i], values):
+                continue
+            del self._aside[i]
+        return out
+
+    def has_aside(self):
+        return bool(self._aside)
+
+    def untouched(self, i):
+        """Of a parameter that somebody wrote: which elements still are what was put in their place by put_aside(); None: unknown."""
+        if self.owner(i) not in self._aside:
+            return None
+        shown, _ = self._aside.pop(self.owner(i))
+        return _words_of(self.aliases[i]) == _words_of(shown)
+
+    def find_edited(self, ids, hold=False, is_quiet=False):
         """Those of ids whose bound memory somebody else wrote since, in order. hold: the plugin leaves these alone until
-        it is asked about them again."""
+        it is asked about them again. is_quiet: what was put aside stays there, else it comes into place."""
         asked = [i for i in ids if not self.frozen[i] and self.shapes[i].numel()]
+        shown = self.show(asked)
+        try:
+            return self._find_edited(asked, ids, hold)
+        finally:
+            if is_quiet:
+                self.put_aside(shown)
+
+    def _find_edited(self, asked, ids, hold):
         if not self.has_digests:
             params = self.now()
             return sorted({*(i for i in asked if params[i]._version != self.versions[i]), *self._put.intersection(ids)})
@@ -235,7 +299,7 @@ class ParameterTable:
         if self.has_digests:
             self.instance.written(ids, _abi.WRITTEN_ACCEPT)
 
-    def find_changed(self, held=None):
+    def find_changed(self, held=None, is_quiet=False):
         """(ids of trainable parameters that somebody else wrote since, ids of those in other memory); raises for one that
         cannot be followed. held: ids (of Python) of the parameters that count; None = all."""
         shapes, params, ids, moved = self.shapes, self.now(), [], []
@@ -248,7 +312,7 @@ class ParameterTable:
                 moved.append(i)
         if any(self.is_gone(i) for i in moved):
             return [i for i in ids if params[i]._version != self.versions[i]], moved
-        return self.find_edited(ids), moved
+        return self.find_edited(ids, is_quiet=is_quiet), moved
 
     def has_moved(self, ids):
         """Whether one of these is in other memory than is bound, or lies in it in another way."""
@@ -291,7 +355,7 @@ class ParameterTable:
     def _is_same_elsewhere(self, i, p):
         return p.dtype is self.dtypes[i] and p.shape == self.shapes[i] and p.device == self.aliases[i].device \
             and p.layout is torch.strided and not p.is_neg() and not p.is_inference() and p.untyped_storage().nbytes() > 0 \
-            and self.holds(i, p.detach())
+            and (self.holds(i, p.detach()) or self.is_shown(i, p.detach()))
 
     def is_gone(self, i):
         """The bound memory was given back or exchanged under its storage (resize_(0), share_memory_())."""
@@ -316,16 +380,35 @@ class ParameterTable:
             if old is None or before.frozen[old]:
                 continue  # begins from the values it has
             is_moved = (self.addresses[i], self.strides[i]) != (before.addresses[old], before.strides[old])
-            if old in written or (is_moved and not before.holds(old, self.aliases[i])):
+            is_other = is_moved and not before.holds(old, self.aliases[i])
+            if not before.is_shown(old, self.aliases[i]) if is_other else old in written:
                 edited.append(i)
         return edited
+
+    def is_shown(self, i, other):
+        """Whether other, of the parameter's dtype, has what the plugin put in place last, whatever stands in the bound memory now."""
+        if not self.has_digests or self.is_gone(i) or other.dtype is not self.dtypes[i]:
+            return False
+        place = self.aliases[i].data
+        kept, other = place.clone(), other.clone()  # they may be of one memory
+        place.copy_(other)
+        is_written = self.instance.written([i])
+        place.copy_(kept)
+        return not is_written
 
     def holds(self, i, other):
         """Whether the bound memory of i has the values of other, in its dtype, to the bit."""
         if self.is_gone(i):
             return self.aliases[i].data_ptr() == other.data_ptr()  # exchanged under the storage: the values went along
-        word = _WORDS[other.element_size()]
-        return torch.equal(self.aliases[i].to(other.dtype).view(word), other.view(word))
+        return _same_bits(self.aliases[i].to(other.dtype), other)
+
+
+def _words_of(tensor):
+    return tensor.view(_WORDS[tensor.element_size()])
+
+
+def _same_bits(one, other):
+    return torch.equal(_words_of(one), _words_of(other))
 
 
 def _is_known(tensor, place):

@@ -31,21 +31,34 @@ class FinalWeights:
         self.model = weakref.ref(model)
         self.handles = [_on_state_dict(module, Hook(self.after_state_dict)) for module in model.modules()]
         if hasattr(model, "register_state_dict_pre_hook"):  # torch 2.0
-            self.handles.append(model.register_state_dict_pre_hook(Hook(self.before_state_dict)))
-        self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load)))
+            self.handles += [module.register_state_dict_pre_hook(Hook(self.before_state_dict)) for module in model.modules()]
+        self.handles.append(model.register_load_state_dict_post_hook(Hook(self.after_load, on_copy=self.say_copied)))
+
+    def say_copied(self):
+        """The model is being pickled (torch.save(model)) or copied (deepcopy): its parameters are, as they are."""
+        binding = self._binding()
+        if binding is not None and (self.tally.is_pending() or binding.has_waiting()):
+            self.tally.log.warning("the model was copied (deepcopy, or torch.save() of the module) while updates were on their way: the copy "
+                                   "lacks them. flush() before, or load the model's state_dict() into the copy, which has them")
 
     def _binding(self):
         bound = self._bound()
         binding = bound() if bound is not None else None
         return binding if binding is not None and not binding.instance.is_closed else None
 
-    def before_state_dict(self, *_):
-        self._values = {}
+    def before_state_dict(self, module, *_):
+        binding = self._binding()
+        if binding is not None:
+            binding.pause_watch(1)
+        if module is self.model():
+            self._values = {}
 
     @torch.no_grad()
     def after_state_dict(self, module, state_dict, prefix, _):
         binding, is_whole = self._binding(), module is self.model()
-        if binding is not None and self.tally.is_pending():
+        if binding is not None:
+            binding.pause_watch(-1)
+        if binding is not None and (self.tally.is_pending() or binding.has_waiting()):
             values = self._values if self._values is not None else {}
             entries = [(prefix + name, p) for name, p in module.named_parameters(recurse=is_whole, remove_duplicate=False)]
             self._replace(binding, state_dict, entries, values)
@@ -104,7 +117,7 @@ class Tally:
 
     def __init__(self, instance, log):
         config = instance.config()
-        self._log, self._pid = log, os.getpid()
+        self.log, self._pid = log, os.getpid()
         self._n_steps = self._n_since_flush = self._n_since_final = 0
         self._n_warm_up = int(config["zenflow.full_warm_up_rounds"])
         self._is_deferring = (config["zenflow.update_interval"], config["zenflow.publish_lag"]) != ("1", "0")
@@ -127,14 +140,18 @@ class Tally:
         """A state with open windows, perhaps, and after its warm-up."""
         self._n_warm_up, self._n_since_flush, self._n_since_final = -1, 1, 0
 
+    def is_here(self):
+        """Whether this is the process that trained."""
+        return os.getpid() == self._pid
+
     def is_pending(self):
         """Whether the visible weights may lack updates."""
         return self._is_deferring and self._n_since_flush > 0 and self._n_steps > self._n_warm_up
 
-    def warn(self):
-        """The run ends here."""
-        if self._n_since_final and self.is_pending() and os.getpid() == self._pid:
-            self._log.warning("%d steps were made after the last flush(): the weights, and what was saved of them, lack updates "
-                              "of deferred channels that were on their way. Call flush() at the end of training, or give "
-                              "model=..., whose state_dict() then has them; for a run that goes on from the optimizer's state "
-                              "nothing is lost", self._n_since_final)
+    def warn(self, is_settled):
+        """The run ends here. is_settled: with all updates in place."""
+        if self._n_since_final and self.is_pending() and self.is_here():
+            self.log.warning("%d steps were made after the last flush(): what was saved of the weights since lacks updates of deferred "
+                             "channels that were on their way%s. Call flush() at the end of training, or give model=..., whose "
+                             "state_dict() then has them; for a run that goes on from the optimizer's state nothing is lost",
+                             self._n_since_final, "; the weights themselves have them now" if is_settled else ", and so do the weights")

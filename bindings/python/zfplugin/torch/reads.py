@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameters are read before the forward of the module that holds them? A TorchFunctionMode from one step to the next tells.
+
+Model: while a watch is on, every function of torch is seen with its arguments. A parameter among them, none of whose modules has been
+called since the step, is read early: by a model that reads a weight elsewhere, by a penalty, by a trainer that averages or merges. What
+reads no values (shapes, gradients, counters) does not count, nor does a state_dict(), which is given the final values anyway.
+
+A mode stands on a stack of its thread. The watch begins only where nobody else's stands there, so that no context that is open around
+step() takes it off in place of its own; it finds itself below others that were opened since. A compiled graph would be made
+anew for it: where torch.compile is in use there is no watch.
+"""
+import sys
+import threading
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .hooks import is_compiling
+
+_NO_READS = {"size", "numel", "nelement", "element_size", "dim", "ndimension", "stride", "storage_offset", "is_contiguous", "is_floating_point",
+             "is_complex", "is_inference", "is_neg", "is_conj", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_",
+             "retain_grad", "data_ptr", "untyped_storage", "storage", "type", "is_shared", "get_device", "__hash__", "__len__", "__set__",
+             "__delete__", "is_same_size", "has_names", "is_pinned", "is_tensor", "is_storage", "result_type", "__repr__", "__format__"}
+_WRITES = {"copy_", "zero_", "fill_", "normal_", "uniform_", "set_"}
+_READING_ATTRIBUTES = {"data", "T", "mT", "H", "mH", "real", "imag"}
+
+
+def _reads(function):
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return getattr(getattr(function, "__self__", None), "__name__", "") in _READING_ATTRIBUTES
+    return name not in _NO_READS
+
+
+class _Mode(TorchFunctionMode):
+    """params: {id(parameter): (its number, numbers of the modules that hold it)}; is_called: of modules. found: {number: function}."""
+
+    def __init__(self, params, is_called):
+        super().__init__()
+        self.params, self.is_called, self.found, self.is_over, self.depth = params, is_called, {}, False, 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if not self.is_over and self.depth <= 0 and not is_compiling() and _reads(function):
+            is_write = getattr(function, "__name__", "") in _WRITES
+            self._look((*args[is_write:], *(kwargs or {}).values()), function)
+        return function(*args, **(kwargs or {}))
+
+    def _look(self, values, function):
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                self._look(value, function)
+            elif isinstance(value, torch.Tensor) and id(value) in self.params:
+                number, modules = self.params[id(value)]
+                if not any(self.is_called[at] for at in modules):
+                    self.found.setdefault(number, _name_of(function))
+
+
+def _name_of(function):
+    name = getattr(function, "__name__", str(function))
+    return f".{function.__self__.__name__}" if name == "__get__" else name
+
+
+def _modes():
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def _is_free():
+    """Whether nobody's mode is on the stack, but for the one of torch.set_default_device(), which keeps to its bottom."""
+    device = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+    return all(mode is device for mode in _modes())
+
+
+class Watch:
+    """At most one at a time."""
+
+    def __init__(self):
+        self._mode = self._thread = None
+
+    def begin(self, params, is_called):
+        """Whether it could. params, is_called: of _Mode."""
+        self.remove()
+        if self._mode is not None or not hasattr(torch._C, "_get_function_stack_at") or not _is_free() or _has_compiled():
+            return False
+        self._mode, self._thread = _Mode(params, is_called), threading.get_ident()
+        self._mode.__enter__()
+        return True
+
+    def pause(self, depth):
+        """Nothing counts while the depths add up to more than 0."""
+        if self._mode is not None:
+            self._mode.depth += depth
+
+    def end(self):
+        """{number of a parameter: name of the function that read it first}. Where none of its modules was called at all it comes
+        with every step anyway."""
+        mode = self._mode
+        self.remove()
+        if mode is None:
+            return {}
+        return {number: mode.found[number] for number, modules in mode.params.values()
+                if number in mode.found and any(mode.is_called[at] for at in modules)}
+
+    def remove(self):
+        """Takes it off its thread's stack; on another thread it only ends, and is taken off later."""
+        mode = self._mode
+        if mode is None:
+            return
+        mode.is_over = True
+        if self._thread != threading.get_ident():
+            return
+        above = []
+        while mode in _modes():
+            above.append(torch._C._pop_torch_function_stack())
+        for other in reversed(above[:-1]):
+            torch._C._push_on_torch_function_stack(other)
+        self._mode = None
+
+
+def _has_compiled():
+    """Whether this process has compiled anything: torch.compile's own module counts what it does."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and any(utils.counters.values())
