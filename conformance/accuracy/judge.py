@@ -15,7 +15,7 @@ import math
 import statistics
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from .runs import last_quarter
 
@@ -57,7 +57,7 @@ def verdict(plugin, baseline, margin: float) -> dict:
 
 def half_width(sd: float, n):
     """Of the one-sided 95 % interval of a mean of n; n may be an array."""
-    return stats.t.ppf(0.95, n - 1) * sd / np.sqrt(n)
+    return special.stdtrit(n - 1, 0.95) * sd / np.sqrt(n)
 
 
 def seeds_needed(distance: float, sd: float) -> int:
