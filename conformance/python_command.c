@@ -41,6 +41,7 @@ static void set_environment(void) {
     if (before != NULL && before[0] != '\0')
         (void)snprintf(path, sizeof path, "%.*s/python:%.*s", (int)(slash - self), self, PATH_MAX, before);
     (void)setenv("PYTHONPATH", path, 1);
+    (void)setenv("PYTHONDONTWRITEBYTECODE", "1", 0); /* a folder of a package holds what the package brought, no more */
 }
 
 void zc_become_python(const char *const *arguments) {

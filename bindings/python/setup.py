@@ -61,11 +61,13 @@ def copy(files, target):
         shutil.copy(file, target / file.name)
 
 
-def copy_accuracy(package):
+def bring_accuracy(package, is_link):
     """The campaigns of conformance/accuracy as zfplugin.accuracy; they are in the repository alone."""
-    source = ROOT / "conformance" / "accuracy"
-    if source.is_dir():
-        shutil.copytree(source, package / "accuracy", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    source, target = ROOT / "conformance" / "accuracy", package / "accuracy"
+    if is_link and not target.exists():
+        target.symlink_to(source, target_is_directory=True)
+    elif source.is_dir() and not is_link:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
 
 
 def platform_of(library):
@@ -80,7 +82,7 @@ class BuildPy(build_py):
     def run(self):
         super().run()
         package = (HERE if getattr(self, "editable_mode", False) else Path(self.build_lib)) / "zfplugin"
-        copy_accuracy(package)
+        bring_accuracy(package, is_link=getattr(self, "editable_mode", False))
         given = os.environ.get("ZFPLUGIN_LIBRARY")
         if not given:
             installed = HERE / "build" / "installed"

@@ -16,7 +16,7 @@ COMMANDS = {"glue": ".glue", "ablation": ".ablation.command"}
 
 def need_scipy() -> None:
     try:
-        importlib.import_module("scipy.stats")
+        importlib.import_module("scipy.special")
     except ImportError:
         raise CannotRun(f"scipy is not installed for {sys.executable}: apt-get install python3-scipy python3-matplotlib, or pip install "
                         "scipy matplotlib, or set ZF_PYTHON to a Python that has them") from None

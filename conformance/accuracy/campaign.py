@@ -60,6 +60,8 @@ def campaign_of(task: Task, a) -> dict:
     arms = make_arms(a)
     probes = {arm.name: probe.ask(a.plugin, arm.config, arm.sets) for arm in arms if arm.is_plugin}
     trainer = trainers.TRAINERS[a.trainer](task, a)
+    if a.data is None:
+        print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
     out = {"task": task, "options": a, "arms": arms, "probes": probes, "trainer": trainer, "runs": train(arms, trainer, a)}
     dev = read(task, find_file(task, trainer.data, task.dev[0]))
     try:

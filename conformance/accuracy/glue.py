@@ -98,8 +98,6 @@ def main(argv) -> int:
     from .campaign import run_task  # it needs scipy, which the help does not
 
     tasks = [find_task(name) for name in dict.fromkeys(args.task.split(","))]
-    if args.data is None:
-        print("no --data: training on a SYNTHETIC corpus in SST-2's layout", file=sys.stderr)
     statuses, began = [], time.monotonic()
     for task in tasks:
         if len(tasks) > 1:

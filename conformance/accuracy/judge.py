@@ -15,7 +15,7 @@ import math
 import statistics
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from .runs import last_quarter
 
@@ -57,7 +57,7 @@ def verdict(plugin, baseline, margin: float) -> dict:
 
 def half_width(sd: float, n):
     """Of the one-sided 95 % interval of a mean of n; n may be an array."""
-    return stats.t.ppf(0.95, n - 1) * sd / np.sqrt(n)
+    return special.stdtrit(n - 1, 0.95) * sd / np.sqrt(n)
 
 
 def seeds_needed(distance: float, sd: float) -> int:
@@ -110,7 +110,7 @@ def link(plugin, probe, value_nbytes: float) -> dict:
     """Bytes per step over the link beside the formula 4M(1 + 1/S) (fp32; bf16: 2M). publish_warm_up: what closes beyond one per window
     and cohort moved, mostly the warm-up's."""
     nbytes, interval = value_nbytes * plugin[0]["model"]["parameters"], probe.number("zenflow.update_interval", math.nan)
-    n_cohorts = interval if probe.number("zenflow.stagger", 1.0) > 0 else 1.0
+    n_cohorts = interval
     closes = counter(plugin, "window_closes") / len(plugin[0]["losses"])
     return {"down": counter(plugin, "down_bytes_per_step"), "down_formula": nbytes,
             "publish": counter(plugin, "up_publish_bytes_per_step"), "publish_formula": nbytes / interval,

@@ -91,10 +91,9 @@ class Host:
     def __init__(self, task: Task, args):
         self.task, self.args = task, args
         self.program = find_host(args.host)
-        self.data = args.data or self._generated()
-        self.digests = data_digests(task, self.data)
-        self.digests["vocabulary"] = digest(self._vocabulary())
         self.encoder = self._encoder_digests()
+        self.data = args.data or self._generated()
+        self.digests = {**data_digests(task, self.data), "vocabulary": digest(self._vocabulary())}
 
     def _generated(self) -> str:
         """The generated corpus, which zf-host writes where it is missing: before several runs would at once."""

@@ -100,7 +100,7 @@ class Start(unittest.TestCase):
 
 class Figures(unittest.TestCase):
     def test_link_and_memory_are_the_formulas(self):
-        probe = Probe("0", {"zenflow.update_interval": "4", "zenflow.stagger": "true"})
+        probe = Probe("0", {"zenflow.update_interval": "4"})
         plugin = [report([1.0] * 8, window_closes=8 + 4, down_bytes_per_step=4100.0, up_publish_bytes_per_step=1300.0,
                        up_enter_bytes_per_step=7.0, host_planned_bytes_per_param=30.0, host_bytes_per_param=31.0,
                        device_bytes_per_param=6.0)]

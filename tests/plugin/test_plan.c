@@ -446,7 +446,7 @@ START_TEST(a_large_matrix_is_cut) {
 }
 END_TEST
 
-/* What update_interval and stagger must not move. */
+/* What update_interval must not move. */
 static void check_fixed(const zfi_plan_t *was) {
     ck_assert(plan.n_matrices == was->n_matrices && plan.n_lots == was->n_lots && plan.n_chunks == was->n_chunks &&
               plan.n_segments == was->n_segments && plan.n_state_elems == was->n_state_elems);
