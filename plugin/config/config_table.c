@@ -176,11 +176,11 @@ static const zfi_gone_t gone[] = {
      "1"},
     {"zenflow", "predict", "1..64", "set auto, or off for none", NULL},
     {"zenflow", "on_overwrite", "follow", "set error, and call params_changed for what you write", "follow"},
-    {"trace", "first_step", NULL, "write steps = FIRST..LAST", NULL},
-    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", NULL},
-    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", NULL},
-    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", NULL},
-    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead", NULL},
+    {"trace", "first_step", NULL, "write steps = FIRST..LAST", "*"},
+    {"stats", NULL, NULL, "leave it out, the trainer reads the counters by zf.stats/1", "*"},
+    {"host", "local_ranks", NULL, "write local_rank = R/N, this process is number R of N", "*"},
+    {"host", "huge_pages", NULL, "leave it out, the system's setting of transparent huge pages decides", "*"},
+    {"host", "max_steps_ahead", NULL, "leave it out, the trainer may submit 8 steps ahead", "*"},
 };
 
 static const char *const trainers[] = {"lr",
@@ -286,9 +286,8 @@ const char *zfi_gone_instead(const char *section, const char *name, const char *
 }
 
 int zfi_key_is_free(const char *section, const char *name) {
-    static const char *const sections[] = {"shard", "log", "trace", "stats"};
-    static const char *const of_host[] = {"threads",          "affinity",    "local_rank",      "local_ranks",
-                                          "memory_limit_mib", "deadline_ms", "max_steps_ahead", "huge_pages"};
+    static const char *const sections[] = {"shard", "log", "trace"};
+    static const char *const of_host[] = {"threads", "affinity", "local_rank", "memory_limit_mib", "deadline_ms"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (strcmp(section, sections[i]) == 0)
             return 1;
@@ -301,8 +300,9 @@ int zfi_key_is_free(const char *section, const char *name) {
 int zfi_gone_is_implied(const char *key, const char *value, int is_compact) {
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
         size_t n = strlen(gone[i].section);
-        if (!gone[i].name || strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
-            strcmp(key + n + 1, gone[i].name) != 0 || (gone[i].value && !is_value(gone[i].value, value)))
+        if (strncmp(key, gone[i].section, n) != 0 || key[n] != '.' ||
+            (gone[i].name && strcmp(key + n + 1, gone[i].name) != 0) ||
+            (gone[i].value && !is_value(gone[i].value, value)))
             continue;
         return is_compact ||
                (gone[i].implied && (strcmp(gone[i].implied, "*") == 0 || strcmp(value, gone[i].implied) == 0));

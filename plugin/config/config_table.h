@@ -71,8 +71,8 @@ int zfi_section_is_known(const char *name);
 const zfi_gone_t *zfi_gone_at(uint32_t i);
 const char *zfi_gone_instead(const char *section, const char *name, const char *value);
 
-/* [any-thread] The key, which may be gone, changes neither the schedule nor the arithmetic: a checkpoint may be loaded
- * under another value of it. */
+/* [any-thread] The key changes neither the schedule nor the arithmetic: a checkpoint may be loaded under another value
+ * of it. */
 int zfi_key_is_free(const char *section, const char *name);
 
 /* [any-thread] A checkpoint may have this value of the key "section.name", which is gone: it means what this version

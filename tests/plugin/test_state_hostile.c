@@ -683,7 +683,7 @@ static int is_refused_by_verify(void) {
 }
 
 /* Keys that change nothing that is computed may have been saved with any value, and may be gone. */
-START_TEST(keys_that_are_gone) {
+START_TEST(keys_that_change_nothing) {
     start();
     copy_good();
     replace("\"config\"", "\"host.local_rank\":\"auto\"",
@@ -723,4 +723,4 @@ END_TEST
 
 ZT_MAIN("state_hostile", flipped_bits, truncated, hostile_indexes, hostile_values, hostile_headers,
         tensors_that_overlap, hollow_files, files_that_change, hostile_intervals, a_rule_that_is_none, what_is_gone,
-        keys_that_are_gone, publications_without_windows, updates_that_are_still_to_come)
+        keys_that_are_gone, keys_that_change_nothing, publications_without_windows, updates_that_are_still_to_come)
