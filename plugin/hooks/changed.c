@@ -220,6 +220,7 @@ static void each_range(zfi_run_t *run, const asked_t *asked,
     }
 }
 
+/* What is accepted is read before this returns: the host may write there next. */
 static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *asked, uint8_t *out) {
     zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
@@ -231,9 +232,10 @@ static zf_status_t answer(zf_instance_t *inst, uint32_t flags, const asked_t *as
         return st;
     for (uint32_t i = 0; i < asked->n; i++)
         out[i] = run->overwritten[owner_at(run, asked, i)];
-    if (flags != ZF_WRITTEN_HOLD)
-        each_range(run, asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
-    return zfi_send(&inst->engine);
+    if (flags == ZF_WRITTEN_HOLD)
+        return ZF_OK;
+    each_range(run, asked, flags == ZF_WRITTEN_ACCEPT ? zfi_guard_accept : zfi_guard_forget);
+    return flags == ZF_WRITTEN_ACCEPT ? zfi_synchronise(&inst->engine, 1) : zfi_send(&inst->engine);
 }
 
 zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids, uint32_t n, uint8_t *out,

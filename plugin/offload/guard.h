@@ -34,7 +34,8 @@ uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from);
 void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end);
 void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end);
 
-/* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. */
+/* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
+ * host writes none of it before the stream has come here: whoever calls this waits for the stream. */
 void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end);
 /* [control] A run that begins, or was filled: the same of all, and done when it returns. */
 zf_status_t zfi_guard_start(zfi_run_t *run);
