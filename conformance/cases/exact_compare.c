@@ -114,7 +114,7 @@ static void fetch_for_look(zx_run_t *run, const uint8_t *is_looked_at) {
         zx_run_fetch(run, params, zx_chance(r, 20) ? 0 : n);
 }
 
-void zx_run_look(zx_run_t *run, int is_everything) {
+static void look(zx_run_t *run, int is_everything, int may_fetch) {
     const void *expected[ZX_MAX_PARAMS] = {0};
     void *plain[ZX_MAX_PARAMS] = {0};
     uint8_t is_looked_at[ZX_MAX_PARAMS] = {0};
@@ -122,7 +122,8 @@ void zx_run_look(zx_run_t *run, int is_everything) {
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
         is_looked_at[i] = !(run->c->params[i].flags & ZF_PARAM_TIED) && (is_everything || !zx_chance(&run->c->rng, 40));
-    fetch_for_look(run, is_looked_at);
+    if (may_fetch)
+        fetch_for_look(run, is_looked_at);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
         if (!is_looked_at[i])
             continue;
@@ -138,6 +139,8 @@ void zx_run_look(zx_run_t *run, int is_everything) {
         free(plain[i]);
 }
 
+void zx_run_look(zx_run_t *run, int is_everything) { look(run, is_everything, 1); }
+
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 static void export_items(zx_run_t *run, float **dst) {
@@ -145,24 +148,26 @@ static void export_items(zx_run_t *run, float **dst) {
     zf_export_item_t items[ZX_MAX_PARAMS];
     uint32_t n = 0;
 
-    zo_rest(run->oracle);
     for (uint32_t i = 0; i < run->c->n_params; i++)
         if (dst[i])
             items[n++] = (zf_export_item_t){.struct_size = sizeof *items,
                                             .id = run->c->params[i].id,
                                             .dst = dst[i],
                                             .dst_nbytes = 4 * zo_n_elems(run->oracle, i)};
-    if (n > 0)
-        zx_is_call_bad(&run->host, "export_params",
-                       run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
+    if (n == 0)
+        return;
+    zo_rest(run->oracle);
+    zx_is_call_bad(&run->host, "export_params",
+                   run->host.zf->export_params(run->host.instance, items, n, sizeof *items, &err), &err);
 }
 
 /* always: a parameter that is exported for certain; UINT32_MAX: none. */
 static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t always) {
     float *dst[ZX_MAX_PARAMS] = {0};
+    int is_none = zx_chance(&run->exports, 15);
 
     for (uint32_t i = 0; i < run->c->n_params; i++)
-        if (zo_is_trainable(run->oracle, i) && (is_adamw || i == always || zx_chance(&run->c->rng, 70)))
+        if (zo_is_trainable(run->oracle, i) && (is_adamw || i == always || (zx_chance(&run->c->rng, 70) && !is_none)))
             dst[i] = zx_alloc(4 * zo_n_elems(run->oracle, i));
     export_items(run, dst);
     for (uint32_t i = 0; i < run->c->n_params; i++) {
@@ -180,7 +185,12 @@ static void compare_exports(zx_run_t *run, int law, int is_adamw, uint32_t alway
     }
 }
 
-void zx_run_export(zx_run_t *run) { compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, UINT32_MAX); }
+/* Then, now and then, what is shown without a fetch: an export brings all to rest, one of nothing is no call. */
+void zx_run_export(zx_run_t *run) {
+    compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, UINT32_MAX);
+    if (run->c->law != 1 && zx_host_can_look_unfetched(&run->host) && zx_chance(&run->exports, 50))
+        look(run, 1, 0);
+}
 
 void zx_run_export_with(zx_run_t *run, uint32_t i) {
     compare_exports(run, run->c->law == 5 ? 5 : general_law(run), 0, i);

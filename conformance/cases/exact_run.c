@@ -210,6 +210,7 @@ static zx_run_t *new_run(zx_case_t *c, zx_result_t *result) {
     run->result = result;
     run->pauses = zx_rng(c->seed + 0x7061757365, (uint64_t)c->law, c->index);
     run->questions = zx_rng(c->seed + 0x61736b, (uint64_t)c->law, c->index);
+    run->exports = zx_rng(c->seed + 0x6578706f7274, (uint64_t)c->law, c->index);
     run->damages = zx_rng(c->seed + 0x64616d616765, (uint64_t)c->law, c->index);
     run->changes = zx_rng(c->seed + 0x6368616e6765, (uint64_t)c->law, c->index);
     for (uint32_t i = 0; i < c->n_params; i++)

@@ -33,6 +33,7 @@ typedef struct zx_run {
     int has_damaged;
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
+    zx_rng_t exports;   /* exact_compare.c */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;
