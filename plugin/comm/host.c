@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/fork_lock.h"
 #include "base/timeline.h"
 #include "comm/comm.h"
 
@@ -24,6 +25,9 @@ struct zfi_comm {
     } groups[ZFI_MAX_GROUPS];
     uint32_t n_groups; /* control calls' */
     _Atomic int is_ended, holds_memory;
+    /* of the list of those that exchange with others */
+    zfi_comm_t *next;
+    int pid; /* 0: not in it */
 };
 
 const char *zfi_purpose_name(int32_t purpose) {
@@ -48,6 +52,52 @@ void zfi_exchange_name(const zfi_exchange_t *exchange, char *out, uint64_t nbyte
         n += snprintf(out + n, nbytes - (uint64_t)n, ", bucket %" PRIu32, exchange->bucket);
     if (exchange->step && n > 0 && (uint64_t)n < nbytes)
         snprintf(out + n, nbytes - (uint64_t)n, ", step %" PRIu64, exchange->step);
+}
+
+/* ---- one instance at a time ---------------------------------------------------------------------------------------
+ */
+
+/* Calls say their lane and number, not their instance: those of two would be paired at random. */
+static struct {
+    zfi_fork_lock_t lock; /* guards the rest */
+    zfi_comm_t *first;
+} in_use;
+
+/* A forked child has none of them. */
+static int is_in_use(const zf_collectives_ext_t *table, int pid) {
+    const zfi_comm_t *other = in_use.first;
+    while (other && (other->pid != pid || other->table.start != table->start || other->table.ctx != table->ctx))
+        other = other->next;
+    return other != NULL;
+}
+
+/* Once, before the first exchange. */
+static zf_status_t take_transport(zfi_comm_t *comm, zf_error_t *err) {
+    int pid = zfi_fork_lock_take(&in_use.lock), is_taken = is_in_use(&comm->table, pid);
+    if (!is_taken) {
+        comm->pid = pid;
+        comm->next = in_use.first;
+        in_use.first = comm;
+    }
+    zfi_fork_lock_give(&in_use.lock);
+    if (!is_taken)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_RANKS, "ranks",
+                     "another live instance exchanges over these %s of the host (ctx %p), and the two would take each "
+                     "other's gradients: destroy it first, or give each instance collectives of its own",
+                     ZF_EXT_COLLECTIVES, comm->table.ctx);
+}
+
+static void give_transport(zfi_comm_t *comm) {
+    if (!comm->pid)
+        return;
+    zfi_fork_lock_take(&in_use.lock);
+    for (zfi_comm_t **at = &in_use.first; *at; at = &(*at)->next)
+        if (*at == comm) {
+            *at = comm->next;
+            break;
+        }
+    zfi_fork_lock_give(&in_use.lock);
 }
 
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
@@ -77,6 +127,10 @@ static zf_status_t host_join(zfi_comm_t *comm, uint32_t group, uint32_t *out_ind
         return zfi_error(err, ZF_ERR_RANKS, "ranks",
                          "%s of the host: process group %" PRIu32 ": rank %" PRIu32 " of %" PRIu32, ZF_EXT_COLLECTIVES,
                          group, place.rank, place.n_ranks);
+    if (place.n_ranks > 1 && !comm->pid)
+        st = take_transport(comm, err);
+    if (st)
+        return st;
     *out_index = comm->n_groups;
     comm->groups[comm->n_groups].name = group;
     comm->groups[comm->n_groups++].place = place;
@@ -100,7 +154,12 @@ static zf_status_t host_open(const zfi_comm_env_t *env, zfi_comm_t **out, zf_err
     return st;
 }
 
-static void host_close(zfi_comm_t *comm) { free(comm); }
+static void host_close(zfi_comm_t *comm) {
+    if (comm)
+        give_transport(comm);
+    free(comm);
+}
+
 static zfi_member_t host_place(const zfi_comm_t *comm, uint32_t index) {
     return comm ? comm->groups[index].place : (zfi_member_t){0, 1};
 }

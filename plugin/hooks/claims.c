@@ -4,16 +4,14 @@
  * Model: a list of claims; each holds the extents of one instance, sorted by address, so two of them are compared in
  * one pass. Names are copied: parameters may be gone when another thread needs them for its message.
  *
- * After fork() the child has no instances: the list begins empty there, and a lock that a thread of the parent held is
- * taken over. */
+ * After fork() the child has no instances: the list begins empty there. */
 #include "hooks/claims.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork_lock.h"
 
 typedef struct extent {
     const unsigned char *begin, *end;
@@ -30,25 +28,19 @@ struct zfi_claims {
 };
 
 static struct registry {
-    _Atomic int holder; /* process whose thread holds the lock; 0 = none. Guards the rest. */
-    int pid;            /* of the process that the list belongs to */
+    zfi_fork_lock_t lock; /* guards the rest */
+    int pid;              /* of the process that the list belongs to */
     zfi_claims_t *first;
 } registry;
 
 static void lock(void) {
-    int pid = (int)getpid(), holder = 0;
-    while (!atomic_compare_exchange_strong(&registry.holder, &holder, pid)) {
-        if (holder != pid && atomic_compare_exchange_strong(&registry.holder, &holder, pid))
-            break; /* of the parent's threads none is here */
-        holder = 0;
-        usleep(100);
-    }
+    int pid = zfi_fork_lock_take(&registry.lock);
     if (registry.pid != pid)
         registry.first = NULL;
     registry.pid = pid;
 }
 
-static void unlock(void) { atomic_store(&registry.holder, 0); }
+static void unlock(void) { zfi_fork_lock_give(&registry.lock); }
 
 static int by_address(const void *a, const void *b) {
     const extent_t *x = a, *y = b;

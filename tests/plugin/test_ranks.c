@@ -803,7 +803,31 @@ START_TEST(modes_that_are_not_in_this_version) {
 }
 END_TEST
 
-ZT_MAIN("ranks", parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them,
+/* Over the same collectives the exchanges of two would be mixed: one at a time. Another rank's are others. */
+START_TEST(one_instance_at_a_time) {
+    zt_rig_t first, second;
+    zt_ranks_init(&ranks, 2);
+    zt_rig_start(&first, shapes, N_SHAPES);
+    zt_rig_start(&second, shapes, N_SHAPES);
+    first.host.get_extension = second.host.get_extension = zt_ranks_extension;
+    first.host.ctx = second.host.ctx = &ranks.ranks[0];
+    zt_rig_create(&first, config, 0);
+    ck_assert_int_eq(zt_rig_try_create(&second, config, 0), ZF_ERR_RANKS);
+    ck_assert_ptr_nonnull(strstr(second.err.message, "another live instance exchanges over these zf.collectives/1"));
+    second.host.ctx = &ranks.ranks[1];
+    zt_rig_create(&second, config, 0);
+    zt_rig_end(&second);
+    zt_rig_end(&first);
+    zt_rig_start(&second, shapes, N_SHAPES);
+    second.host.get_extension = zt_ranks_extension;
+    second.host.ctx = &ranks.ranks[0];
+    zt_rig_create(&second, config, 0);
+    zt_rig_end(&second);
+    zt_ranks_free(&ranks);
+}
+END_TEST
+
+ZT_MAIN("ranks", one_instance_at_a_time, parts_are_rounded_once, denormals_are_summed_for_a_host_that_flushes_them,
         two_average_on_the_hosts_thread, four_average_on_the_hosts_thread, two_average_on_a_queue,
         four_average_on_a_queue, two_shard_on_the_hosts_thread, four_shard_on_the_hosts_thread, two_shard_on_a_queue,
         four_shard_on_a_queue, values_travel_once_a_window, two_fetch_in_any_order, four_fetch_in_any_order,

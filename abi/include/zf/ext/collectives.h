@@ -4,7 +4,8 @@
  * A host with more than one rank offers it in zf_host_t.get_extension; without it an instance is alone. It moves bytes
  * and nothing else: what is summed over ranks the plugin sums itself, by rank index, so that every transport gives the
  * same bits. Every rank of a group makes the same calls in the same order in each lane; each call says what it is for,
- * so that a transport can refuse to pair calls that differ.
+ * so that a transport can refuse to pair calls that differ. They do not say their instance: one live instance of a
+ * process at a time exchanges over one table (start and ctx alike); create or bind_params refuses a second one.
  *
  * Threads: group [callback], from create. start, test and abort are the one exception to the rule that the plugin's
  * own threads call nothing of the host: they are called on one such thread per lane of an instance, between create and
