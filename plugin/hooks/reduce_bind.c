@@ -2,15 +2,14 @@
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
  * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log],
- * [trace] and [stats], one for what create was given, one per parameter. First the ranks compare one digest of all
- * lines, then, only if it differs, one per line, and last the text of the first line that differs. */
+ * [trace] and [stats], one for what create was given, one per parameter. First the ranks compare their places and one
+ * digest of all lines, then, only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/crc32.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/timeline.h"
@@ -19,7 +18,8 @@
 #include "offload/ranks.h"
 #include "offload/shards.h"
 
-enum { LINE = 192, MOST_NAME = 60 };
+/* A line holds a name of 255 bytes, eight axes and all else that is said of a parameter. */
+enum { LINE = 768, SHOWN = 181, HEAD = 70 };
 
 typedef struct comparison {
     zf_instance_t *inst;
@@ -171,11 +171,10 @@ static void write_param(const comparison_t *it, uint32_t i, char out[LINE]) {
         return;
     }
     n = snprintf(out, LINE,
-                 "parameter %" PRIu32 " \"%.*s\" %s %s, gradient %s, flags 0x%" PRIx32 ", group %" PRIu32
+                 "parameter %" PRIu32 " \"%s\" %s %s, gradient %s, flags 0x%" PRIx32 ", group %" PRIu32
                  ", owner %" PRIu32 ", batch axes %d, %s",
-                 i, MOST_NAME, param->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype),
-                 param->flags, param->group, param->owner, param->n_batch_axes,
-                 param->channels_are_rows ? "rows" : "columns");
+                 i, param->name, zfi_dtype_name(param->dtype), shape, zfi_dtype_name(param->grad_dtype), param->flags,
+                 param->group, param->owner, param->n_batch_axes, param->channels_are_rows ? "rows" : "columns");
     if (it->has_values && n > 0 && n < LINE)
         snprintf(out + n, LINE - (size_t)n, ", values %016" PRIx64,
                  digest_values(&it->inst->engine, param, param->visible));
@@ -201,22 +200,22 @@ static void write_line(const comparison_t *it, uint32_t i, char out[LINE]) {
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
-/* Where the parameter is compared among the ranks that share it. */
-static uint32_t digest_name(uint32_t digest, const zfi_param_t *param, uint32_t group) {
-    return param->reduce_group[0] == group ? zfi_crc32(digest, param->name, strlen(param->name)) : digest;
+static uint64_t digest_words(const void *words, size_t n) {
+    zfi_view_t view = {.data = (unsigned char *)(uintptr_t)words,
+                       .dtype = ZFI_F32,
+                       .ndim = 1,
+                       .shape = {(int64_t)n},
+                       .strides = {1},
+                       .n_elems = n,
+                       .elem_nbytes = 4,
+                       .is_contiguous = 1};
+    return zfi_digest(&view);
 }
 
-/* Of a line: its digest, and that of its parameter's whole name, which the line may cut. */
-static uint32_t digest_line(const comparison_t *it, uint32_t i) {
-    char line[LINE];
-    uint32_t digest;
+static uint64_t digest_line(const comparison_t *it, uint32_t i) {
+    _Alignas(8) char line[LINE];
     write_line(it, i, line);
-    digest = zfi_crc32(0, line, sizeof line);
-    if (!it->list && i > it->n_keys && i < n_lines(it))
-        digest = digest_name(digest, &it->params[i - it->n_keys - 1], 0);
-    if (it->list && it->list->which == 0 && i < it->list->n)
-        digest = digest_name(digest, &it->params[it->list->ids[i]], it->list->name);
-    return digest;
+    return digest_words(line, sizeof line / 4);
 }
 
 /* Room for nbytes from each rank; what a failed transport may still write to is left to it. */
@@ -230,33 +229,40 @@ static zf_status_t gather(const comparison_t *it, void *all, uint64_t nbytes, zf
     return zfi_hook_failed(it->inst, st, "bind_params", "the ranks could not be compared", err);
 }
 
-/* The first rank whose nbytes differ from rank 0's; 0 if none does. */
-static uint32_t first_other(const comparison_t *it, const unsigned char *all, uint64_t nbytes) {
-    for (uint32_t r = 1; r < it->n_ranks; r++)
-        if (memcmp(all, all + r * nbytes, nbytes) != 0)
-            return r;
-    return 0;
+/* A line as far as there is room for it: what it is about, and from the field on in which two lines part. */
+static void show_line(const char *line, const char *other, char out[SHOWN]) {
+    size_t at = 0;
+    while (line[at] && line[at] == other[at])
+        at++;
+    while (at > HEAD && strncmp(line + at - 2, ", ", 2) != 0)
+        at--;
+    if (strlen(line) < SHOWN || at <= HEAD)
+        snprintf(out, SHOWN, "%.*s", SHOWN - 1, line);
+    else
+        snprintf(out, SHOWN, "%.*s ... %.*s", HEAD, line, SHOWN - HEAD - 6, line + at);
 }
 
 /* Line i differs: both texts. */
 static zf_status_t report_line(const comparison_t *it, uint32_t i, uint32_t other, zf_error_t *err) {
-    char *all = calloc(it->n_ranks, LINE);
+    char *all = calloc(it->n_ranks, LINE), first[SHOWN], second[SHOWN];
     zf_status_t st;
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
     write_line(it, i, all + (uint64_t)it->rank * LINE);
     st = gather(it, all, LINE, err);
-    if (!st)
-        st =
-            zfi_error(err, ZF_ERR_RANKS, "bind_params", "rank 0 and rank %" PRIu32 " differ: \"%.180s\" and \"%.180s\"",
-                      other, all, all + (uint64_t)other * LINE);
+    if (!st) {
+        show_line(all, all + (uint64_t)other * LINE, first);
+        show_line(all + (uint64_t)other * LINE, all, second);
+        st = zfi_error(err, ZF_ERR_RANKS, "bind_params", "rank 0 and rank %" PRIu32 " differ: \"%s\" and \"%s\"", other,
+                       first, second);
+    }
     drop(it, all);
     return st;
 }
 
 /* n: the most lines that any rank has. */
 static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err) {
-    uint32_t *all = calloc((uint64_t)it->n_ranks * n, sizeof *all), *own = all + (uint64_t)it->rank * n;
+    uint64_t *all = calloc((uint64_t)it->n_ranks * n, sizeof *all), *own = all + (uint64_t)it->rank * n;
     zf_status_t st;
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
@@ -271,24 +277,49 @@ static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err
     return st;
 }
 
+/* What ranks exchange first. */
+typedef struct summary {
+    uint64_t n_lines, digest;
+    uint32_t rank, n_ranks; /* as the host said */
+} summary_t;
+
+static summary_t summarise(const comparison_t *it) {
+    summary_t out = {.n_lines = n_lines(it), .rank = it->rank, .n_ranks = it->n_ranks};
+    for (uint32_t i = 0; i < n_lines(it); i++) {
+        const uint64_t pair[] = {out.digest, digest_line(it, i)};
+        out.digest = digest_words(pair, 4);
+    }
+    return out;
+}
+
+/* Whether the host gave each rank the same group. */
+static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
+    for (uint32_t r = 0; r < it->n_ranks; r++)
+        if (all[r].rank != r || all[r].n_ranks != it->n_ranks)
+            return zfi_error(err, ZF_ERR_RANKS, "bind_params",
+                             "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32 " says that it is %" PRIu32
+                             " of %" PRIu32 ": the host must give every rank the same group",
+                             it->rank, it->n_ranks, r, all[r].rank, all[r].n_ranks);
+    return ZF_OK;
+}
+
 static zf_status_t compare(const comparison_t *it, zf_error_t *err) {
-    uint64_t *all = calloc(it->n_ranks, 2 * sizeof *all), *own = all + 2 * (uint64_t)it->rank, most = 0;
-    uint32_t digest = 0, other;
+    summary_t *all = calloc(it->n_ranks, sizeof *all);
+    uint64_t most = 0;
+    int is_equal = 1;
     zf_status_t st;
     if (!all)
         return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to compare ranks");
-    for (uint32_t i = 0; i < n_lines(it); i++) {
-        uint32_t line = digest_line(it, i);
-        digest = zfi_crc32(digest, &line, sizeof line);
+    all[it->rank] = summarise(it);
+    st = gather(it, all, sizeof *all, err);
+    if (!st)
+        st = check_places(it, all, err);
+    for (uint32_t r = 0; r < it->n_ranks; r++) {
+        most = all[r].n_lines > most ? all[r].n_lines : most;
+        is_equal &= all[r].n_lines == all[0].n_lines && all[r].digest == all[0].digest;
     }
-    own[0] = n_lines(it);
-    own[1] = digest;
-    st = gather(it, all, 2 * sizeof *all, err);
-    other = st ? 0 : first_other(it, (const unsigned char *)all, 2 * sizeof *all);
-    for (uint32_t r = 0; r < it->n_ranks; r++)
-        most = all[2 * r] > most ? all[2 * r] : most;
     drop(it, all);
-    if (st || !other)
+    if (st || is_equal)
         return st;
     st = find_line(it, (uint32_t)most, err);
     return st ? st : zfi_error(err, ZF_ERR_INTERNAL, "bind_params", "ranks differ, but no line of theirs does");
@@ -304,15 +335,7 @@ typedef struct norm_member {
 
 static uint64_t draw_number(const zf_instance_t *inst) {
     const uint64_t words[] = {zfi_now_ns(), (uint64_t)getpid(), (uint64_t)(uintptr_t)inst};
-    zfi_view_t view = {.data = (unsigned char *)(uintptr_t)words,
-                       .dtype = ZFI_F32,
-                       .ndim = 1,
-                       .shape = {sizeof words / 4},
-                       .strides = {1},
-                       .n_elems = sizeof words / 4,
-                       .elem_nbytes = 4,
-                       .is_contiguous = 1};
-    return zfi_digest(&view);
+    return digest_words(words, sizeof words / 4);
 }
 
 /* *out_first: the lowest of their ranks in it. All of a group are in the same norm group: else the norm would leave

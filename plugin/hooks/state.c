@@ -45,17 +45,30 @@ static zf_status_t check_note(const char *note, zf_error_t *err) {
 typedef struct opening {
     char tmp_name[sizeof(((zfi_store_t *)0)->tmp_name)];
     uint64_t file_nbytes;
-    uint32_t flags, note_crc;
+    uint32_t flags, note_crc, name_crc;
 } opening_t;
 
 static zf_status_t check_opening(const opening_t *all, uint32_t n_ranks, zf_error_t *err) {
     for (uint32_t r = 1; r < n_ranks; r++)
-        if (all[r].flags != all[0].flags || all[r].note_crc != all[0].note_crc)
+        if (all[r].flags != all[0].flags || all[r].note_crc != all[0].note_crc || all[r].name_crc != all[0].name_crc)
             return zfi_error(err, ZF_ERR_RANKS, "state",
                              "rank %" PRIu32 " and rank 0 differ in %s of save: every rank must make the same calls "
                              "with the same arguments",
-                             r, all[r].flags != all[0].flags ? "the flags" : "the note");
+                             r,
+                             all[r].flags != all[0].flags         ? "the flags"
+                             : all[r].note_crc != all[0].note_crc ? "the note"
+                                                                  : "the name at the end of the path");
     return ZF_OK;
+}
+
+/* Of what a path names in its directory, which ranks may call otherwise: that all see the same one shows by itself. */
+static uint32_t name_crc(const char *path) {
+    size_t end = strlen(path), first;
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    for (first = end; first > 0 && path[first - 1] != '/'; first--) {
+    }
+    return zfi_crc32(0, path + first, end - first);
 }
 
 /* Rank 0 makes the directory that all of them write in. */
@@ -70,6 +83,7 @@ static zf_status_t open_together(zfi_together_t *together, const zf_state_args_t
         memcpy(own->tmp_name, store->tmp_name, sizeof own->tmp_name);
         own->file_nbytes = *file_nbytes;
         own->flags = args->flags;
+        own->name_crc = name_crc(args->path);
         own->note_crc = args->note ? zfi_crc32(0, args->note, strlen(args->note)) : 0;
         st = zfi_together_gather(together, all, sizeof *all, err);
     }

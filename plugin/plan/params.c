@@ -99,6 +99,27 @@ int64_t zfi_param_batch_offset(const zfi_param_t *param, uint64_t b) {
     return offset;
 }
 
+/* Whether no two elements have one place: each axis steps over all that the axes of smaller strides reach. */
+static int is_disjoint(const zfi_view_t *view) {
+    int64_t reach = 0, stride = 0;
+    for (int n = 0; n < view->ndim; n++) {
+        int next = -1;
+        for (int i = 0; i < view->ndim; i++)
+            if (view->shape[i] > 1 && view->strides[i] > stride && (next < 0 || view->strides[i] < view->strides[next]))
+                next = i;
+        if (next < 0)
+            return 1;
+        for (int i = 0; i < view->ndim; i++)
+            if (i != next && view->shape[i] > 1 && view->strides[i] == view->strides[next])
+                return 0;
+        stride = view->strides[next];
+        if (stride <= reach)
+            return 0;
+        reach += (view->shape[next] - 1) * stride;
+    }
+    return 1;
+}
+
 static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type, zfi_param_t *param, zf_error_t *err) {
     zfi_view_t view;
     int grad_dtype;
@@ -116,6 +137,11 @@ static zf_status_t fill_tensor(const zf_param_decl_t *decl, int32_t device_type,
                              "parameter \"%s\": axis %d has stride 0: several elements "
                              "would share one place",
                              decl->name, i);
+    if (view.n_elems > 0 && !is_disjoint(&view))
+        return zfi_error(err, ZF_ERR_SHAPE, "bind_params",
+                         "parameter \"%s\": elements overlap or interleave: each stride must be larger than what the "
+                         "axes of smaller strides reach together",
+                         decl->name);
     param->n_elems = view.n_elems;
     param->visible = view.data;
     param->is_contiguous = view.is_contiguous;

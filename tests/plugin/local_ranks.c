@@ -13,7 +13,7 @@ static zf_status_t group(void *ctx, uint32_t number, uint32_t *out_rank, uint32_
     is_alone = number == 0 ? rank->all->is_spread : number == ZT_ALONE || (number == 1 && rank->all->is_norm_alone);
     pthread_mutex_unlock(&rank->all->lock);
     *out_rank = is_alone ? 0 : rank->rank;
-    *out_size = is_alone ? 1 : rank->all->size;
+    *out_size = is_alone ? 1 : rank->says_size ? rank->says_size : rank->all->size;
     return ZF_OK;
 }
 

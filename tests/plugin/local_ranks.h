@@ -24,6 +24,7 @@ typedef struct zt_rank {
     uint32_t n_given_up;
     int fails_to_start; /* set by the test; 2: when the exchange is under way */
     int fails_to_abort; /* ... */
+    uint32_t says_size; /* 0: as it is */
     uint32_t flags;     /* ... of create */
     zf_collectives_ext_t table;
 } zt_rank_t;

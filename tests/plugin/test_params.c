@@ -161,6 +161,13 @@ START_TEST(shared_memory) {
     strides[1][1] = 1;
     tensors[1].dl.strides = strides[1]; /* rows of p1 share memory among themselves */
     refused(ZF_ERR_SHAPE, "stride 0");
+    tensors[1].nbytes = 4 * 512;
+    strides[1][0] = 4; /* the last column of a row is the first of the next */
+    refused(ZF_ERR_SHAPE, "\"p1\": elements overlap");
+    strides[1][0] = strides[1][1] = 5;
+    refused(ZF_ERR_SHAPE, "\"p1\": elements overlap");
+    strides[1][1] = 2; /* 0 2 4 6 8, 5 7 9 .. */
+    refused(ZF_ERR_SHAPE, "\"p1\": elements overlap or interleave");
 }
 END_TEST
 

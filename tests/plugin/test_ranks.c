@@ -712,6 +712,61 @@ START_TEST(what_differs_is_named) {
 }
 END_TEST
 
+/* The longest line: eight axes and a name of 255 bytes. Whatever differs is found and shown: a weight, the flags. */
+static void *run_long_job(void *raw) {
+    static const zt_shape_t shape = {.rows = 4, .cols = 8, .flags = ZF_PARAM_AVERAGE};
+    int64_t axes[8] = {1, 2, 1, 2, 1, 2, 1, 4};
+    char name[256];
+    job_t *job = raw;
+    zt_rig_start(&job->rig, &shape, 1);
+    memset(name, 'n', sizeof name - 1);
+    name[255] = '\0';
+    zt_tensor(&job->rig.params[0].tensor, job->rig.params[0].visible, axes, 8, 0);
+    job->rig.decls[0].name = name;
+    job->rig.decls[0].n_batch_axes = 6;
+    if (job->has_other_values)
+        ((float *)(void *)job->rig.params[0].visible)[31] += 1;
+    if (job->asks_for_other)
+        job->rig.decls[0].group = 1;
+    job->st = zt_ranks_try_open(job->rank, &job->rig, job->config, 0);
+    return NULL;
+}
+
+static void check_long(job_t second, const char *part) {
+    job_t jobs[2] = {{.config = config}, second};
+    zt_ranks_init(&ranks, 2);
+    run_jobs_with(run_long_job, jobs, 2);
+    for (uint32_t r = 0; r < 2 && part; r++) {
+        ck_assert_int_eq(jobs[r].st, ZF_ERR_RANKS);
+        ck_assert_msg(strstr(jobs[r].rig.err.message, "\"parameter 0 \"nnn") != NULL, "%s", jobs[r].rig.err.message);
+        ck_assert_msg(strstr(jobs[r].rig.err.message, part) != NULL, "%s", jobs[r].rig.err.message);
+    }
+    for (uint32_t r = 0; r < 2 && !part; r++)
+        ck_assert_msg(jobs[r].st == ZF_OK, "%s", jobs[r].rig.err.message);
+    end_jobs(jobs, 2);
+}
+
+START_TEST(the_longest_line_is_compared_whole) {
+    check_long((job_t){.config = config}, NULL);
+    check_long((job_t){.config = config, .has_other_values = 1}, "nnn ... values ");
+    check_long((job_t){.config = config, .asks_for_other = 1}, "nnn ... group 1, ");
+}
+END_TEST
+
+START_TEST(a_world_size_that_differs) {
+    job_t jobs[2] = {{.config = config}, {.config = config}};
+    zt_ranks_init(&ranks, 2);
+    ranks.ranks[1].says_size = 3;
+    run_jobs(jobs, 2);
+    ck_assert_int_eq(jobs[0].st, ZF_ERR_RANKS);
+    ck_assert_str_eq(jobs[0].rig.err.message,
+                     "this is rank 0 of 2, but rank 1 says that it is 1 of 3: the host must give every rank the same "
+                     "group");
+    ck_assert_int_eq(jobs[1].st, ZF_ERR_RANKS);
+    end_jobs(jobs, 2);
+}
+END_TEST
+
 /* All ranks say the same of what they have in common, and the last one has a parameter less. */
 static void *run_shorter_job(void *raw) {
     job_t *job = raw;
@@ -835,5 +890,6 @@ ZT_MAIN("ranks", one_instance_at_a_time, parts_are_rounded_once, denormals_are_s
         four_are_edited_in_silence, edits_that_differ, one_is_traced, exports_that_differ, fitted,
         fitted_to_the_least_memory, windows_that_differ, norms_of_the_hosts_that_differ,
         a_rank_that_does_not_come_is_named, memory_of_a_stuck_exchange_stays, a_transport_that_fails,
-        a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named, a_set_that_one_refuses_all_refuse,
-        destroyed_in_the_middle_of_a_step, modes_that_are_not_in_this_version)
+        a_transport_that_fails_half_way, the_last_has_less, what_differs_is_named, the_longest_line_is_compared_whole,
+        a_world_size_that_differs, a_set_that_one_refuses_all_refuse, destroyed_in_the_middle_of_a_step,
+        modes_that_are_not_in_this_version)

@@ -47,7 +47,7 @@ typedef struct job {
     zf_status_t st;
 } job_t;
 
-static zt_ranks_t ranks;
+static zt_ranks_t sets[4]; /* instances of some may be alive beside others */
 
 /* ---- a disk that is full for one rank ---------------------------------------------------------------------------- */
 
@@ -114,13 +114,15 @@ static void *run_job(void *raw) {
 }
 
 static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to, const char *load_from) {
+    static int turn;
     pthread_t threads[MOST];
-    zt_ranks_init(&ranks, n);
+    zt_ranks_t *ranks = &sets[turn++ % 4];
+    zt_ranks_init(ranks, n);
     for (uint32_t r = 0; r < n; r++) {
         jobs[r].config = config;
         jobs[r].save_to = jobs[r].save_to ? jobs[r].save_to : save_to;
         jobs[r].load_from = jobs[r].load_from ? jobs[r].load_from : load_from;
-        jobs[r].rank = &ranks.ranks[r];
+        jobs[r].rank = &ranks->ranks[r];
         ck_assert_int_eq(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
     for (uint32_t r = 0; r < n; r++)
@@ -132,7 +134,8 @@ static void run(job_t *jobs, uint32_t n, const char *config, const char *save_to
 static void end(job_t *jobs, uint32_t n) {
     for (uint32_t r = 0; r < n; r++)
         zt_rig_end(&jobs[r].rig);
-    zt_ranks_free(&ranks);
+    if (n)
+        zt_ranks_free(jobs[0].rank->all);
 }
 
 /* The same weights. */
@@ -268,7 +271,7 @@ START_TEST(directories_that_differ) {
     job_t jobs[MOST] = {0};
     snprintf(other, sizeof other, "%s/elsewhere", zt_state_dir());
     ck_assert(mkdir(other, 0777) == 0 || errno == EEXIST);
-    snprintf(other, sizeof other, "%s/elsewhere/x", zt_state_dir());
+    snprintf(other, sizeof other, "%s/elsewhere/here", zt_state_dir());
     jobs[1].save_to = other;
     run(jobs, 2, sharded, path_of("here"), NULL);
     check_failed(jobs, 2, ZF_ERR_STORAGE, "give every rank the same directory");
@@ -279,7 +282,8 @@ END_TEST
 
 START_TEST(arguments_that_differ) {
     zf_state_store_t store = {.struct_size = sizeof store};
-    job_t flags[MOST] = {0}, notes[MOST] = {0}, stores[MOST] = {0}, bad[MOST] = {0};
+    job_t flags[MOST] = {0}, notes[MOST] = {0}, stores[MOST] = {0}, bad[MOST] = {0}, names[MOST] = {0};
+    char other[256];
     flags[1].flags = ZF_STATE_COMPACT;
     run(flags, 2, sharded, path_of("differ"), NULL);
     check_failed(flags, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the flags of save");
@@ -288,6 +292,11 @@ START_TEST(arguments_that_differ) {
     run(notes, 2, sharded, path_of("differ"), NULL);
     check_failed(notes, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the note of save");
     end(notes, 2);
+    snprintf(other, sizeof other, "%s", path_of("other_name"));
+    names[1].save_to = other;
+    run(names, 2, sharded, path_of("differ"), NULL);
+    check_failed(names, 2, ZF_ERR_RANKS, "rank 1 and rank 0 differ in the name at the end of the path of save");
+    end(names, 2);
     stores[0].store = stores[1].store = &store;
     run(stores, 2, replicated, path_of("differ"), NULL);
     check_failed(stores, 2, ZF_ERR_ARGUMENT, "several ranks (2) save into one directory");
