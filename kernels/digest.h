@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h - the digest of a matrix's visible values: whether they are still what they were, in 64 bits.
  *
- * Model. digest = the sum over the elements of bits * (2 * spread(index) + 1) mod 2^64, with the element's 2 or 4 bytes
- * as a number and its row-major index in the matrix. The sum has no order, so any number of threads may take parts of
- * it, and it moves by differences: whoever writes an element adds what the new bits give and takes away what the old
- * ones gave. An element that somebody else wrote leaves its difference in the sum, even when it is written again.
+ * Model. digest = the sum over the elements of mixed(bits ^ h) * (2 * h + 1) mod 2^64, with the element's 2 or 4 bytes
+ * as a number, and h spread from its row-major index in the matrix. The sum has no order, so any number of threads may
+ * take parts of it, and it moves by differences: whoever writes an element adds what the new bits give and takes away
+ * what the old ones gave. An element that somebody else wrote leaves its difference in the sum, even when it is written
+ * again.
  *
- * What it finds. Factors are odd, and two indices below 2^32 never share one. So one changed element always shows, and
- * so do two exchanged ones: their difference is that of their bits (below 2^32) times that of their factors (below
- * 2^33), which has fewer than 64 factors of two. Of other changes one in some 2^60 is overlooked. */
+ * What it finds. Mixing and spreading are permutations and factors are odd, so one changed element always shows. What
+ * an edit adds depends on the place and on all bits of the element, and not on what changed in it alone: edits that
+ * are alike (sign flips, one factor for all, exchanged values) do not cancel each other. Of other changes one in some
+ * 2^60 is overlooked. Who knows the function finds edits that it does not see. */
 #ifndef ZFI_DIGEST_H
 #define ZFI_DIGEST_H
 
@@ -17,13 +19,19 @@
 /* A permutation of 32 bits. */
 static inline uint32_t zfi_digest_spread(uint64_t index) {
     uint32_t h = (uint32_t)index * 0x9E3779B1u;
-    h = (h ^ h >> 15) * 0x85EBCA77u;
-    return h ^ h >> 13;
+    return h ^ h >> 15;
+}
+
+/* Another one. */
+static inline uint32_t zfi_digest_mix(uint32_t x) {
+    x = (x ^ x >> 16) * 0x85EBCA6Bu;
+    return x ^ x >> 15;
 }
 
 /* One element's part. */
 static inline uint64_t zfi_digest_element(uint32_t bits, uint64_t index) {
-    return 2 * ((uint64_t)bits * zfi_digest_spread(index)) + bits;
+    uint32_t h = zfi_digest_spread(index), x = zfi_digest_mix(bits ^ h);
+    return 2 * ((uint64_t)x * h) + x;
 }
 
 #endif

@@ -9,16 +9,19 @@
 #include "../digest.h"
 #include "../kernels.h"
 
-/* Two sums: that of the bits costs an addition, where the factor 2 * spread + 1 would cost a wide product. */
+/* Two sums: that of the mixed bits costs an addition, where the factor 2 * spread + 1 would cost a wide product. */
 static inline uint64_t digest_run_16(const char *at, uint64_t n, uint64_t index) {
     uint64_t products = 0, sum = 0;
 
     for (uint64_t j = 0; j < n; j++) {
         uint16_t bits;
+        uint32_t h, mixed;
 
         memcpy(&bits, at + 2 * j, 2);
-        products += (uint64_t)bits * zfi_digest_spread((uint32_t)index + (uint32_t)j);
-        sum += bits;
+        h = zfi_digest_spread((uint32_t)index + (uint32_t)j);
+        mixed = zfi_digest_mix(bits ^ h);
+        products += (uint64_t)mixed * h;
+        sum += mixed;
     }
     return 2 * products + sum;
 }
@@ -27,11 +30,13 @@ static inline uint64_t digest_run_32(const char *at, uint64_t n, uint64_t index)
     uint64_t products = 0, sum = 0;
 
     for (uint64_t j = 0; j < n; j++) {
-        uint32_t bits;
+        uint32_t bits, h, mixed;
 
         memcpy(&bits, at + 4 * j, 4);
-        products += (uint64_t)bits * zfi_digest_spread((uint32_t)index + (uint32_t)j);
-        sum += bits;
+        h = zfi_digest_spread((uint32_t)index + (uint32_t)j);
+        mixed = zfi_digest_mix(bits ^ h);
+        products += (uint64_t)mixed * h;
+        sum += mixed;
     }
     return 2 * products + sum;
 }

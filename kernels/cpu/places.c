@@ -58,20 +58,20 @@ static ALWAYS_INLINE uint32_t bits_of(const char *at, size_t nbytes) {
 static ALWAYS_INLINE uint64_t place_elems(char *row, const int64_t *col_offset, const uint32_t *col_index,
                                           uint64_t first_col, uint64_t n, const char *bits, int is_counted,
                                           uint64_t index, size_t nbytes) {
-    uint64_t products = 0, sum = 0;
+    uint64_t sum = 0;
 
     for (uint64_t j = 0; j < n; j++) {
         char *at = row + offset_of(col_offset, col_index, first_col + j) * (int64_t)nbytes;
 
         if (is_counted) {
-            uint64_t moved = (uint64_t)bits_of(bits + j * nbytes, nbytes) - bits_of(at, nbytes);
+            uint64_t here = index + (col_index ? col_index[first_col + j] : first_col + j);
 
-            products += moved * zfi_digest_spread(index + (col_index ? col_index[first_col + j] : first_col + j));
-            sum += moved;
+            sum += zfi_digest_element(bits_of(bits + j * nbytes, nbytes), here) -
+                   zfi_digest_element(bits_of(at, nbytes), here);
         }
         memcpy(at, bits + j * nbytes, nbytes);
     }
-    return 2 * products + sum;
+    return sum;
 }
 
 /* n elements one behind the other. */

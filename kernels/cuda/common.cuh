@@ -152,15 +152,18 @@ DEVICE int64_t place_offset(const zfi_place_t *place, uint64_t row, uint64_t col
 
 /* ---- digests ----------------------------------------------------------------------------------------------------- */
 
-DEVICE uint64_t digest_factor(uint32_t index) {
-    uint32_t h = index * 0x9e3779b1u; /* zfi_digest_spread */
-    h = (h ^ h >> 15) * 0x85ebca77u;
-    return 2 * (uint64_t)(h ^ h >> 13) + 1;
+/* zfi_digest_element */
+DEVICE uint64_t digest_element(uint32_t bits, uint64_t index) {
+    uint32_t h = (uint32_t)index * 0x9e3779b1u, x;
+    h ^= h >> 15;
+    x = bits ^ h;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x ^= x >> 15;
+    return x * (2 * (uint64_t)h + 1);
 }
-DEVICE uint64_t digest_element(uint32_t bits, uint64_t index) { return bits * digest_factor((uint32_t)index); }
 /* What the digest moves by where an element's bits change. */
 DEVICE uint64_t digest_move(uint32_t from, uint32_t to, uint64_t index) {
-    return ((uint64_t)to - from) * digest_factor((uint32_t)index);
+    return digest_element(to, index) - digest_element(from, index);
 }
 
 /* Every thread of a warp calls it: their parts go to *sum together. */

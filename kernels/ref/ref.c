@@ -279,11 +279,9 @@ static void round_moments(const zfi_round_moments_t *job) {
 static uint64_t digest(const void *bits, zfi_dtype_t dtype, uint64_t n, uint64_t index) {
     uint64_t sum = 0;
 
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t factor = 2 * (uint64_t)zfi_digest_spread(index + i) + 1;
-
-        sum += factor * (dtype == ZFI_F32 ? ((const uint32_t *)bits)[i] : ((const uint16_t *)bits)[i]);
-    }
+    for (uint64_t i = 0; i < n; i++)
+        sum +=
+            zfi_digest_element(dtype == ZFI_F32 ? ((const uint32_t *)bits)[i] : ((const uint16_t *)bits)[i], index + i);
     return sum;
 }
 

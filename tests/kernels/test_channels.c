@@ -360,23 +360,118 @@ START_TEST(digest) {
 }
 END_TEST
 
-/* Factors of all indices differ: the spread can be undone. */
-START_TEST(digest_spreads) {
-    for (int repeat = 0; repeat < 10000; repeat++) {
-        const uint32_t index = (uint32_t)random_below(1ull << 32);
-        uint32_t h = zfi_digest_spread(index), inverse_a = 1, inverse_b = 1;
+/* x * odd mod 2^32 undone, by Newton's steps. */
+static uint32_t divided(uint32_t x, uint32_t odd) {
+    uint32_t inverse = 1;
 
-        for (int i = 0; i < 5; i++) { /* of odd numbers mod 2^32, by Newton's steps */
-            inverse_a *= 2 - 0x9E3779B1u * inverse_a;
-            inverse_b *= 2 - 0x85EBCA77u * inverse_b;
-        }
-        h ^= h >> 13 ^ h >> 26;
-        h *= inverse_b;
+    for (int i = 0; i < 5; i++)
+        inverse *= 2 - odd * inverse;
+    return x * inverse;
+}
+
+/* Factors of all indices differ, and what is mixed of all bits: both can be undone. */
+START_TEST(digest_is_a_permutation) {
+    for (int repeat = 0; repeat < 10000; repeat++) {
+        const uint32_t x = (uint32_t)random_below(1ull << 32);
+        uint32_t h = zfi_digest_spread(x), m = zfi_digest_mix(x);
+
         h ^= h >> 15 ^ h >> 30;
-        ck_assert_uint_eq(h * inverse_a, index);
+        ck_assert_uint_eq(divided(h, 0x9E3779B1u), x);
+        m = divided(m ^ m >> 15 ^ m >> 30, 0x85EBCA6Bu);
+        ck_assert_uint_eq(m ^ m >> 16, x);
+    }
+}
+END_TEST
+
+enum { N_EDITS = 1024, N_PAIRS = N_EDITS * (N_EDITS - 1) / 2, N_KINDS = 6 };
+
+/* Edits that are alike in all elements: a sign, one bit low or high, a factor, the next value's, a constant. */
+static uint32_t edited(int kind, float value, float next) {
+    float to = kind == 3 ? value * 1.005f : kind == 4 ? next : value;
+    uint32_t bits;
+
+    memcpy(&bits, &to, 4);
+    return kind == 0 ? bits ^ 0x80000000u : kind == 1 ? bits ^ 1u : kind == 2 ? bits ^ 1u << 22 : kind == 5 ? 0 : bits;
+}
+
+static int by_value(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int is_among(const uint64_t *sorted, uint64_t n, uint64_t value) {
+    return bsearch(&value, sorted, n, sizeof value, by_value) != NULL;
+}
+
+/* No two, three or four of these edits leave the digest as it is: sums of pairs are compared with edits and pairs.
+ * Values in [low, high) and of both signs, or equal in all elements (low = high). */
+static void check_edits(int kind, float low, float high) {
+    uint64_t *moves = malloc(N_EDITS * sizeof *moves), *pairs = malloc(N_PAIRS * sizeof *pairs), n = 0;
+    float values[N_EDITS + 1];
+
+    for (int i = 0; i <= N_EDITS; i++) {
+        float part = (float)random_below(1 << 24) / (float)(1 << 24);
+
+        values[i] = (low < 0 && random_below(2) ? -1.0f : 1.0f) * (low + part * (high - low));
+    }
+    for (int i = 0; i < N_EDITS; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &values[i], 4);
+        moves[i] = zfi_digest_element(edited(kind, values[i], values[i + 1]), (uint64_t)i) -
+                   zfi_digest_element(bits, (uint64_t)i);
+    }
+    for (int i = 0; i < N_EDITS; i++)
+        for (int k = 0; k < i; k++)
+            pairs[n++] = moves[i] + moves[k];
+    qsort(pairs, N_PAIRS, sizeof *pairs, by_value);
+    ck_assert_msg(!is_among(pairs, N_PAIRS, 0), "two edits of kind %d", kind);
+    for (int i = 0; i < N_EDITS; i++)
+        ck_assert_msg(!is_among(pairs, N_PAIRS, 0 - moves[i]), "three edits of kind %d", kind);
+    for (uint64_t i = 0; i < N_PAIRS; i++)
+        ck_assert_msg(!is_among(pairs, N_PAIRS, 0 - pairs[i]), "four edits of kind %d", kind);
+    for (uint64_t i = 1; i < N_PAIRS; i++) /* two made, two undone */
+        ck_assert_msg(pairs[i] != pairs[i - 1], "two edits of kind %d in place of two others", kind);
+    free(moves);
+    free(pairs);
+}
+
+START_TEST(edits_that_are_alike_do_not_cancel) {
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        check_edits(kind, 32.0f, 64.0f);
+        check_edits(kind, -1.0f, 1.0f);
+        if (kind != 4) /* the next one's is the same */
+            check_edits(kind, 0.5f, 0.5f);
+    }
+}
+END_TEST
+
+/* A million edits of 1 to 64 elements of a matrix: whole values, or bits. */
+START_TEST(random_edits_are_found) {
+    enum { N = 4096, EDITS = 1000000 };
+    static uint32_t bits[N];
+    uint64_t whole = 0, now;
+
+    for (uint64_t i = 0; i < N; i++) {
+        bits[i] = (uint32_t)random_below(1ull << 32);
+        whole += zfi_digest_element(bits[i], i);
+    }
+    for (int edit = 0; edit < EDITS; edit++) {
+        const uint64_t n = 1 + random_below(64), first = random_below(N), stride = 2 * random_below(N / 2) + 1;
+        const uint32_t flip = edit % 3 ? 1u << random_below(32) : 0;
+
+        now = whole;
+        for (uint64_t k = 0; k < n; k++) {
+            const uint64_t at = (first + k * stride) % N;
+            const uint32_t to = flip ? bits[at] ^ flip : bits[(at + 1) % N];
+
+            now += zfi_digest_element(to, at) - zfi_digest_element(bits[at], at);
+        }
+        ck_assert_msg(now != whole, "edit %d of %d elements", edit, (int)n);
     }
 }
 END_TEST
 
 ZT_MAIN("channels", gather_by_hand, gather_compact, scatter_places, run_ahead, run_ahead_equals_replay, publish_masked,
-        digest, digest_spreads)
+        digest, digest_is_a_permutation, edits_that_are_alike_do_not_cancel, random_edits_are_found)

@@ -360,9 +360,9 @@ void world_check(const world_t *want, const world_t *got, const char *table, con
 uint64_t world_digest(const zfi_data_matrix_t *matrix) {
     uint64_t sum = 0;
     for (uint64_t e = 0; e < matrix->rows * matrix->cols; e++) {
-        uint64_t bits = 0;
+        uint32_t bits = 0;
         memcpy(&bits, world_visible(matrix, e), zfi_dtype_nbytes(matrix->place.dtype));
-        sum += bits * (2 * (uint64_t)zfi_digest_spread(e) + 1);
+        sum += zfi_digest_element(bits, e);
     }
     return sum;
 }
