@@ -83,11 +83,9 @@ static void init(zfi_queue_t *queue, const char *name) {
     pthread_cond_init(&queue->not_full, &attr);
     pthread_condattr_destroy(&attr);
     zfi_timeline_init(&queue->executed, name);
-    queue->magic = ZFI_QUEUE_MAGIC;
 }
 
 static void release(zfi_queue_t *queue) {
-    queue->magic = 0;
     zfi_timeline_free(&queue->executed);
     pthread_cond_destroy(&queue->not_empty);
     pthread_cond_destroy(&queue->not_full);

@@ -50,11 +50,9 @@ typedef struct zfi_queue {
     fenv_t host_mode;        /* floating-point mode of the host's launches, which ours must not change */
     int has_host_mode;       /* both: the queue's thread alone */
     _Atomic uint64_t host_ns, host_since_ns; /* time spent in the host's launches that are over; start of one, or 0 */
-    uint32_t magic; /* ZFI_QUEUE_MAGIC while alive: a stream handle of another kind is refused */
+    struct zfi_queue *next;                  /* of the host's queues: device/cpu/host_queue.c */
     unsigned char *cells;
 } zfi_queue_t;
-
-#define ZFI_QUEUE_MAGIC 0x5A465155u
 
 /* [any-thread] Starts the thread, named for debuggers (at most 15 bytes). Its signals are blocked. */
 zf_status_t zfi_queue_create(zfi_queue_t **out, const char *name, zf_error_t *err);

@@ -48,6 +48,12 @@ zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint3
     return zfi_struct_read(out, item, first_size, size, name, err);
 }
 
+zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t *err) {
+    if (!reserved0)
+        return ZF_OK;
+    return zfi_error(err, ZF_ERR_UNSUPPORTED_FIELD, "abi", "%s: reserved0 = %u; it must be 0", name, reserved0);
+}
+
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err) {
     uint32_t has;
     if (!out)

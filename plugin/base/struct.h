@@ -20,6 +20,9 @@ zf_status_t zfi_struct_read(void *out, const void *given, uint32_t first_size, u
 zf_status_t zfi_struct_read_item(void *out, const void *items, uint32_t i, uint32_t elem_size, uint32_t first_size,
                                  uint32_t size, const char *name, zf_error_t *err);
 
+/* [any-thread] A member that a later version may give a meaning. ZF_ERR_UNSUPPORTED_FIELD where it is not 0. */
+zf_status_t zfi_reserved_check(uint32_t reserved0, const char *name, zf_error_t *err);
+
 /* [any-thread] An output struct: ZF_ERR_ABI where its struct_size is smaller than 8 bytes. NULL is legal. */
 zf_status_t zfi_struct_check_out(const void *out, const char *name, zf_error_t *err);
 

@@ -65,6 +65,9 @@ static zf_status_t check_extent(const zf_tensor_t *tensor, const char *what, con
         return zfi_error(err, ZF_ERR_SHAPE, "tensor",
                          "%s of \"%s\": shape and strides reach %" PRIu64 " bytes, the tensor says nbytes = %" PRIu64,
                          what, name, need, tensor->nbytes);
+    if (tensor->dl.byte_offset > (uint64_t)1 << 48)
+        return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": byte_offset = %" PRIu64 "; at most 2^48", what,
+                         name, tensor->dl.byte_offset);
     if (out->n_elems && !tensor->dl.data)
         return zfi_error(err, ZF_ERR_ARGUMENT, "tensor", "%s of \"%s\": data is NULL", what, name);
     out->data = out->n_elems ? (unsigned char *)tensor->dl.data + tensor->dl.byte_offset : NULL;

@@ -114,6 +114,8 @@ static zf_status_t check_item(zf_instance_t *inst, const zf_grad_item_t *items, 
     zf_grad_item_t item;
     const zfi_param_t *named;
     zf_status_t st = zfi_struct_read_item(&item, items, i, elem_size, sizeof item, sizeof item, "zf_grad_item_t", err);
+    if (!st)
+        st = zfi_reserved_check(item.reserved0, "zf_grad_item_t", err);
     if (st)
         return st;
     if (item.id >= inst->run->n_params)

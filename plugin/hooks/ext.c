@@ -53,7 +53,7 @@ void zfi_stats_fill(zf_instance_t *inst, zf_stats_t *out) {
     (void)zfi_meter_read(&inst->engine.meter, 0, UINT32_MAX, &lateness);
     *out = (zf_stats_t){
         .struct_size = sizeof *out,
-        .n_workers = inst->engine.n_workers,
+        .n_workers = atomic_load(&inst->engine.n_workers),
         .steps = atomic_load(&count->steps),
         .steps_applied = applied,
         .steps_skipped = skipped,

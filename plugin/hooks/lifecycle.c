@@ -30,7 +30,8 @@
 /* ---- create ------------------------------------------------------------------------------------------------------ */
 
 static zf_status_t check_host(const zf_host_t *host, zf_error_t *err) {
-    return zfi_struct_check(host, sizeof *host, sizeof *host, "zf_host_t", err);
+    zf_status_t st = zfi_struct_check(host, sizeof *host, sizeof *host, "zf_host_t", err);
+    return st ? st : zfi_reserved_check(host->reserved0, "zf_host_t", err);
 }
 
 static const zfi_device_ops_t *find_backend(int32_t device_type) {
@@ -68,6 +69,8 @@ static zf_status_t check_args(const zf_create_args_t *args, zf_error_t *err) {
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "both config_text and config_path are given");
     if (args->n_overrides && !args->overrides)
         return zfi_error(err, ZF_ERR_ARGUMENT, "create", "overrides is NULL with n_overrides = %u", args->n_overrides);
+    if (zfi_reserved_check(args->reserved0, "zf_create_args_t", err))
+        return ZF_ERR_UNSUPPORTED_FIELD;
     return check_host(args->host, err);
 }
 

@@ -46,6 +46,8 @@ static zf_status_t check_groups(const zf_instance_t *inst, const zf_step_args_t 
         st = zfi_struct_read_item(&hyper, args->groups, i, args->elem_size, sizeof hyper, sizeof hyper,
                                   "zf_group_hyper_t", err);
         if (!st)
+            st = zfi_reserved_check(hyper.reserved0, "zf_group_hyper_t", err);
+        if (!st)
             st = zfi_rule_check(&hyper, i, err);
     }
     return st;

@@ -68,7 +68,7 @@ typedef struct zfi_engine {
     uint32_t flags;      /* ZF_CREATE_CAP_... */
     int32_t device_type, device_id;
     uint64_t timeout_ns;
-    uint32_t n_workers;
+    _Atomic uint32_t n_workers; /* bind_params writes it, any thread may ask for statistics */
     zfi_poison_t poison;
     zfi_timelines_t lines;
     zfi_stream_t *own_stream, *down_stream, *up_stream, *enter_stream;

@@ -274,6 +274,8 @@ zf_status_t zfi_params_build(const zf_param_decl_t *decls, uint32_t n, uint32_t 
         zf_param_decl_t decl;
         st = zfi_struct_read_item(&decl, decls, i, elem_size, sizeof decl, sizeof decl, "zf_param_decl_t", err);
         if (!st)
+            st = zfi_reserved_check(decl.reserved0, "zf_param_decl_t", err);
+        if (!st)
             st = fill(&decl, i, device_type, params, err);
     }
     if (!st)

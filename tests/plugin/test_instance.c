@@ -468,8 +468,46 @@ START_TEST(the_hosts_rounding_outlives_steps) {
 }
 END_TEST
 
-ZT_MAIN("instance", negotiation, create_refuses, rules_and_what_they_allow, forced_blocks, forced_instruction_set,
-        before_bind, not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked, busy,
-        destroy_after_create, destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
+/* What a later version may give a meaning, and what would be read far from any memory. */
+START_TEST(members_that_mean_nothing) {
+    zf_grad_item_t item = {.struct_size = sizeof item, .flags = ZF_GRAD_TOTAL | ZF_GRAD_LAST, .reserved0 = 1};
+    static const zt_shape_t shape = {.rows = 6, .cols = 5};
+    zt_rig_start(&rig, &shape, 1);
+    rig.host.reserved0 = 1;
+    ck_assert_int_eq(zt_rig_try_create(&rig, NULL, 0), ZF_ERR_UNSUPPORTED_FIELD);
+    rig.host.reserved0 = 0;
+    zt_rig_create(&rig, NULL, 0);
+    rig.decls[0].reserved0 = 1;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_UNSUPPORTED_FIELD);
+    ck_assert_str_eq(rig.err.message, "zf_param_decl_t: reserved0 = 1; it must be 0");
+    rig.decls[0].reserved0 = 0;
+    rig.params[0].tensor.dl.byte_offset = (uint64_t)1 << 63;
+    ck_assert_int_eq(zt_rig_try_bind(&rig), ZF_ERR_ARGUMENT);
+    rig.params[0].tensor.dl.byte_offset = 0;
+    zt_rig_bind(&rig);
+    item.id = rig.params[0].id;
+    item.tensor = &rig.params[0].grad_tensor;
+    ck_assert_int_eq(rig.zf->grads_ready(rig.inst, &item, 1, sizeof item, &rig.stream, NULL, &rig.err),
+                     ZF_ERR_UNSUPPORTED_FIELD);
+    rig.groups[0].reserved0 = 1;
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    rig.groups[0].reserved0 = 0;
+    rig.stream.flags = 64;
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    rig.stream.flags = 0;
+    rig.stream.reserved0 = 1;
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_UNSUPPORTED_FIELD);
+    rig.stream.reserved0 = 0;
+    rig.stream.kind = ZF_STREAM_CPU_QUEUE;
+    rig.stream.handle = 0xDEADBEEF0123; /* no memory is there */
+    ck_assert_int_eq(zt_rig_submit(&rig, 0, NULL), ZF_ERR_ARGUMENT);
+    rig.stream.kind = ZF_STREAM_HOST_THREAD;
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("instance", members_that_mean_nothing, negotiation, create_refuses, rules_and_what_they_allow, forced_blocks,
+        forced_instruction_set, before_bind, not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked,
+        busy, destroy_after_create, destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
         destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind,
         the_hosts_rounding_outlives_steps)

@@ -103,7 +103,7 @@ static zf_status_t cpu_stream_resolve(zfi_device_t *device, const zf_stream_t *g
         return zfi_error(err, ZF_ERR_DEVICE, origin,
                          "stream kind %d: the CPU backend knows %d (host thread) and %d (CPU queue)", given->kind,
                          ZF_STREAM_HOST_THREAD, ZF_STREAM_CPU_QUEUE);
-    if (!queue || queue->magic != ZFI_QUEUE_MAGIC)
+    if (!zfi_is_host_queue(queue))
         return zfi_error(err, ZF_ERR_ARGUMENT, origin, "handle 0x%" PRIx64 " is not a queue of zf.cpu/1",
                          given->handle);
     *out = zfi_cpu_stream(queue);

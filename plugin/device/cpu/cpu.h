@@ -12,6 +12,9 @@ static inline zfi_stream_t *zfi_cpu_stream(zfi_queue_t *queue) { return (zfi_str
 
 extern const zfi_device_ops_t zfi_device_cpu;
 
+/* [any-thread] Whether this is a live queue of the host's; any address is looked for, none is read. */
+int zfi_is_host_queue(const zfi_queue_t *given);
+
 /* zf.cpu/1: queues that the host computes on (host_queue.c). */
 extern const zf_cpu_ext_t zfi_cpu_ext;
 

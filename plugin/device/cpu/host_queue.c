@@ -4,6 +4,7 @@
 #include <fenv.h>
 
 #include "base/error.h"
+#include "base/fork_lock.h"
 #include "base/struct.h"
 #include "device/cpu/cpu.h"
 
@@ -25,8 +26,43 @@ static void run_launch(void *raw) {
     args->queue->has_host_mode = 1;
 }
 
+/* ---- the host's queues: a handle is looked for here before it is read ----------------------------------------------
+ */
+
+static struct {
+    zfi_fork_lock_t lock; /* guards the rest */
+    zfi_queue_t *first;
+} queues;
+
+static void add_queue(zfi_queue_t *queue) {
+    zfi_fork_lock_take(&queues.lock);
+    queue->next = queues.first;
+    queues.first = queue;
+    zfi_fork_lock_give(&queues.lock);
+}
+
+static void remove_queue(const zfi_queue_t *queue) {
+    zfi_fork_lock_take(&queues.lock);
+    for (zfi_queue_t **at = &queues.first; *at; at = &(*at)->next)
+        if (*at == queue) {
+            *at = queue->next;
+            break;
+        }
+    zfi_fork_lock_give(&queues.lock);
+}
+
+int zfi_is_host_queue(const zfi_queue_t *given) {
+    const zfi_queue_t *queue;
+    zfi_fork_lock_take(&queues.lock);
+    queue = queues.first;
+    while (queue && queue != given)
+        queue = queue->next;
+    zfi_fork_lock_give(&queues.lock);
+    return queue != NULL;
+}
+
 static zf_status_t check_queue(const zfi_queue_t *queue, zf_error_t *err) {
-    if (queue && queue->magic == ZFI_QUEUE_MAGIC)
+    if (zfi_is_host_queue(queue))
         return ZF_OK;
     return zfi_error(err, ZF_ERR_ARGUMENT, "cpu", "queue is %s", queue ? "not one of this plugin's" : "NULL");
 }
@@ -41,13 +77,18 @@ static zf_status_t cpu_queue_create(zf_cpu_queue_t **out_queue, zf_stream_t *out
         st = zfi_queue_create(&queue, "zf-host-queue", err);
     if (st)
         return st;
+    add_queue(queue);
     stream.handle = (uint64_t)(uintptr_t)queue;
     zfi_struct_write(out_stream, &stream, sizeof stream);
     *out_queue = (zf_cpu_queue_t *)queue;
     return ZF_OK;
 }
 
-static void cpu_queue_destroy(zf_cpu_queue_t *queue) { zfi_queue_destroy((zfi_queue_t *)queue); }
+static void cpu_queue_destroy(zf_cpu_queue_t *queue) {
+    if (queue)
+        remove_queue((zfi_queue_t *)queue);
+    zfi_queue_destroy((zfi_queue_t *)queue);
+}
 
 static zf_status_t cpu_queue_launch(zf_cpu_queue_t *queue, void (*fn)(void *arg), void *arg, zf_error_t *err) {
     launch_args_t args = {(zfi_queue_t *)queue, fn, arg};
