@@ -83,7 +83,8 @@ zf_status_t zf_trainer_ready(zf_trainer_t *trainer, int32_t array);
 zf_status_t zf_trainer_ready_range(zf_trainer_t *trainer, int32_t array, int32_t first, int32_t n);
 
 /* One update of every array with this learning rate (finite, >= 0). When it returns, gradients may be overwritten, and,
- * without OVERLAP, weights read. Returns ZF_SUBMITTED. */
+ * without OVERLAP, weights read. Gradients that are not finite update nothing; what earlier steps left due still
+ * arrives. Returns ZF_SUBMITTED. */
 zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr);
 
 /* In place of step(): drops what ready() announced since the last one, as if this backward had not been. For a trainer

@@ -5,6 +5,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fenv.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -506,8 +507,34 @@ START_TEST(members_that_mean_nothing) {
 }
 END_TEST
 
-ZT_MAIN("instance", members_that_mean_nothing, negotiation, create_refuses, rules_and_what_they_allow, forced_blocks,
-        forced_instruction_set, before_bind, not_an_instance, a_failed_bind_may_be_tried_again, arguments_are_checked,
-        busy, destroy_after_create, destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped,
-        destroy_after_quiesce, destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind,
+/* It closes a window: what the step before left in it is published, and no master moves. */
+START_TEST(a_skipped_step_publishes_what_was_due) {
+    static const zt_shape_t shape = {.rows = 6, .cols = 5, .flags = ZF_PARAM_NEVER_SELECTED};
+    const float infinite = INFINITY;
+    float before[30], masters[30], after[30];
+    zf_export_item_t item = {.struct_size = sizeof item, .dst = masters, .dst_nbytes = sizeof masters};
+    zt_rig_start(&rig, &shape, 1);
+    zt_rig_open(&rig, "[zenflow]\nfull_warm_up_rounds = 1\nupdate_interval = 2\npublish_lag = 0\n", 0);
+    item.id = rig.params[0].id;
+    for (int t = 0; t < 3; t++) /* windows close at 1, 2, 4 */
+        zt_rig_step(&rig);
+    memcpy(before, rig.params[0].visible, sizeof before);
+    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    zt_rig_fill_grad(&rig, 0, 4);
+    memcpy(rig.params[0].grad, &infinite, sizeof infinite);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, 0, NULL));
+    ck_assert_int_eq(zt_rig_submit(&rig, ZF_STEP_WAIT, NULL), ZF_SKIPPED);
+    ck_assert_mem_ne(before, rig.params[0].visible, sizeof before);
+    item.dst = after;
+    ZT_OK(&rig, rig.zf->export_params(rig.inst, &item, 1, sizeof item, &rig.err));
+    ck_assert_mem_eq(masters, after, sizeof after);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+ZT_MAIN("instance", a_skipped_step_publishes_what_was_due, members_that_mean_nothing, negotiation, create_refuses,
+        rules_and_what_they_allow, forced_blocks, forced_instruction_set, before_bind, not_an_instance,
+        a_failed_bind_may_be_tried_again, arguments_are_checked, busy, destroy_after_create,
+        destroy_after_any_number_of_steps, destroy_with_gradients_not_stepped, destroy_after_quiesce,
+        destroy_waits_for_every_stream_it_was_given, two_at_once, rounds_leave_nothing_behind,
         the_hosts_rounding_outlives_steps)

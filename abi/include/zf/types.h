@@ -24,7 +24,7 @@ typedef int32_t zf_status_t;
 #define ZF_OK 0
 #define ZF_IN_PROGRESS 1              /* poll: nothing new yet */
 #define ZF_DISABLED 2                 /* an optional feature is off; said once in the log */
-#define ZF_SKIPPED 3                  /* step with WAIT: the gradient was not finite, nothing was updated */
+#define ZF_SKIPPED 3                  /* step with WAIT: not finite, so no update; what was due is published */
 #define ZF_SUBMITTED 4                /* step: enqueued */
 #define ZF_ERR_ARGUMENT (-1)          /* NULL, out of range, wrong size */
 #define ZF_ERR_ABI (-2)               /* no common ABI, or a struct smaller than the oldest known */
