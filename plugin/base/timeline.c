@@ -5,7 +5,6 @@
  * are sequentially consistent, so one of the two always sees the other and no wake-up is lost. */
 #include "base/timeline.h"
 
-#include <errno.h>
 #include <time.h>
 
 uint64_t zfi_now_ns(void) {
@@ -92,16 +91,31 @@ void zfi_timeline_poison(zfi_timeline_t *timeline) {
     wake(timeline);
 }
 
+uint64_t zfi_time_run(uint64_t *last_ns) {
+    uint64_t now = zfi_now_ns(), elapsed = now - *last_ns, most = 2 * ZFI_SLICE_NS;
+    *last_ns = now;
+    return elapsed < most ? elapsed : most;
+}
+
+/* [lock held] Waits for a change, for a slice of what is left of the time; takes away what has passed of it. */
+static void sleep_once(zfi_timeline_t *timeline, uint64_t *left_ns) {
+    uint64_t last = zfi_now_ns(), passed;
+    struct timespec deadline;
+    zfi_deadline(*left_ns < ZFI_SLICE_NS || *left_ns == UINT64_MAX ? *left_ns : ZFI_SLICE_NS, &deadline);
+    (void)pthread_cond_timedwait(&timeline->changed, &timeline->lock, &deadline);
+    passed = zfi_time_run(&last);
+    if (*left_ns != UINT64_MAX)
+        *left_ns -= passed < *left_ns ? passed : *left_ns;
+}
+
 /* A host's thread may be cancelled here; it must not go with the lock. */
 static zf_status_t sleep_until(zfi_timeline_t *timeline, uint64_t value, uint64_t timeout_ns) {
-    struct timespec deadline;
-    int rc = 0, cancel_state;
-    zfi_deadline(timeout_ns, &deadline);
+    int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     pthread_mutex_lock(&timeline->lock);
     atomic_fetch_add(&timeline->n_waiters, 1);
-    while (atomic_load(&timeline->value) < value && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&timeline->changed, &timeline->lock, &deadline);
+    while (atomic_load(&timeline->value) < value && timeout_ns)
+        sleep_once(timeline, &timeout_ns);
     atomic_fetch_sub(&timeline->n_waiters, 1);
     pthread_mutex_unlock(&timeline->lock);
     pthread_setcancelstate(cancel_state, NULL);

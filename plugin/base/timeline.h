@@ -50,8 +50,16 @@ void zfi_timeline_set(zfi_timeline_t *timeline, uint64_t value);
 /* [any-thread] Releases every waiter, now and later. */
 void zfi_timeline_poison(zfi_timeline_t *timeline);
 
-/* [any-thread] ZF_OK, ZF_ERR_POISONED, or ZF_ERR_TIMEOUT. *waited_ns (may be NULL) is increased by the time slept. */
+/* [any-thread] ZF_OK, ZF_ERR_POISONED, or ZF_ERR_TIMEOUT. Time in which the process was stopped (SIGSTOP, a debugger, a
+ * machine that slept) is not part of timeout_ns: what it waits for stood still too. *waited_ns (may be NULL) is
+ * increased by the time slept. */
 zf_status_t zfi_timeline_wait(zfi_timeline_t *timeline, uint64_t value, uint64_t timeout_ns, uint64_t *waited_ns);
+
+enum { ZFI_SLICE_NS = 50000000 }; /* a wait looks at the clock at least so often */
+
+/* [any-thread] For a loop that waits: the time since *last_ns, which becomes now. A gap of more than two slices counts
+ * as two: the process did not run. */
+uint64_t zfi_time_run(uint64_t *last_ns);
 
 /* Monotonic clock. */
 uint64_t zfi_now_ns(void);

@@ -224,12 +224,13 @@ static uint64_t timeout_of(const zfi_comm_t *comm, const zfi_exchange_t *exchang
 /* Until it is over, or cannot be any more. */
 static zf_status_t wait_for(zfi_comm_t *comm, const zfi_exchange_t *exchange, uint64_t request, zf_error_t *err) {
     zf_error_t why = {.struct_size = sizeof why};
-    uint64_t end = zfi_now_ns() + timeout_of(comm, exchange), n_asked = 0;
+    uint64_t last = zfi_now_ns(), waited = 0, n_asked = 0;
     zf_status_t st;
     while ((st = comm->table.test(comm->table.ctx, request, NULL, &why)) == ZF_IN_PROGRESS) {
         if (atomic_load(comm->env.is_poisoned))
             return ZF_ERR_POISONED;
-        if (zfi_now_ns() > end)
+        waited += zfi_time_run(&last);
+        if (waited > timeout_of(comm, exchange))
             return timed_out(comm, exchange, request, err);
         pause_for(n_asked++);
     }

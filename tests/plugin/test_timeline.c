@@ -5,7 +5,10 @@
 
 #include <check.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "suite.h"
 
@@ -148,5 +151,46 @@ START_TEST(ping_pong) {
 }
 END_TEST
 
-ZT_MAIN("timeline", rises_only, deadline, deadline_does_not_overflow, poisoned, poison_wakes_sleepers,
-        no_wake_up_is_lost, ping_pong)
+static void *signal_when_told(void *arg) {
+    char byte;
+    if (read(*(int *)arg, &byte, 1) == 1)
+        zfi_timeline_signal(&timeline, 1);
+    return NULL;
+}
+
+/* The child waits with a deadline of two seconds; 0 where what it waits for came in time. */
+static _Noreturn void wait_in_child(int said, int told) {
+    pthread_t thread;
+    zfi_timeline_init(&timeline, "t");
+    pthread_create(&thread, NULL, signal_when_told, &told);
+    if (write(said, "w", 1) != 1)
+        _exit(2);
+    _exit(zfi_timeline_wait(&timeline, 1, 2000000000u, NULL) != ZF_OK);
+}
+
+/* It is stopped for longer than its deadline, and told a while after it goes on. */
+START_TEST(a_stopped_process_has_its_time_left) {
+    int said[2], told[2], status;
+    char byte;
+    pid_t child;
+    ck_assert(pipe(said) == 0 && pipe(told) == 0);
+    child = fork();
+    if (child == 0)
+        wait_in_child(said[1], told[0]);
+    ck_assert_int_eq(read(said[0], &byte, 1), 1);
+    ck_assert_int_eq(kill(child, SIGSTOP), 0);
+    usleep(2500000);
+    ck_assert_int_eq(kill(child, SIGCONT), 0);
+    usleep(200000);
+    ck_assert_int_eq(write(told[1], "t", 1), 1);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int i = 0; i < 2; i++) {
+        close(said[i]);
+        close(told[i]);
+    }
+}
+END_TEST
+
+ZT_MAIN("timeline", a_stopped_process_has_its_time_left, rises_only, deadline, deadline_does_not_overflow, poisoned,
+        poison_wakes_sleepers, no_wake_up_is_lost, ping_pong)
