@@ -68,9 +68,9 @@ __attribute__((format(printf, 3, 4))) static zf_status_t fail(zf_trainer_t *t, z
     return status;
 }
 
-/* What the plugin or the loader returned, with the message in t->error. */
+/* What the plugin or the loader returned, with the message in t->error. What another call puts right does not stay. */
 static zf_status_t take(zf_trainer_t *t, zf_status_t status) {
-    if (status < 0 && t->status == ZF_OK)
+    if (status < 0 && t->status == ZF_OK && status != ZF_ERR_OVERWRITTEN && status != ZF_ERR_BUSY)
         t->status = status;
     return status;
 }
@@ -366,6 +366,8 @@ zf_status_t zf_trainer_step(zf_trainer_t *trainer, double lr) {
     args.clip_norm = trainer->clip_norm;
     args.stream = &trainer->stream;
     submitted = take(trainer, trainer->zf->step(trainer->instance, &args, &trainer->report, &trainer->error));
+    for (uint32_t i = 0; i < trainer->n_arrays && submitted == ZF_ERR_OVERWRITTEN; ++i)
+        trainer->arrays[i].is_ready = 1; /* the plugin has them still */
     st = submitted < 0 ? submitted : wait_for_gradients(trainer);
     return st < 0 ? st : submitted;
 }
@@ -400,6 +402,11 @@ zf_status_t zf_trainer_wait(zf_trainer_t *trainer) {
     st = take(trainer, trainer->zf->param_fetch(trainer->instance, NULL, 0, &trainer->stream, &there, &trainer->error));
     return st < 0 ? st
                   : take(trainer, zf_loader_fence_wait(trainer->loader, &there, FENCE_TIMEOUT_NS, &trainer->error));
+}
+
+zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer) {
+    zf_status_t st = check(trainer, 1, "params_changed");
+    return st < 0 ? st : take(trainer, trainer->zf->params_changed(trainer->instance, NULL, 0, 0, &trainer->error));
 }
 
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer) {

@@ -95,6 +95,11 @@ zf_status_t zf_trainer_discard(zf_trainer_t *trainer);
 /* With OVERLAP, before weights are read: waits until this step's are in place. Without it: nothing. */
 zf_status_t zf_trainer_wait(zf_trainer_t *trainer);
 
+/* The trainer wrote weights itself, all of them or some: they count from now on. Call flush() before it writes, so that
+ * no update is lost. A step before this call returns ZF_ERR_OVERWRITTEN and keeps its gradients: step() again after it,
+ * or discard(). */
+zf_status_t zf_trainer_params_changed(zf_trainer_t *trainer);
+
 /* Every update that is still under way arrives: the weights are those to evaluate, write or keep. Training may go on.
  */
 zf_status_t zf_trainer_flush(zf_trainer_t *trainer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/reduce_bind.c - do all ranks bind the same? (contract in reduce.h)
  *
- * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log],
- * [trace] and [stats], one for what create was given, one per parameter. First the ranks compare their places and one
+ * What must be equal is written as lines of text: a line per key of the configuration, but nearly all of [host], [log]
+ * and [trace], one for what create was given, one per parameter. First the ranks compare their number and one
  * digest of all lines, then, only if it differs, one per line, and last the text of the first line that differs. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -280,11 +280,11 @@ static zf_status_t find_line(const comparison_t *it, uint32_t n, zf_error_t *err
 /* What ranks exchange first. */
 typedef struct summary {
     uint64_t n_lines, digest;
-    uint32_t rank, n_ranks; /* as the host said */
+    uint64_t n_ranks; /* as the host said */
 } summary_t;
 
 static summary_t summarise(const comparison_t *it) {
-    summary_t out = {.n_lines = n_lines(it), .rank = it->rank, .n_ranks = it->n_ranks};
+    summary_t out = {.n_lines = n_lines(it), .n_ranks = it->n_ranks};
     for (uint32_t i = 0; i < n_lines(it); i++) {
         const uint64_t pair[] = {out.digest, digest_line(it, i)};
         out.digest = digest_words(pair, 4);
@@ -295,11 +295,11 @@ static summary_t summarise(const comparison_t *it) {
 /* Whether the host gave each rank the same group. */
 static zf_status_t check_places(const comparison_t *it, const summary_t *all, zf_error_t *err) {
     for (uint32_t r = 0; r < it->n_ranks; r++)
-        if (all[r].rank != r || all[r].n_ranks != it->n_ranks)
+        if (all[r].n_ranks != it->n_ranks)
             return zfi_error(err, ZF_ERR_RANKS, "bind_params",
-                             "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32 " says that it is %" PRIu32
-                             " of %" PRIu32 ": the host must give every rank the same group",
-                             it->rank, it->n_ranks, r, all[r].rank, all[r].n_ranks);
+                             "this is rank %" PRIu32 " of %" PRIu32 ", but rank %" PRIu32 " says that they are %" PRIu64
+                             ": the host must give every rank the same group",
+                             it->rank, it->n_ranks, r, all[r].n_ranks);
     return ZF_OK;
 }
 

@@ -276,5 +276,24 @@ START_TEST(test_refuses_in_training) {
 }
 END_TEST
 
-ZT_MAIN("trainer", test_trains, test_ranges, test_state, test_announced_and_dropped, test_a_failed_save_does_not_stay,
-        test_clip, test_refuses_before_bind, test_refuses_arrays, test_refuses_in_training)
+/* Weights that the trainer wrote: refused until it says so, then trained. */
+START_TEST(test_written_weights) {
+    fill();
+    zf_trainer_t *t = start(0);
+    train(t, 0, 3);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    w[0][1] += 1.0f;
+    set_gradients(3);
+    ck_assert_int_eq(zf_trainer_step(t, 0.01), ZF_ERR_OVERWRITTEN);
+    contains(zf_trainer_error(t), "params_changed");
+    ck_assert_msg(zf_trainer_params_changed(t) == ZF_OK, "%s", zf_trainer_error(t));
+    ck_assert_msg(zf_trainer_step(t, 0.01) == ZF_SUBMITTED, "%s", zf_trainer_error(t));
+    train(t, 4, 6);
+    ck_assert_int_eq(zf_trainer_flush(t), ZF_OK);
+    zf_trainer_free(t);
+}
+END_TEST
+
+ZT_MAIN("trainer", test_written_weights, test_trains, test_ranges, test_state, test_announced_and_dropped,
+        test_a_failed_save_does_not_stay, test_clip, test_refuses_before_bind, test_refuses_arrays,
+        test_refuses_in_training)

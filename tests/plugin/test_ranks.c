@@ -716,9 +716,9 @@ START_TEST(a_world_size_that_differs) {
     ranks.ranks[1].says_size = 3;
     run_jobs(jobs, 2);
     ck_assert_int_eq(jobs[0].st, ZF_ERR_RANKS);
-    ck_assert_str_eq(jobs[0].rig.err.message,
-                     "this is rank 0 of 2, but rank 1 says that it is 1 of 3: the host must give every rank the same "
-                     "group");
+    ck_assert_str_eq(
+        jobs[0].rig.err.message,
+        "this is rank 0 of 2, but rank 1 says that they are 3: the host must give every rank the same group");
     ck_assert_int_eq(jobs[1].st, ZF_ERR_RANKS);
     end_jobs(jobs, 2);
 }
