@@ -26,7 +26,7 @@ static const zf_cli_command_t commands[] = {
      "which\n"
      "                       ZF_TUNE_CONFIG holds too. It has to end by itself, well behind warm-up, and to destroy\n"
      "                       the plugin's instance at its end\n"
-     "  --config FILE        your INI file; update_interval, publish_lag and [stats] are put in (none: the defaults)\n"
+     "  --config FILE        your INI file; update_interval, publish_lag and [trace] are put in (none: the defaults)\n"
      "  --settings LIST      S:LAG,... that are tried (1:0,2:0,4:0,1:1,2:1)\n"
      "  --max-stall SHARE    of a step that the device may wait for the plugin (0.03)\n"
      "  --timeout SECONDS    a setting that takes longer is ended and counts as failed (3600)\n"
