@@ -51,5 +51,5 @@ shows "$out/none.html" 'left no results; exit status 2' 'could not run'
 mkdir "$out/committed"
 cp "$results/glue.json" "$out/committed"
 "$conform" --report "$out/committed.html" --results "$out/committed" >"$out/text" 2>&1 || fail "results: $(cat "$out/text")"
-shows "$out/committed.html" 'Score of every seed' 'Training loss' 'peak rate 0.001'
+shows "$out/committed.html" 'Score of every seed' 'Training loss' '12 seeds'
 exit $failed
