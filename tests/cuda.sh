@@ -351,7 +351,7 @@ stage_faults() {
 
 # Every wait that the plugin's programs enqueue: "FILE LINE TIMELINE N", the file in plugin/, the N-th one there for this timeline.
 waits() {
-    (cd plugin && grep -n 'zfi_op_wait(' offload/*.c hooks/*.c) |
+    (cd plugin && grep -n 'zfi_op_wait(' ranks/*.c step/*.c hooks/*.c) |
         sed -n 's/^\([^:]*\):\([0-9]*\):.*lines\.\([a-z_]*\).*/\1 \2 \3/p' |
         awk '{ print $0, ++n[$1 " " $3] }'
 }
@@ -387,7 +387,7 @@ drops() {
 # Who looks for a wait that is left out.
 watchers() {
     case $1 in
-    offload/ranks.c* | offload/buffers.c* | offload/values_at_fetch.c* | offload/shards.c* | hooks/reduce.c*) echo ranks ;;
+    ranks/ranks.c* | ranks/buffers.c* | ranks/values_at_fetch.c* | ranks/shards.c* | hooks/reduce.c*) echo ranks ;;
     *) echo tsan plain shuffle ;;
     esac
 }

@@ -2,7 +2,7 @@
 /* plugin/comm/comm.h - what ranks exchange, as one table per transport.
  *
  * A transport moves bytes; every sum over ranks is made afterwards, by rank index, so that all ranks have the same
- * bits. Exchanges are made by the instance's own threads, one after the other in each lane (offload/ranks.h),
+ * bits. Exchanges are made by the instance's own threads, one after the other in each lane (ranks/ranks.h),
  * in an order that is the same on every rank. Each is named by its purpose, bucket and step: an error says them.
  *
  * Failure. A peer that does not come within the deadline, or a transport that fails, ends the transport: its error

@@ -2,7 +2,7 @@
 /* plugin/device/device.h - a device as the engine sees it: memory, streams, timelines, copies, kernels.
  *
  * A backend is one zfi_device_ops_t. It gives the means and knows nothing of training: what happens in a step, in which
- * order and waiting for what, is written once, in plugin/offload. Whoever adds a backend reads this file and
+ * order and waiting for what, is written once, in plugin/step. Whoever adds a backend reads this file and
  * kernels/launch.h.
  *
  * Streams. A stream runs what is enqueued on it in order. Two streams are ordered by timelines (base/timeline.h), which

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "instance/memory.h"
-#include "offload/program.h"
 #include "schedule/window.h"
+#include "step/program.h"
 
 enum { COLLECTED = ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_KEEP };
 

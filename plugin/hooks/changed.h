@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin/hooks/changed.h - weights that the host wrote: announced (params_changed), or found (offload/guard.h). */
+/* plugin/hooks/changed.h - weights that the host wrote: announced (params_changed), or found (step/guard.h). */
 #ifndef ZFI_CHANGED_H
 #define ZFI_CHANGED_H
 

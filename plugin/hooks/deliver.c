@@ -16,7 +16,7 @@
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
 #include "instance/memory.h"
-#include "offload/buffers.h"
+#include "ranks/buffers.h"
 #include "schedule/expect.h"
 
 enum {

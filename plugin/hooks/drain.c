@@ -4,7 +4,7 @@
 
 #include "hooks/batch.h"
 #include "hooks/hooks.h"
-#include "offload/program.h"
+#include "step/program.h"
 
 static zf_status_t drain(zf_instance_t *inst, zf_status_t (*rest)(zfi_run_t *run), zf_error_t *err) {
     zf_status_t st = zfi_batch_flush(inst);

@@ -10,9 +10,9 @@
 #include "base/struct.h"
 #include "hooks/hooks.h"
 #include "instance/memory.h"
-#include "offload/buffers.h"
-#include "offload/ranks.h"
-#include "offload/shards.h"
+#include "ranks/buffers.h"
+#include "ranks/ranks.h"
+#include "ranks/shards.h"
 
 /* ---- ranks that are only counted --------------------------------------------------------------------------------- */
 

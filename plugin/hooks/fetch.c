@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
  *
- * With publish_lag = 0 this is where a closed window's values become visible (offload/at_fetch.h).
+ * With publish_lag = 0 this is where a closed window's values become visible (step/at_fetch.h).
  * With [shard] stage = 3 it is where a parameter becomes whole, and release where its memory may be another's
- * (offload/shards.h).
+ * (ranks/shards.h).
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by
  * itself; another stream is made to wait; a host that computes on its own thread gets the sequence number of the newest
  * write. */
@@ -13,9 +13,9 @@
 #include "hooks/hooks.h"
 #include "hooks/stream.h"
 #include "instance/instance.h"
-#include "offload/at_fetch.h"
-#include "offload/program.h"
-#include "offload/shards.h"
+#include "ranks/shards.h"
+#include "step/at_fetch.h"
+#include "step/program.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
                              zf_error_t *err) {

@@ -8,8 +8,8 @@
 #include "base/crc32.h"
 #include "base/error.h"
 #include "hooks/hooks.h"
-#include "offload/groups.h"
-#include "offload/ranks.h"
+#include "ranks/groups.h"
+#include "ranks/ranks.h"
 #include "state/state.h"
 
 /* Group 0, or that of the experts. */

@@ -5,7 +5,7 @@
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
-#include "offload/program.h"
+#include "step/program.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 

@@ -14,10 +14,10 @@
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
-#include "offload/groups.h"
-#include "offload/ranks.h"
-#include "offload/shards.h"
-#include "offload/tables.h"
+#include "instance/tables.h"
+#include "ranks/groups.h"
+#include "ranks/ranks.h"
+#include "ranks/shards.h"
 #include "state/state.h"
 
 static int is_same_param(const zfi_param_t *a, const zfi_param_t *b) {

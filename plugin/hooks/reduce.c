@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "hooks/batch.h"
 #include "instance/memory.h"
-#include "offload/buffers.h"
-#include "offload/ranks.h"
+#include "ranks/buffers.h"
+#include "ranks/ranks.h"
 #include "schedule/expect.h"
 
 static zf_status_t reduce_bucket(zf_instance_t *inst, uint32_t bucket) {

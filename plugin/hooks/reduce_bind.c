@@ -14,9 +14,9 @@
 #include "base/error.h"
 #include "base/timeline.h"
 #include "hooks/reduce.h"
-#include "offload/groups.h"
-#include "offload/ranks.h"
-#include "offload/shards.h"
+#include "ranks/groups.h"
+#include "ranks/ranks.h"
+#include "ranks/shards.h"
 
 /* A line holds a name of 255 bytes, eight axes and all else that is said of a parameter. */
 enum { LINE = 768, SHOWN = 181, HEAD = 70 };

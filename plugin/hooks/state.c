@@ -17,7 +17,7 @@
 #include "hooks/parts.h"
 #include "hooks/reduce.h"
 #include "hooks/stream.h"
-#include "offload/ranks.h"
+#include "ranks/ranks.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED, MOST_NOTE = 65536 };
 

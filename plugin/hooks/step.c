@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/step.c - the step and poll hooks: one pass over SCHEDULE.md on the host's thread, which only pushes
- * work (offload/program.c). */
+ * work (step/program.c). */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -16,10 +16,10 @@
 #include "hooks/trace.h"
 #include "hooks/waits.h"
 #include "instance/instance.h"
-#include "offload/program.h"
-#include "offload/update_all.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
+#include "step/program.h"
+#include "step/update_all.h"
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 

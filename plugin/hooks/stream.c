@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "device/device.h"
-#include "offload/program.h"
+#include "step/program.h"
 
 zf_status_t zfi_stream_resolve(zf_instance_t *inst, const zf_stream_t *given, const char *origin, zfi_stream_t **out,
                                int *out_is_host_thread, zf_error_t *err) {

@@ -141,7 +141,7 @@ static inline int zfi_shards_params(const zfi_engine_t *engine) {
 
 static inline int zfi_is_mean(const zfi_config_t *config) { return config->deferred == ZFI_DEFERRED_MEAN; }
 static inline int zfi_is_warm_up(const zfi_config_t *config, uint64_t t) { return t <= zfi_config_warm_up(config); }
-/* The meter of lateness (offload/lateness.h): steps are counted, even if nothing of them can be late. */
+/* The meter of lateness (replay/lateness.h): steps are counted, even if nothing of them can be late. */
 static inline int zfi_counts_lateness(const zfi_engine_t *engine) {
     return engine->config.lateness != 0 && engine->config.deferred == ZFI_DEFERRED_REPLAY &&
            engine->rule != ZF_RULE_CALLBACK;

@@ -20,7 +20,7 @@ zf_status_t zfi_memory_need_staging(zfi_run_t *run, zf_error_t *err);
 uint64_t zfi_memory_staging_nbytes(const zfi_run_t *run);
 uint64_t zfi_memory_sums_nbytes(const zfi_run_t *run);
 /* Several ranks on a device with memory of its own: bytes of the page-locked copies of staging and of the selected
- * channels' gradient (offload/mirror.h). */
+ * channels' gradient (ranks/mirror.h). */
 uint64_t zfi_memory_mirrors_nbytes(const zfi_run_t *run);
 /* ... of which a rank has to move at most so many pieces of the selected channels of a bucket, all ranks' together. */
 uint64_t zfi_memory_n_moves(const zfi_run_t *run, uint32_t bucket);
@@ -34,7 +34,7 @@ zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nby
 zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
 
-/* Several ranks: the memory of a bucket's gradients; NULL: it has none now (offload/buffers.h). */
+/* Several ranks: the memory of a bucket's gradients; NULL: it has none now (ranks/buffers.h). */
 static inline unsigned char *zfi_flat(const zfi_run_t *run, uint32_t bucket) {
     const zfi_opened_t *opened = run->reduction.opened;
     if (!opened)

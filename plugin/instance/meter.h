@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/instance/meter.h - what lateness cost, per step and parameter group: the sums that workers add to and any
- * thread reads. What is added is computed by offload/lateness.c.
+ * thread reads. What is added is computed by replay/lateness.c.
  *
  * A step is complete when every cohort's window that holds it has been replayed. Parts are added as whole multiples of
  * 2^-48, so their order, which the workers' timing decides, does not show.

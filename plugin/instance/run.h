@@ -101,7 +101,7 @@ typedef struct zfi_grad_state {
 
 /* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Where nothing is
  * deferred it lies on the device (dev.head.all_w ...), w, m and v are NULL here, and n follows the device's whenever
- * the run rests. offload/state_arrays.h reads and writes it in either place. */
+ * the run rests. replay/state_arrays.h reads and writes it in either place. */
 typedef struct zfi_host_state {
     float *w;             /* [plan.n_state_elems] in the order of tiles (plan.h) */
     unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
@@ -134,7 +134,7 @@ typedef struct zfi_selection {
     uint8_t *moves;                                /* [max channels] ... and what becomes of each */
     uint64_t enter_block;                          /* blocks produced so far */
     uint64_t last_choice;                          /* step of the newest choice of any cohort */
-    uint8_t *is_counted; /* [n_matrices] its records are counted on this rank; NULL: all are (offload/importance.h) */
+    uint8_t *is_counted; /* [n_matrices] its records are counted on this rank; NULL: all are (ranks/importance.h) */
     double *deferred, *selected;     /* [n_matrices] automatic interval: SCHEDULE.md's sums of d and of p */
     uint64_t *choice_step;           /* [n_cohorts] ... q */
     uint32_t *n_ready;               /* [n_cohorts] ... of each, the matrices that are ready; of all ranks */
@@ -164,7 +164,7 @@ typedef struct zfi_device_state {
     uint64_t exchange_elems; /* of the largest matrix */
 } zfi_device_state_t;
 
-/* A copy in page-locked host memory of what ranks exchange, byte for byte (offload/mirror.h). */
+/* A copy in page-locked host memory of what ranks exchange, byte for byte (ranks/mirror.h). */
 typedef struct zfi_mirror {
     zfi_arena_t arena;
     const void *device; /* what it mirrors, ...; NULL: there is none */
@@ -215,7 +215,7 @@ typedef struct zfi_clock {
     uint64_t *skip_publish_below; /* [n_matrices] jobs below this are not published (params_changed) */
 } zfi_clock_t;
 
-/* Publishing at fetch (offload/at_fetch.h): what is left of the closes that are due. The host's thread's. */
+/* Publishing at fetch (step/at_fetch.h): what is left of the closes that are due. The host's thread's. */
 typedef struct zfi_unfetched {
     uint64_t merged;  /* publications below it: the device stream has their merges */
     uint32_t *n_left; /* [plan.max_close_chunks] by publication: segments that are not merged */
@@ -232,7 +232,7 @@ typedef struct zfi_incoming {
     zfi_batch_t *batch_ring; /* [ZFI_N_BATCHES] */
 } zfi_incoming_t;
 
-/* What the meter of lateness keeps (offload/lateness.c); written by workers, one per chunk. */
+/* What the meter of lateness keeps (replay/lateness.c); written by workers, one per chunk. */
 typedef struct zfi_sampled {
     uint32_t every;               /* 0: nothing is measured */
     uint64_t *base;               /* [n_chunks] first sample of a chunk in ... */
@@ -273,7 +273,7 @@ typedef struct zfi_opened {
     int trial_is_open;
 } zfi_opened_t;
 
-/* The parameters of a process group (offload/groups.h). */
+/* The parameters of a process group (ranks/groups.h). */
 typedef struct zfi_group_list {
     int which;            /* 0: it is their group in place of group 0; 1: their second one */
     uint32_t name, index; /* the host's number, and the transport's */
@@ -311,7 +311,7 @@ typedef struct zfi_reduction {
     uint32_t *entering; /* [ranks][most_words] the control thread's */
     uint64_t most_words;
     uint32_t *first_owner, *last_owner; /* [n_matrices] ranks that have elements of it, and so sum its channels up */
-    /* where gradients are sharded, too (offload/buffers.h); else NULL: */
+    /* where gradients are sharded, too (ranks/buffers.h); else NULL: */
     zfi_bucket_buffer_t *buffers; /* [buckets] of which so many are mapped: */
     uint32_t
         n_buffers; /* mapped so far; ZFI_LEAST_BUFFERS, or as many as there are buckets, from the first delivery on */
@@ -339,7 +339,7 @@ typedef struct zfi_shard {
         at; /* of what is kept: elements from the bucket's start, how many, bytes from the arena's */
 } zfi_shard_t;
 
-/* Stage 3: parameters live as shards (offload/shards.h). The host's thread's. */
+/* Stage 3: parameters live as shards (ranks/shards.h). The host's thread's. */
 typedef struct zfi_shards {
     zfi_arena_t arena;           /* this rank's parts */
     uint64_t nbytes;             /* of it */

@@ -17,7 +17,7 @@ typedef struct zfi_param {
     zfi_dtype_t dtype, grad_dtype;
     uint32_t group;
     uint32_t reduce_group[2]; /* process groups of its gradient, as the host numbers them; [1] = 0: no second one */
-    uint32_t group_index[2];  /* ... and as the transport does (offload/groups.h) */
+    uint32_t group_index[2];  /* ... and as the transport does (ranks/groups.h) */
     int counts_in_norm;       /* in this rank's part of it */
     int ndim;
     int n_batch_axes;
@@ -29,7 +29,7 @@ typedef struct zfi_param {
     uint64_t owned_first, owned_end; /* elements, row-major, of which this rank keeps state: all, or a part (ranks) */
     unsigned char *visible;          /* element 0: the host's memory; sharded, once bound: as if all of it were here */
     int is_contiguous;
-    int is_sharded;      /* several ranks: each has its own part of the visible values only (offload/shards.h) */
+    int is_sharded;      /* several ranks: each has its own part of the visible values only (ranks/shards.h) */
     int64_t row_stride;  /* of the visible tensor */
     int64_t *col_offset; /* [cols] elements from a row's start, or NULL where columns are contiguous; owned */
     uint32_t first_matrix, n_matrices; /* plan.h */

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "offload/replay.h"
-#include "offload/replay_columns.h"
-#include "offload/state_arrays.h"
+#include "replay/replay.h"
+#include "replay/replay_columns.h"
+#include "replay/state_arrays.h"
 #include "state/state.h"
 
 void zfi_flushed_free(zfi_flushed_t *flushed) {

@@ -13,7 +13,7 @@
 #include "base/tensor.h"
 #include "config/config_table.h"
 #include "instance/memory.h"
-#include "offload/ranks.h"
+#include "ranks/ranks.h"
 #include "schedule/window.h"
 #include "state/loader.h"
 

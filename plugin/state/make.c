@@ -8,15 +8,15 @@
 
 #include "base/error.h"
 #include "instance/memory.h"
-#include "offload/exchange.h"
-#include "offload/guard.h"
-#include "offload/lateness.h"
-#include "offload/ranks.h"
-#include "offload/shards.h"
-#include "offload/state_arrays.h"
-#include "offload/tables.h"
-#include "offload/workers.h"
+#include "instance/tables.h"
+#include "ranks/ranks.h"
+#include "ranks/shards.h"
+#include "replay/lateness.h"
+#include "replay/state_arrays.h"
+#include "replay/workers.h"
 #include "schedule/window.h"
+#include "step/exchange.h"
+#include "step/guard.h"
 
 zf_status_t zfi_run_read_masters(zfi_run_t *run) {
     zf_status_t st = ZF_OK;

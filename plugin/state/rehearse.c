@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "offload/exchange.h"
-#include "offload/replay_columns.h"
+#include "replay/replay_columns.h"
 #include "schedule/window.h"
+#include "step/exchange.h"
 
 typedef struct rehearsed_chunk {
     int is_valid;

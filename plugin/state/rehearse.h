@@ -5,8 +5,8 @@
 #define ZFI_STATE_REHEARSE_H
 
 #include "instance/run.h"
-#include "offload/replay.h"
-#include "offload/state_arrays.h"
+#include "replay/replay.h"
+#include "replay/state_arrays.h"
 
 typedef struct zfi_rehearsal zfi_rehearsal_t;
 

@@ -9,22 +9,22 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "instance/device_memory.h"
 #include "instance/memory.h"
-#include "offload/device_memory.h"
-#include "offload/exchange.h"
-#include "offload/guard.h"
-#include "offload/lateness.h"
-#include "offload/program.h"
-#include "offload/publish.h"
-#include "offload/shards.h"
-#include "offload/state_arrays.h"
-#include "offload/tables.h"
-#include "offload/values.h"
-#include "offload/workers.h"
+#include "instance/tables.h"
+#include "ranks/shards.h"
+#include "ranks/values.h"
+#include "replay/lateness.h"
+#include "replay/state_arrays.h"
+#include "replay/workers.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
 #include "state/make.h"
 #include "state/state.h"
+#include "step/exchange.h"
+#include "step/guard.h"
+#include "step/program.h"
+#include "step/publish.h"
 
 /* ---- begin, cancel -------------------------------------------------------------------------------------------------
  */

@@ -15,8 +15,8 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
-#include "offload/importance.h"
-#include "offload/ranks.h"
+#include "ranks/importance.h"
+#include "ranks/ranks.h"
 #include "state/header.h"
 #include "state/json.h"
 #include "state/spread.h"

@@ -7,8 +7,8 @@
 
 #include "base/crc32.h"
 #include "base/error.h"
-#include "offload/exchange.h"
-#include "offload/groups.h"
+#include "ranks/groups.h"
+#include "step/exchange.h"
 
 void zfi_spread_share(const zfi_run_t *run, const zfi_state_array_t *array, uint32_t id, const zfi_state_shape_t *shape,
                       const zfi_matrix_t *matrix, uint32_t rank, uint64_t *out_first, uint64_t *out_end) {

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "offload/exchange.h"
-#include "offload/state_arrays.h"
+#include "replay/state_arrays.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
+#include "step/exchange.h"
 
 /* ---- data types ---------------------------------------------------------------------------------------------------
  */

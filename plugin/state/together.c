@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/timeline.h"
-#include "offload/ranks.h"
+#include "ranks/ranks.h"
 
 /* What a rank says in a round. */
 typedef struct zfi_said {

@@ -8,7 +8,7 @@
 
 #include "device/cpu/cpu.h"
 #include "instance/memory.h"
-#include "offload/tables.h"
+#include "instance/tables.h"
 #include "schedule/window.h"
 #include "state/make.h"
 

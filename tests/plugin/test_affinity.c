@@ -2,7 +2,7 @@
 /* tests/plugin/test_affinity.c - how cores are shared, on machines that the test makes up, and by two real instances of
  * this process on such a machine: sched_getaffinity and pthread_setaffinity_np below stand for the system's. */
 #define _GNU_SOURCE
-#include "offload/affinity.h"
+#include "replay/affinity.h"
 
 #include <check.h>
 #include <string.h>

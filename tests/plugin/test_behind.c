@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "offload/replay.h"
+#include "replay/replay.h"
 #include "rig.h"
 #include "suite.h"
 

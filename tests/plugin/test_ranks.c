@@ -13,7 +13,7 @@
 #include "instance/instance.h"
 #include "instance/memory.h"
 #include "local_ranks.h"
-#include "offload/ranks.h"
+#include "ranks/ranks.h"
 #include "rig.h"
 #include "suite.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tests/plugin/test_replay.c - one chunk of a closed window, called alone: slots, holes, skipped steps, mean mode,
  * and a weight that overflows. */
-#include "offload/replay.h"
-#include "offload/replay_columns.h"
+#include "replay/replay.h"
+#include "replay/replay_columns.h"
 
 #include <check.h>
 #include <math.h>

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "bare.h"
-#include "offload/control.h"
 #include "schedule/window.h"
+#include "step/control.h"
 #include "suite.h"
 
 static const zt_shape_t shapes[] = {{.rows = 30, .cols = 50},

@@ -10,7 +10,7 @@
 
 #include "instance/instance.h"
 #include "local_ranks.h"
-#include "offload/shards.h"
+#include "ranks/shards.h"
 #include "rig.h"
 #include "state_rig.h"
 #include "suite.h"

@@ -2,18 +2,18 @@
 /* tests/plugin/test_workers.c - what a replay and a copy wait for, with timelines moved by hand: a worker that starts
  * too early changes state that is still in use. Each "not yet" below can fail only if the engine does not wait. */
 #define _GNU_SOURCE
-#include "offload/workers.h"
+#include "replay/workers.h"
 
 #include <check.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bare.h"
-#include "offload/gradients.h"
-#include "offload/publish.h"
-#include "offload/scalars.h"
 #include "schedule/select.h"
 #include "schedule/window.h"
+#include "step/gradients.h"
+#include "step/publish.h"
+#include "step/scalars.h"
 #include "suite.h"
 
 enum { A_WHILE_US = 60000 };

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOMS = ["base", "config", "plan", "device", "comm", "instance", "schedule", "offload", "state", "hooks"]
+ROOMS = ["base", "config", "plan", "device", "comm", "instance", "schedule", "replay", "ranks", "step", "state", "hooks"]
 WORDS = re.compile(r"window|slot|choice|cohort|replay", re.IGNORECASE)
 THREADS = re.compile(r"\b(pthread_create|thrd_create|clone|vfork|zfi_thread_start)\s*\(|#\s*pragma\s+omp")
 SERIAL = ["kernels", "conformance/glue", "conformance/host", "conformance/report", "tests/kernels", "tests/host"]

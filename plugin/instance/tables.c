@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/instance/tables.c - the device's tables (contract in tables.h). The table of matrices has a copy in host
+ * memory, since it changes; the others are made in passing. */
+#include "instance/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "instance/callback.h"
+#include "instance/device_memory.h"
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *param) {
+    uint32_t first, n = zfi_owned_matrices(plan, param, &first);
+    uint64_t n_read = 0;
+    for (uint32_t i = first; i < first + n; i++)
+        n_read += plan->matrices[i].rows * plan->matrices[i].cols;
+    return (zfi_data_param_t){.n_elems = param->n_elems,
+                              .grad_dtype = param->grad_dtype,
+                              .group = param->group,
+                              .first_matrix = first,
+                              .n_matrices = n,
+                              .n_read = n_read,
+                              .channels_are_rows = param->channels_are_rows,
+                              .counts_in_norm = param->counts_in_norm};
+}
+
+/* All but the place. What is absent has no rows, so no kernel finds anything of it to read or write. */
+static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
+    return (zfi_data_matrix_t){.param = matrix->param,
+                               .n_channels = matrix->n_channels,
+                               .k = matrix->is_absent ? 0 : matrix->k,
+                               .sel_base = matrix->sel_base,
+                               .grad_base = matrix->grad_base,
+                               .channels_are_rows = matrix->channels_are_rows && !matrix->is_absent,
+                               .has_sums = matrix->is_choosable,
+                               .rows = matrix->is_absent ? 0 : matrix->rows,
+                               .cols = matrix->cols,
+                               .param_offset = matrix->param_offset,
+                               .index_base = matrix->index_base,
+                               .channel_base = matrix->channel_base,
+                               .sum_base = matrix->sum_base};
+}
+
+static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
+    return (zfi_data_segment_t){.matrix = segment->matrix,
+                                .n_elems = segment->n_elems,
+                                .matrix_offset = segment->matrix_offset,
+                                .piece_offset = segment->chunk_offset,
+                                .state_base = plan->chunks[segment->chunk].state_base + segment->chunk_offset};
+}
+
+static zfi_data_piece_t piece_row(const zfi_chunk_t *chunk) {
+    return (zfi_data_piece_t){
+        .first_segment = chunk->first_segment, .n_segments = chunk->n_segments, .n_elems = chunk->n_elems};
+}
+
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t columns_nbytes(const zfi_run_t *run) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < run->n_params; i++)
+        if (run->params[i].has_state && run->params[i].col_offset)
+            n += run->params[i].cols;
+    return n * sizeof(int64_t);
+}
+
+/* Column maps of non-contiguous parameters in device memory of their own, which is made anew whenever they move. */
+static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t nbytes = columns_nbytes(run), at = 0;
+    void *memory = NULL;
+    zf_status_t st = nbytes ? engine->ops->alloc(engine->device, nbytes, "column maps", &memory, err) : ZF_OK;
+    if (st)
+        return st;
+    engine->ops->free(engine->device, run->dev.columns, run->dev.columns_nbytes);
+    run->dev.columns = memory;
+    run->dev.columns_nbytes = nbytes;
+    for (uint32_t i = 0; i < run->n_params && !st; i++) {
+        const zfi_param_t *param = &run->params[i];
+        int64_t *to = param->has_state && param->col_offset ? run->dev.columns + at : NULL;
+        for (uint32_t k = param->first_matrix; k < param->first_matrix + param->n_matrices; k++)
+            run->dev.matrices[k].place.col_offset = to;
+        if (!to)
+            continue;
+        st = zfi_device_write(run, to, param->col_offset, param->cols * sizeof *to);
+        at += param->cols;
+    }
+    return st;
+}
+
+static zf_status_t upload_matrices(zfi_run_t *run) {
+    return zfi_device_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+                            run->plan.n_matrices * sizeof *run->dev.matrices);
+}
+
+zf_status_t zfi_tables_place(zfi_run_t *run, zf_error_t *err) {
+    zf_status_t st;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        run->dev.matrices[i].place = run->plan.matrices[i].place;
+    st = upload_columns(run, err);
+    return st ? st : upload_matrices(run);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+static zf_status_t upload_params(zfi_run_t *run) {
+    zfi_data_param_t *rows = calloc(run->n_params, sizeof *rows);
+    uint64_t first_block = 0;
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->n_params && rows; i++) {
+        rows[i] = param_row(&run->plan, &run->params[i]);
+        rows[i].first_block = first_block;
+        first_block += zfi_sum_blocks(&run->params[i]);
+    }
+    if (!st)
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static zf_status_t upload_segments(zfi_run_t *run) {
+    zfi_data_segment_t *rows = calloc(run->plan.n_segments, sizeof *rows);
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
+        rows[i] = segment_row(&run->plan, &run->plan.segments[i]);
+    if (!st)
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.segments), rows, run->plan.n_segments * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+static zf_status_t upload_pieces(zfi_run_t *run) {
+    zfi_data_piece_t *rows = calloc(run->plan.n_chunks, sizeof *rows);
+    zf_status_t st = rows ? ZF_OK : ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
+        rows[i] = piece_row(&run->plan.chunks[i]);
+    if (!st)
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
+    free(rows);
+    return st;
+}
+
+zf_status_t zfi_tables_list(zfi_run_t *run) {
+    zf_status_t st = zfi_device_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
+                                      run->plan.n_chunks * sizeof(uint32_t));
+    return st ? st
+              : zfi_device_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
+                                 run->plan.n_matrices * sizeof(uint32_t));
+}
+
+static void fill_head(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    zfi_data_t *head = &run->dev.head;
+    head->n_params = run->n_params;
+    head->n_matrices = run->plan.n_matrices;
+    head->rule = (zfi_rule_t)engine->rule;
+    head->moments = (zfi_moments_t)engine->config.moments;
+    head->counts_per_channel = zfi_is_mean(&engine->config);
+    head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
+    head->host_update = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_update : NULL;
+    head->host_rule_ctx = engine;
+}
+
+zf_status_t zfi_tables_upload(zfi_run_t *run) {
+    zf_status_t st;
+    fill_head(run);
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++)
+        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
+    st = zfi_device_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
+    if (!st)
+        st = upload_params(run);
+    if (!st)
+        st = upload_segments(run);
+    if (!st)
+        st = upload_pieces(run);
+    if (!st)
+        st = zfi_tables_list(run);
+    return st ? st : zfi_tables_place(run, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/buffers.c - buffers of buckets (contract in buffers.h). */
+#include "ranks/buffers.h"
+
+#include <stdlib.h>
+
+#include "instance/memory.h"
+#include "ranks/mirror.h"
+
+enum { KEPT_ALIGN = 64 };
+
+/* ---- what is kept of the sums ------------------------------------------------------------------------------------ */
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* This rank's part of a bucket, and the rest of the matrices at its edges. Returns where the next one begins. */
+static uint64_t keep(zfi_run_t *run, uint32_t number, uint64_t at) {
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    zfi_opened_t *out = &run->reduction.opened[number];
+    uint64_t first = zfi_rank(run->engine) * bucket->part_elems, end = first + bucket->part_elems;
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
+        const zfi_matrix_t *matrices = &run->plan.matrices[first_matrix], *last = matrices + n_matrices - 1;
+        uint64_t offset = run->buckets.offset[param->id];
+        if (!n_matrices)
+            continue;
+        first = smaller(first, offset + matrices->param_offset);
+        end = larger(end, offset + last->param_offset + last->rows * last->cols);
+    }
+    *out = (zfi_opened_t){.buffer = ZF_NO_ID, .kept_first = first / KEPT_ALIGN * KEPT_ALIGN, .kept_at = at};
+    out->kept_nbytes =
+        (end - out->kept_first + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN * zfi_dtype_nbytes(bucket->dtype);
+    return at + out->kept_nbytes;
+}
+
+zf_status_t zfi_buffers_new(zfi_run_t *run) {
+    zfi_reduction_t *reduction = &run->reduction;
+    uint64_t at = 0;
+    if (!zfi_shards_gradients(run->engine) || run->buckets.n == 0)
+        return ZF_OK;
+    reduction->buffers = calloc(run->buckets.n, sizeof *reduction->buffers);
+    reduction->opened = calloc(run->buckets.n, sizeof *reduction->opened);
+    if (!reduction->buffers || !reduction->opened)
+        return ZF_ERR_MEMORY;
+    for (uint32_t i = 0; i < run->buckets.n; i++)
+        at = keep(run, i, at);
+    return ZF_OK;
+}
+
+void zfi_buffers_free(zfi_run_t *run) {
+    free(run->reduction.buffers);
+    free(run->reduction.opened);
+    run->reduction.buffers = NULL;
+    run->reduction.opened = NULL;
+    run->reduction.n_buffers = 0;
+}
+
+/* ---- how many ---------------------------------------------------------------------------------------------------- */
+
+static zf_status_t map_buffer(zfi_run_t *run, zfi_bucket_buffer_t *buffer, zf_error_t *err) {
+    uint64_t nbytes = run->buckets.most_nbytes;
+    zf_status_t st = zfi_mirror_map(run, &buffer->mirror, NULL, nbytes, err);
+    if (!st)
+        st = zfi_memory_map_more(run, &buffer->arena, nbytes, "a bucket of gradients", err);
+    if (st)
+        zfi_mirror_free(run, &buffer->mirror);
+    else
+        buffer->mirror.device = buffer->arena.base;
+    return st;
+}
+
+zf_status_t zfi_buffers_need(zfi_run_t *run, uint32_t n, zf_error_t *err) {
+    zfi_reduction_t *reduction = &run->reduction;
+    uint32_t wanted = (uint32_t)smaller(larger(ZFI_LEAST_BUFFERS, n + 1), run->buckets.n);
+    zf_status_t st = ZF_OK;
+    while (reduction->opened && reduction->n_buffers < wanted && !st) {
+        st = map_buffer(run, &reduction->buffers[reduction->n_buffers], err);
+        reduction->n_buffers += !st;
+    }
+    return st;
+}
+
+/* The bucket as the calls before this one have left it. */
+static zfi_opened_t *trial_of(zfi_run_t *run, uint64_t call, uint32_t bucket) {
+    zfi_opened_t *opened = &run->reduction.opened[bucket];
+    if (opened->trial_call != call) {
+        opened->trial_call = call;
+        opened->trial_n_final = run->reduction.n_final[bucket];
+        opened->trial_is_open = opened->buffer != ZF_NO_ID;
+    }
+    return opened;
+}
+
+static void begin_trial(zfi_reduction_t *reduction, uint64_t call) {
+    if (reduction->trial_call == call)
+        return;
+    reduction->trial_call = call;
+    reduction->trial_next = reduction->next;
+    reduction->trial_n_open = reduction->trial_most = reduction->n_open;
+}
+
+uint32_t zfi_buffers_try(zfi_run_t *run, uint64_t call, uint32_t bucket, int final) {
+    zfi_reduction_t *reduction = &run->reduction;
+    zfi_opened_t *opened;
+    if (!reduction->opened || bucket == ZF_NO_ID)
+        return 0;
+    begin_trial(reduction, call);
+    opened = trial_of(run, call, bucket);
+    reduction->trial_n_open += !opened->trial_is_open;
+    opened->trial_is_open = 1;
+    opened->trial_n_final += (uint32_t) final;
+    if (reduction->trial_n_open > reduction->trial_most)
+        reduction->trial_most = reduction->trial_n_open;
+    while (reduction->trial_next < run->buckets.n) {
+        zfi_opened_t *next = trial_of(run, call, reduction->trial_next);
+        if (!next->trial_is_open || next->trial_n_final < run->buckets.all[reduction->trial_next].n_params)
+            break;
+        reduction->trial_n_open--;
+        reduction->trial_next++;
+    }
+    return reduction->trial_most;
+}
+
+/* ---- whose ------------------------------------------------------------------------------------------------------- */
+
+zf_status_t zfi_buffers_open(zfi_run_t *run, uint32_t bucket) {
+    zfi_engine_t *engine = run->engine;
+    zfi_reduction_t *reduction = &run->reduction;
+    zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
+    zfi_bucket_buffer_t *oldest = NULL;
+    if (!opened || opened->buffer != ZF_NO_ID)
+        return ZF_OK;
+    for (uint32_t i = 0; i < reduction->n_buffers; i++) {
+        zfi_bucket_buffer_t *buffer = &reduction->buffers[i];
+        if (!buffer->is_taken && (!oldest || buffer->number < oldest->number))
+            oldest = buffer;
+    }
+    oldest->is_taken = 1; /* there is one: zfi_buffers_need() */
+    opened->buffer = (uint32_t)(oldest - reduction->buffers);
+    opened->after = oldest->number;
+    reduction->n_open++;
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, opened->after, &engine->count.stall_ranks_ns));
+    return zfi_send(engine);
+}
+
+zf_status_t zfi_buffers_wait(zfi_run_t *run, uint32_t bucket) {
+    const zfi_opened_t *opened = run->reduction.opened ? &run->reduction.opened[bucket] : NULL;
+    return opened
+               ? zfi_wait(run->engine, &run->engine->lines.exchanged, opened->after, &run->engine->count.host_wait_ns)
+               : ZF_OK;
+}
+
+void zfi_buffers_close(zfi_run_t *run, uint32_t bucket, uint64_t number) {
+    zfi_reduction_t *reduction = &run->reduction;
+    zfi_opened_t *opened = reduction->opened ? &reduction->opened[bucket] : NULL;
+    if (!opened)
+        return;
+    reduction->buffers[opened->buffer].number = number;
+    reduction->buffers[opened->buffer].is_taken = 0;
+    opened->buffer = ZF_NO_ID;
+    reduction->n_open--;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/importance.h - each rank has the sums of its own parts of the buckets: how all come to choose the same
+ * channels.
+ *
+ * Model. A channel's sum of |gradient| belongs to a matrix. The ranks that own elements of a matrix are neighbours,
+ * most often one alone: the first of them counts its records.
+ *
+ *   matrix      | 0 | 1 | 2 | 3 | 4 |
+ *   part        | rank 0  | rank 1  |     rank 0 counts 0, 1 and 2; of 2 rank 1 sends its sums with every step
+ *
+ * - At every step the sums of matrices that several ranks own a part of are added by rising rank (join_record). There
+ *   is at most one such matrix per bucket and edge between two ranks, so that is little.
+ * - Importance and the measure of automatic windows are thus those of one rank, on the rank that counts. They are
+ *   gathered once per choice, and for a checkpoint (join, join_at_rest).
+ * - update_interval = auto: each rank says at every step how many of its matrices are ready (join_ready).
+ *
+ * All of it is the control thread's, in the lane of entering channels. A failure has ended the instance. */
+#ifndef ZFI_IMPORTANCE_H
+#define ZFI_IMPORTANCE_H
+
+#include "instance/run.h"
+
+/* [control] Says which matrices this rank counts. ZF_ERR_MEMORY. free is legal after a failure. */
+zf_status_t zfi_importance_new(zfi_run_t *run);
+void zfi_importance_free(zfi_run_t *run);
+
+/* [own threads: control] Part `part` of a step's record, in host memory, becomes that of all ranks where it is counted
+ * here. */
+zf_status_t zfi_importance_join_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part);
+
+/* [own threads: control] Importance of the cohorts that choose at a step, on every rank. */
+zf_status_t zfi_importance_join(zfi_run_t *run, const zfi_step_row_t *row);
+
+/* [own threads: control] sel.n_ready becomes the sum of all ranks'. */
+zf_status_t zfi_importance_join_ready(zfi_run_t *run, uint64_t t);
+
+/* [hook] While the run rests: all importance, and the measure of automatic windows, on every rank. */
+zf_status_t zfi_importance_join_at_rest(zfi_run_t *run);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/mirror.c - page-locked copies of what ranks exchange (contract in mirror.h). */
+#include "ranks/mirror.h"
+
+#include "instance/memory.h"
+
+/* Transports that move the device's memory need none. */
+static int is_wanted(const zfi_run_t *run) {
+    return run->engine->ops->has_own_memory && zfi_has_peers(run->engine) && !zfi_exchanges_on_device(run->engine);
+}
+
+zf_status_t zfi_mirror_map(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes, zf_error_t *err) {
+    return is_wanted(run) ? zfi_mirror_map_always(run, mirror, device, nbytes, err) : ZF_OK;
+}
+
+zf_status_t zfi_mirror_map_always(zfi_run_t *run, zfi_mirror_t *mirror, const void *device, uint64_t nbytes,
+                                  zf_error_t *err) {
+    zf_status_t st = zfi_memory_map_pinned(run, &mirror->arena, nbytes, "what ranks exchange", err);
+    if (!st)
+        mirror->device = device, mirror->nbytes = nbytes;
+    return st;
+}
+
+void zfi_mirror_free(zfi_run_t *run, zfi_mirror_t *mirror) {
+    if (mirror->arena.total_nbytes)
+        run->engine->ops->unpin(run->engine->device, mirror->arena.base, mirror->arena.total_nbytes);
+    run->mem.extra_host_nbytes -= mirror->arena.total_nbytes;
+    zfi_arena_free(&mirror->arena);
+    mirror->device = NULL;
+}
+
+/* NULL: it is not that one's. */
+static void *find(const zfi_mirror_t *mirror, const void *device) {
+    uint64_t offset = (uint64_t)((uintptr_t)device - (uintptr_t)mirror->device);
+    return mirror->device && offset < mirror->nbytes ? mirror->arena.base + offset : NULL;
+}
+
+void *zfi_mirrored(const zfi_run_t *run, const void *device) {
+    void *found = find(&run->mem.staging_mirror, device);
+    if (!found)
+        found = find(&run->mem.selected_mirror, device);
+    for (uint32_t i = 0; i < run->reduction.n_buffers && !found; i++)
+        found = find(&run->reduction.buffers[i].mirror, device);
+    for (uint32_t i = 0; i < run->shards.n_buffers && !found; i++)
+        found = find(&run->shards.buffers[i].mirror, device);
+    return found ? found : (void *)(uintptr_t)device;
+}
+
+void zfi_mirror_down(zfi_run_t *run, zfi_list_t *by, const void *device, uint64_t nbytes) {
+    void *mirror = zfi_mirrored(run, device);
+    if (mirror != device && nbytes)
+        zfi_list_copy(by, ZFI_OP_DOWN, mirror, device, nbytes);
+}
+
+void zfi_mirror_up(zfi_run_t *run, void *device, uint64_t nbytes) {
+    const void *mirror = zfi_mirrored(run, device);
+    if (mirror != device && nbytes)
+        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, device, mirror, nbytes);
+}

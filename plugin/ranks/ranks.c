@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/ranks.c - the communication thread (contract in ranks.h).
+ *
+ * A bucket is reduced by an all-to-all of its parts in the gradients' data type. This rank adds the parts it was sent,
+ * in fp32 and by rank index from rank 0's on, divides by the number of ranks where the average is wanted, and rounds
+ * once. Where every rank keeps the whole state, an all-gather of the sums follows. Else the sums stay where they are,
+ * and zeros take the place of what others own of the matrices at the edges of the part: so what is summed up there is
+ * this rank's share. Each rank sends (P-1)/P of the bucket in either exchange. */
+#include "ranks/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/timeline.h"
+#include "instance/memory.h"
+#include "ranks/buffers.h"
+#include "ranks/collective.h"
+#include "ranks/groups.h"
+#include "ranks/importance.h"
+#include "ranks/mirror.h"
+#include "ranks/selected_sums.h"
+
+/* ---- what lives as long as the run ------------------------------------------------------------------------------- */
+
+static uint64_t agreement_nbytes(const zfi_run_t *run) {
+    uint64_t share = zfi_is_sharded(run->engine) ? zfi_meter_share_nbytes(run->n_groups) : 0;
+    return sizeof(zfi_agreement_t) + (run->n_params + 7u) / 8u * 8u + share;
+}
+
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err) {
+    zfi_engine_t *engine = run->engine;
+    zfi_member_t places[ZFI_MAX_GROUPS];
+    if (!zfi_has_peers(engine))
+        return ZF_OK;
+    for (uint32_t i = 0; i < ZFI_MAX_GROUPS; i++)
+        places[i] = zfi_member(engine, i);
+    if (zfi_buckets_build(run->params, run->n_params, engine->config.bucket_bytes, places, &run->buckets))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory for the buckets of %u parameters",
+                         run->n_params);
+    for (uint32_t i = 0; i < run->n_params && zfi_is_sharded(engine); i++)
+        if (run->params[i].has_state)
+            zfi_bucket_owned(&run->buckets, &run->params[i], zfi_rank(engine), &run->params[i].owned_first,
+                             &run->params[i].owned_end);
+    return ZF_OK;
+}
+
+/* What a transport reads and writes besides buckets. */
+static void lay_out(zfi_reduction_t *reduction, uint32_t n_ranks, uint32_t most_ranks) {
+    zfi_arena_t *arena = &reduction->arena;
+    reduction->agreements = zfi_arena_take(arena, most_ranks, reduction->agreement_nbytes);
+    reduction->entering = zfi_arena_take(arena, n_ranks * reduction->most_words, sizeof *reduction->entering);
+}
+
+static zf_status_t map_staging_mirror(zfi_run_t *run, zf_error_t *err) {
+    zfi_mirror_t *mirror = &run->mem.staging_mirror;
+    if (zfi_exchanges_on_device(run->engine) &&
+        zfi_is_grouped(run->engine)) /* the norm alone: run_norm() looks into it */
+        return zfi_mirror_map_always(run, mirror, zfi_norm_parts(run), zfi_norm_nbytes(run), err);
+    return zfi_mirror_map(run, mirror, run->mem.staging_arena.base, run->mem.staging_arena.total_nbytes, err);
+}
+
+zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err) {
+    zfi_reduction_t *reduction = &run->reduction;
+    uint32_t n_ranks = zfi_n_ranks(run->engine), most_ranks;
+    zf_status_t st;
+    if (!zfi_has_peers(run->engine))
+        return ZF_OK;
+    reduction->agreement_nbytes = agreement_nbytes(run);
+    reduction->n_final = calloc(run->n_params, sizeof *reduction->n_final);
+    reduction->is_final = calloc(run->n_params, 1);
+    reduction->number = calloc(run->n_params, sizeof *reduction->number);
+    reduction->is_published = calloc(run->plan.n_cohorts, 1);
+    reduction->value_number = calloc(run->n_params, sizeof *reduction->value_number);
+    reduction->value_nbytes = calloc(run->n_params, sizeof *reduction->value_nbytes);
+    reduction->value_up = calloc(run->n_params, sizeof *reduction->value_up);
+    reduction->value_at = calloc(run->plan.n_matrices, sizeof *reduction->value_at);
+    reduction->most_words = (uint64_t)ZFI_ENTER_ELEMS * zfi_enter_arrays(run->engine);
+    if (!reduction->n_final || !reduction->is_final || !reduction->number || !reduction->is_published ||
+        !reduction->value_number || !reduction->value_nbytes || !reduction->value_up || !reduction->value_at ||
+        zfi_importance_new(run) || zfi_buffers_new(run) ||
+        zfi_groups_list(run->engine, run->params, run->n_params, &reduction->groups))
+        return zfi_error(err, ZF_ERR_MEMORY, "bind_params", "no memory to exchange %u parameters", run->n_params);
+    most_ranks = zfi_groups_most_ranks(run->engine, &reduction->groups);
+    lay_out(reduction, n_ranks, most_ranks);
+    st = zfi_arena_map(&reduction->arena, "what ranks agree on", err);
+    if (st)
+        return st;
+    lay_out(reduction, n_ranks, most_ranks);
+    st = zfi_memory_need_staging(run, err);
+    if (!st)
+        st = map_staging_mirror(run, err);
+    if (!st && zfi_is_sharded(run->engine))
+        st = zfi_selected_sums_map(run, err);
+    return st ? st : zfi_buffers_need(run, 0, err);
+}
+
+static void free_mirrors(zfi_run_t *run) {
+    zfi_mirror_free(run, &run->mem.staging_mirror);
+    zfi_mirror_free(run, &run->mem.selected_mirror);
+    zfi_mirror_free(run, &run->mem.moves);
+    for (uint32_t i = 0; i < run->reduction.n_buffers; i++)
+        zfi_mirror_free(run, &run->reduction.buffers[i].mirror);
+}
+
+void zfi_ranks_free(zfi_run_t *run) {
+    zfi_reduction_t *reduction = &run->reduction;
+    zfi_buckets_free(&run->buckets);
+    free(reduction->n_final);
+    free(reduction->is_final);
+    free(reduction->number);
+    free(reduction->is_published);
+    free(reduction->value_number);
+    free(reduction->value_nbytes);
+    free(reduction->value_up);
+    free(reduction->value_at);
+    zfi_groups_free(&reduction->groups);
+    zfi_importance_free(run);
+    if (!zfi_ranks_holds_memory(run->engine)) { /* else it is left to the transport that was given up */
+        free_mirrors(run);
+        zfi_arena_free(&reduction->arena);
+    }
+    zfi_buffers_free(run);
+}
+
+/* ---- exchanges, on the communication thread ---------------------------------------------------------------------- */
+
+/* The stream of a lane, where the device's memory is exchanged; NULL: the host's is, and the lane's thread works on it.
+ */
+static zfi_stream_t *stream_of(const zfi_engine_t *engine, uint32_t lane) {
+    return lane == ZFI_LANE_VALUES ? engine->values_stream : engine->ranks_stream;
+}
+
+/* Ends a lane's piece of work: on its stream, behind what that was given, or at once. */
+static void say(zfi_engine_t *engine, uint32_t lane, zfi_timeline_t *timeline, uint64_t number) {
+    zfi_op_t op = zfi_op_signal(timeline, number);
+    if (stream_of(engine, lane))
+        (void)zfi_enqueue(engine, stream_of(engine, lane), &op, 1); /* a failure has ended the instance */
+    else
+        zfi_timeline_signal(timeline, number);
+}
+
+/* Sums up what has arrived for this rank's part. */
+static void sum_part(zfi_engine_t *engine, const zfi_sum_parts_args_t *args) {
+    zfi_op_t op = zfi_op_launch(ZFI_KERNEL_SUM_PARTS, args, sizeof *args);
+    if (engine->ranks_stream)
+        (void)zfi_enqueue(engine, engine->ranks_stream, &op, 1);
+    else
+        zfi_launch_cpu[ZFI_KERNEL_SUM_PARTS](engine->kernels, args);
+}
+
+/* Elements [first, end) of a parameter's gradient become zeros. */
+static void clear(zfi_run_t *run, const zfi_param_t *param, uint64_t first, uint64_t end) {
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    unsigned char *grad = (unsigned char *)zfi_mirrored(run, zfi_staging(run, param->id)) + first * elem;
+    zfi_op_t op = zfi_op_fill(grad, (end - first) * elem);
+    if (!run->engine->ranks_stream)
+        memset(grad, 0, op.nbytes);
+    else if (op.nbytes)
+        (void)zfi_enqueue(run->engine, run->engine->ranks_stream, &op, 1);
+}
+
+/* Zeros for what other ranks own of matrices that this rank owns a part of: at the edges of its own part. */
+static void clear_edges(zfi_run_t *run, const zfi_bucket_t *bucket) {
+    for (uint32_t i = 0; i < bucket->n_params; i++) {
+        const zfi_param_t *param = &run->params[run->buckets.params[bucket->first + i]];
+        uint32_t first_matrix, n_matrices = zfi_owned_matrices(&run->plan, param, &first_matrix);
+        const zfi_matrix_t *first = &run->plan.matrices[first_matrix], *last = first + n_matrices - 1;
+        uint64_t owned_first, owned_end;
+        if (!n_matrices)
+            continue;
+        zfi_bucket_owned(&run->buckets, param, zfi_rank(run->engine), &owned_first, &owned_end);
+        clear(run, param, first->param_offset, owned_first);
+        clear(run, param, owned_end, last->param_offset + last->rows * last->cols);
+    }
+}
+
+typedef struct reduce_args {
+    zfi_run_t *run;
+    uint32_t bucket;
+    uint64_t step, number; /* of `collected` and `exchanged`, or of `packed` and `shared` */
+    uint64_t nbytes;       /* of values that each rank sends */
+    unsigned char *flat;   /* the bucket's gradients, where the host finds them */
+} reduce_args_t;
+
+/* Where a bucket's sums of this rank's part lie on the device. */
+static unsigned char *own_sums(const zfi_run_t *run, uint32_t number) {
+    const zfi_bucket_t *bucket = &run->buckets.all[number];
+    const zfi_opened_t *opened = run->reduction.opened;
+    uint64_t first = bucket->place.rank * bucket->part_elems;
+    if (!opened)
+        return zfi_flat(run, number) + first * zfi_dtype_nbytes(bucket->dtype);
+    return run->mem.staging_arena.base + opened[number].kept_at +
+           (first - opened[number].kept_first) * zfi_dtype_nbytes(bucket->dtype);
+}
+
+/* This rank's part of a bucket's sums is added up over the second group. */
+static zf_status_t add_second(zfi_run_t *run, const zfi_bucket_t *bucket, uint64_t step, unsigned char *sums) {
+    unsigned char *parts = zfi_mirrored(run, zfi_arriving(run));
+    uint64_t nbytes = zfi_part_nbytes(bucket);
+    unsigned char *own = parts + bucket->place2.rank * nbytes;
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
+                           .bucket = bucket->number2,
+                           .step = step,
+                           .recv = parts,
+                           .nbytes = nbytes,
+                           .group = bucket->group2,
+                           .stream = run->engine->ranks_stream};
+    zf_status_t st;
+    if (bucket->group2 == 0)
+        return ZF_OK;
+    sum_part(run->engine, &(zfi_sum_parts_args_t){/* of one: a copy */
+                                                  .own = sums,
+                                                  .out = own,
+                                                  .n_elems = bucket->part_elems,
+                                                  .dtype = bucket->dtype,
+                                                  .n_ranks = 1});
+    st = zfi_collective(run->engine, &what);
+    if (!st)
+        sum_part(run->engine, &(zfi_sum_parts_args_t){.own = own,
+                                                      .arrived = parts,
+                                                      .out = sums,
+                                                      .n_elems = bucket->part_elems,
+                                                      .dtype = bucket->dtype,
+                                                      .rank = bucket->place2.rank,
+                                                      .n_ranks = bucket->place2.n_ranks});
+    return st;
+}
+
+static void run_reduce(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *bucket = &run->buckets.all[args->bucket];
+    unsigned char *arriving = zfi_mirrored(run, zfi_arriving(run)),
+                  *own = args->flat + bucket->place.rank * zfi_part_nbytes(bucket);
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_GRADIENTS,
+                            .bucket = args->bucket,
+                            .step = args->step,
+                            .send = args->flat,
+                            .recv = arriving,
+                            .nbytes = zfi_part_nbytes(bucket),
+                            .group = bucket->group,
+                            .stream = engine->ranks_stream};
+    zfi_exchange_t all = {.purpose = ZF_COLLECTIVE_FOR_SUMS,
+                          .bucket = args->bucket,
+                          .step = args->step,
+                          .recv = args->flat,
+                          .nbytes = zfi_part_nbytes(bucket),
+                          .group = bucket->group,
+                          .stream = engine->ranks_stream};
+    zfi_sum_parts_args_t sum = {.own = own,
+                                .arrived = arriving,
+                                .out = zfi_mirrored(run, own_sums(run, args->bucket)),
+                                .n_elems = bucket->part_elems,
+                                .dtype = bucket->dtype,
+                                .rank = bucket->place.rank,
+                                .n_ranks = bucket->place.n_ranks,
+                                .is_average = bucket->is_average};
+    zfi_fp_mode_ieee();
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (zfi_collective(engine, &parts))
+        return;
+    sum_part(engine, &sum);
+    if (add_second(run, bucket, args->step, sum.out))
+        return;
+    if (zfi_is_sharded(engine) && !zfi_shards_gradients(engine)) /* there, zeros are all that ever is at the edges */
+        clear_edges(run, bucket);
+    else if (!zfi_is_sharded(engine) && zfi_collective(engine, &all))
+        return;
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+}
+
+/* Parameters of another model's instances have numbers that say nothing here. Nor do others' where each finds what is
+ * not finite by itself. */
+static void hide_numbers(const zfi_engine_t *engine, zfi_norm_part_t *parts) {
+    zfi_member_t place = zfi_norm_member(engine);
+    for (uint32_t r = 0; r < place.n_ranks; r++) {
+        int64_t found = parts[r].nonfinite_param;
+        int is_known = r == place.rank || (zfi_is_sharded(engine) && found >> 32 == (int64_t)engine->model);
+        if (found != ZFI_NO_PARAM)
+            parts[r].nonfinite_param = is_known ? found & UINT32_MAX : ZF_NO_ID;
+    }
+}
+
+static void run_norm(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_engine_t *engine = args->run->engine;
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_NORM,
+                            .bucket = ZF_NO_ID,
+                            .step = args->step,
+                            .recv = zfi_mirrored(args->run, zfi_norm_parts(args->run)),
+                            .nbytes = sizeof(zfi_norm_part_t),
+                            .group = engine->norm_index,
+                            .stream = zfi_is_grouped(engine) ? NULL : engine->ranks_stream}; /* it is looked into */
+    zfi_norm_part_t *own = (zfi_norm_part_t *)parts.recv + zfi_norm_member(engine).rank;
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (zfi_is_grouped(engine) && own->nonfinite_param != ZFI_NO_PARAM)
+        own->nonfinite_param |= (int64_t)engine->model << 32;
+    if (zfi_collective(engine, &parts))
+        return;
+    if (zfi_is_grouped(engine))
+        hide_numbers(engine, parts.recv);
+    say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+}
+
+static void run_selected(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_engine_t *engine = args->run->engine;
+    if (zfi_wait(engine, &engine->lines.collected, args->number, NULL))
+        return;
+    if (!zfi_selected_sums_gather(args->run, args->step))
+        say(engine, ZFI_LANE_GRADIENTS, &engine->lines.exchanged, args->number);
+}
+
+static void run_share(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    zfi_exchange_t values = {.purpose = ZF_COLLECTIVE_FOR_VALUES,
+                             .bucket = args->bucket,
+                             .step = args->step,
+                             .recv = zfi_mirrored(run, zfi_values(run, args->bucket)),
+                             .nbytes = args->nbytes,
+                             .lane = ZFI_LANE_VALUES,
+                             .stream = engine->values_stream};
+    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
+        return;
+    if (!zfi_collective(engine, &values))
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
+}
+
+static void run_fetch(void *raw) {
+    const reduce_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    zfi_exchange_t parts = {.purpose = ZF_COLLECTIVE_FOR_PARAMETERS,
+                            .bucket = args->bucket,
+                            .step = args->step,
+                            .recv = args->flat,
+                            .nbytes = args->nbytes,
+                            .lane = ZFI_LANE_VALUES,
+                            .stream = engine->values_stream};
+    if (zfi_wait(engine, &engine->lines.packed, args->number, NULL))
+        return;
+    if (!zfi_collective(engine, &parts))
+        say(engine, ZFI_LANE_VALUES, &engine->lines.shared, args->number);
+}
+
+typedef struct gather_args {
+    zfi_engine_t *engine;
+    zfi_exchange_t what;
+    zf_status_t *out_status;
+} gather_args_t;
+
+static void run_gather(void *raw) {
+    const gather_args_t *args = raw;
+    *args->out_status = zfi_is_poisoned(args->engine) ? ZF_ERR_POISONED : zfi_collective(args->engine, &args->what);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------- */
+
+/* Work of the lane of gradients, once the device stream has done what is enqueued so far. */
+static zf_status_t start(zfi_run_t *run, void (*fn)(void *raw), uint32_t bucket, uint64_t step, uint64_t *out_number) {
+    zfi_engine_t *engine = run->engine;
+    reduce_args_t args = {run, bucket, step, ++engine->n_exchanged, 0, NULL};
+    zf_status_t st;
+    if (bucket != ZF_NO_ID) {
+        unsigned char *flat = zfi_flat(run, bucket);
+        zfi_mirror_down(run, &engine->to_device, flat,
+                        run->buckets.all[bucket].place.n_ranks * zfi_part_nbytes(&run->buckets.all[bucket]));
+        args.flat = zfi_mirrored(run, flat);
+        zfi_buffers_close(run, bucket, args.number);
+    }
+    *out_number = args.number;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.collected, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->ranks, fn, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step) {
+    return start(run, run_reduce, bucket, step, &run->reduction.number[bucket]);
+}
+
+void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *all = &run->buckets.all[bucket];
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, run->reduction.number[bucket], &engine->count.stall_ranks_ns));
+    if (run->reduction.opened)
+        zfi_mirror_up(run, own_sums(run, bucket), zfi_part_nbytes(all));
+    else
+        zfi_mirror_up(run, zfi_flat(run, bucket), all->place.n_ranks * zfi_part_nbytes(all));
+}
+
+zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number) {
+    zfi_mirror_down(run, &run->engine->to_device, zfi_norm_parts(run) + zfi_norm_member(run->engine).rank,
+                    sizeof(zfi_norm_part_t));
+    return start(run, run_norm, ZF_NO_ID, step, out_number);
+}
+
+void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.exchanged, number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, zfi_norm_parts(run), zfi_norm_member(engine).n_ranks * sizeof(zfi_norm_part_t));
+}
+
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step) {
+    zfi_selected_sums_down(run);
+    return start(run, run_selected, ZF_NO_ID, step, &run->reduction.selected_number);
+}
+
+void zfi_ranks_await_selected(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t nbytes = (uint64_t)((unsigned char *)run->dev.head.index - run->dev.head.grad);
+    zfi_list_add(&engine->to_device,
+                 zfi_op_wait(&engine->lines.exchanged, run->reduction.selected_number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, run->dev.head.grad, nbytes);
+}
+
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number) {
+    zfi_engine_t *engine = run->engine;
+    reduce_args_t args = {run, bucket, step, ++engine->n_shared, nbytes, NULL};
+    zf_status_t st;
+    zfi_mirror_down(run, by, zfi_values(run, bucket) + zfi_rank(engine) * nbytes, nbytes);
+    *out_number = args.number;
+    zfi_list_add(by, zfi_op_signal(&engine->lines.packed, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_share, &args, sizeof args);
+}
+
+zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *of = &run->buckets.all[bucket];
+    reduce_args_t args = {run, bucket, run->clock.t, ++engine->n_shared, 0, zfi_mirrored(run, whole)};
+    zf_status_t st;
+    args.nbytes = of->part_elems * zfi_dtype_nbytes(of->value_dtype);
+    *out_number = args.number;
+    zfi_mirror_down(run, &engine->to_device, whole + zfi_rank(engine) * args.nbytes, args.nbytes);
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.packed, args.number));
+    st = zfi_send(engine);
+    return st ? st : zfi_serial_start(engine->values, run_fetch, &args, sizeof args);
+}
+
+void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_bucket_t *of = &run->buckets.all[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
+    zfi_mirror_up(run, whole, of->n_elems * zfi_dtype_nbytes(of->value_dtype));
+}
+
+void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t number = run->reduction.value_number[bucket];
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.shared, number, &engine->count.stall_ranks_ns));
+    if (run->reduction.value_up[bucket] != number) /* at fetch, each parameter of the bucket asks */
+        zfi_mirror_up(run, zfi_values(run, bucket), zfi_n_ranks(engine) * run->reduction.value_nbytes[bucket]);
+    run->reduction.value_up[bucket] = number;
+}
+
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words) {
+    zfi_engine_t *engine = run->engine;
+    uint32_t *all = run->reduction.entering;
+    zfi_exchange_t what = {.purpose = ZF_COLLECTIVE_FOR_ENTERING,
+                           .bucket = ZF_NO_ID,
+                           .step = step,
+                           .recv = all,
+                           .nbytes = n_words * sizeof *all,
+                           .lane = ZFI_LANE_ENTERING};
+    zf_status_t st;
+    memcpy(all + zfi_rank(engine) * n_words, words, n_words * sizeof *words);
+    st = zfi_collective(engine, &what);
+    for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
+        for (uint64_t i = 0; i < n_words; i++)
+            words[i] |= all[r * n_words + i];
+    return st;
+}
+
+static zf_status_t gather(zfi_engine_t *engine, zfi_serial_t *thread, const zfi_exchange_t *what) {
+    zf_status_t outcome = ZF_ERR_POISONED;
+    gather_args_t args = {engine, *what, &outcome};
+    uint64_t began = zfi_now_ns();
+    zf_status_t st = zfi_serial_call(thread, run_gather, &args, sizeof args);
+    atomic_fetch_add(&engine->count.host_wait_ns, zfi_now_ns() - began);
+    return st ? st : outcome;
+}
+
+zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                                uint64_t nbytes) {
+    zfi_exchange_t what = {.purpose = purpose,
+                           .bucket = ZF_NO_ID,
+                           .step = step,
+                           .recv = all,
+                           .nbytes = nbytes,
+                           .lane = ZFI_LANE_GRADIENTS,
+                           .group = group};
+    return gather(engine, engine->ranks, &what);
+}
+
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes) {
+    return zfi_ranks_gather_in(engine, 0, purpose, step, all, nbytes);
+}
+
+zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                        uint64_t nbytes) {
+    zfi_exchange_t what = {
+        .purpose = purpose, .bucket = ZF_NO_ID, .recv = all, .nbytes = nbytes, .lane = ZFI_LANE_VALUES, .group = group};
+    return gather(engine, engine->values, &what);
+}
+
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes) {
+    return zfi_ranks_gather_at_rest_in(engine, 0, purpose, all, nbytes);
+}
+
+zf_status_t zfi_ranks_join_counts(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t n = zfi_is_mean(&engine->config) ? run->plan.n_channels : run->plan.n_matrices;
+    uint64_t most = run->reduction.most_words;
+    uint32_t *all = run->reduction.entering;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, k; done < n && !st; done += k) {
+        k = n - done < most ? n - done : most;
+        memcpy(all + zfi_rank(engine) * k, run->hs.n + done, k * sizeof *all);
+        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, k * sizeof *all);
+        for (uint64_t i = 0; i < zfi_n_ranks(engine) * k && !st; i++)
+            if (all[i] > run->hs.n[done + i % k])
+                run->hs.n[done + i % k] = all[i];
+    }
+    return st;
+}
+
+/* The control thread is idle, so its memory is free. */
+zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t most = run->reduction.most_words * sizeof *run->reduction.entering;
+    unsigned char *all = (unsigned char *)run->reduction.entering, *to = bytes;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, n; done < nbytes && !st; done += n) {
+        n = nbytes - done < most ? nbytes - done : most;
+        memcpy(all + zfi_rank(engine) * n, to + done, n);
+        st = zfi_ranks_gather_at_rest(engine, ZF_COLLECTIVE_FOR_STATE, all, n);
+        for (uint32_t r = 0; r < zfi_n_ranks(engine) && !st; r++)
+            for (uint64_t i = 0; i < n; i++)
+                to[done + i] |= all[r * n + i];
+    }
+    return st;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/ranks.h - several ranks: the thread that makes all exchanges of an instance, and what it makes.
+ *
+ * Model. Gradients are collected in the flat memory of buckets (plan/bucket.h), which is their staging. Once the last
+ * gradient of a bucket is there, its parts go to the ranks that sum them. At stage 0 the sums come back: then the same
+ * memory holds the same bits on every rank, and a step goes on as on one rank. At stage 1 each rank has the sums of its
+ * part, and zeros in the rest of the matrices at its edges. What it finds in them is a part of what decides, so the
+ * ranks exchange their parts of the norm, of the selected channels' gradient (ranks/selected_sums.h) and of
+ * importance (ranks/importance.h). Buckets are reduced in the order of their numbers, then come norm and selected
+ * channels; `exchanged` counts what is over.
+ *
+ * Values (ranks/values.h) have a thread and a lane of their own: FLUSH may come when some ranks have handed over
+ * gradients of the coming step and others have not.
+ *
+ * The hook alone hands work over, and what it hands over is the same on every rank: it follows from the layout, and
+ * from what the ranks have agreed on before each step (hooks/reduce.h). */
+#ifndef ZFI_RANKS_H
+#define ZFI_RANKS_H
+
+#include "instance/run.h"
+
+/* [control] Plans buckets, and what this rank owns: before the plan. Then maps their memory. Nothing on one rank. free
+ * is legal after a failure. */
+zf_status_t zfi_ranks_plan(zfi_run_t *run, zf_error_t *err);
+zf_status_t zfi_ranks_new(zfi_run_t *run, zf_error_t *err);
+void zfi_ranks_free(zfi_run_t *run);
+
+/* [hook] The gradients of a bucket, which the device stream collects with what is enqueued so far, become their sums
+ * over ranks; sharded: in this rank's part, with zeros in the rest of the matrices at its edges. `exchanged` reaches
+ * run->reduction.number[bucket] then. */
+zf_status_t zfi_ranks_reduce(zfi_run_t *run, uint32_t bucket, uint64_t step);
+/* [hook] What the device stream does from now on sees those sums. */
+void zfi_ranks_await_sums(zfi_run_t *run, uint32_t bucket);
+
+/* [hook] Sharded: the part of the norm that the device stream makes with what is enqueued so far, of every rank; then
+ * the compact gradient of the selected channels. `exchanged` reaches *out_number, or run->reduction.selected_number,
+ * then. await: what the device stream does from now on sees them. */
+zf_status_t zfi_ranks_norm(zfi_run_t *run, uint64_t step, uint64_t *out_number);
+void zfi_ranks_await_norm(zfi_run_t *run, uint64_t number);
+zf_status_t zfi_ranks_select(zfi_run_t *run, uint64_t step);
+void zfi_ranks_await_selected(zfi_run_t *run);
+
+/* [hook] The nbytes of values of a bucket that a stream writes with what is collected for it so far (by: its list) into
+ * this rank's part of its memory, [ranks][nbytes], become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_share(zfi_run_t *run, zfi_list_t *by, uint32_t bucket, uint64_t step, uint64_t nbytes,
+                            uint64_t *out_number);
+/* [hook] What the device stream does from now on sees the values that run->reduction.value_number[bucket] stands for.
+ */
+void zfi_ranks_await_values(zfi_run_t *run, uint32_t bucket);
+
+/* [hook] Stage 3: the parts of a bucket of parameters, of which the device stream writes this rank's own with what is
+ * enqueued so far, become those of every rank. `shared` reaches *out_number then. */
+zf_status_t zfi_ranks_fetch(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t *out_number);
+/* [hook] What the device stream is given next finds them. */
+void zfi_ranks_await_fetched(zfi_run_t *run, uint32_t bucket, unsigned char *whole, uint64_t number);
+
+/* [control thread] Bits that each rank has of its own, zeros elsewhere, become those of all. n_words of 4 bytes, at
+ * most run->reduction.most_words. */
+zf_status_t zfi_ranks_join(zfi_run_t *run, uint64_t step, uint32_t *words, uint64_t n_words);
+
+/* [hook] Part r of all[ranks][nbytes], host memory, is rank r's when it returns: after what was handed over before. A
+ * failure has ended the instance; then the memory may still be written to where zfi_ranks_holds_memory() says so. */
+zf_status_t zfi_ranks_gather(zfi_engine_t *engine, int32_t purpose, uint64_t step, void *all, uint64_t nbytes);
+
+/* [hook] The same among a process group, by the transport's number of it. */
+zf_status_t zfi_ranks_gather_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, uint64_t step, void *all,
+                                uint64_t nbytes);
+
+/* [hook] The same between steps, in the lane of values: gradients of the coming step may be on their way. */
+zf_status_t zfi_ranks_gather_at_rest(zfi_engine_t *engine, int32_t purpose, void *all, uint64_t nbytes);
+zf_status_t zfi_ranks_gather_at_rest_in(zfi_engine_t *engine, uint32_t group, int32_t purpose, void *all,
+                                        uint64_t nbytes);
+
+/* [hook] zfi_ranks_join while the run rests, of any number of bytes. */
+zf_status_t zfi_ranks_join_at_rest(zfi_run_t *run, void *bytes, uint64_t nbytes);
+
+/* [hook] While the run rests, where each rank keeps a part of the state: a rank that has nothing of a cohort does not
+ * count its updates, so each matrix's count becomes the largest of any rank. */
+zf_status_t zfi_ranks_join_counts(zfi_run_t *run);
+
+static inline int zfi_ranks_holds_memory(const zfi_engine_t *engine) {
+    return engine->comm_ops->holds_memory(engine->comm);
+}
+
+#endif

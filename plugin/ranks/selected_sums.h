@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/selected_sums.h - each rank has the sums of its own parts of the buckets: what all of them need of
+ * those, the gradient of the selected channels, travels packed.
+ *
+ * Model. The statistics of a step have gathered what this rank owns of the compact gradient. Of each bucket a rank
+ * sends the elements of the selected channels that it owns, one behind the other: matrix by matrix, tile by tile, in
+ * the order of the compact gradient. Where they lie follows from layout and selection, which are the same everywhere,
+ * so nothing but gradients travels. Each rank sends as many bytes as the one that has most; never more than its part of
+ * the bucket. Then every rank has the whole compact gradient, and runs ahead as one rank does: the values of selected
+ * channels need not travel.
+ *
+ *   compact gradient   | 0 0 | 1 1 | 2 2 |     a row per row of the matrix, a column per selected channel
+ *                      | 0 0 | 1 1 | 2 2 |     (here of six rows, two of each of three ranks)
+ *
+ * It is the communication thread's work, between the device's statistics and its run-ahead: it reads the device's list
+ * of selected channels, which is the one that the compact gradient was gathered by. */
+#ifndef ZFI_SELECTED_SUMS_H
+#define ZFI_SELECTED_SUMS_H
+
+#include "instance/run.h"
+
+/* [communication thread] The compact gradient of step t becomes that of all ranks. A failure has ended the instance. */
+zf_status_t zfi_selected_sums_gather(zfi_run_t *run, uint64_t t);
+
+/* [control] Maps what it needs in page-locked memory: mirrors of the compact gradient and of the list behind it; where
+ * the device's memory is exchanged, of the list alone, and the table of what the device packs and unpacks. */
+zf_status_t zfi_selected_sums_map(zfi_run_t *run, zf_error_t *err);
+/* [hook] With what is enqueued next on the device stream: what the communication thread reads of them comes down. */
+void zfi_selected_sums_down(zfi_run_t *run);
+
+#endif

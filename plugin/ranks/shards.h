@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/shards.h - parameters are sharded, too ([shard] stage = 3): what a rank keeps of them, and the memory
+ * in which the host finds whole ones.
+ *
+ * Model. Of each bucket a rank keeps its part of the visible values, and room for the rest of the matrices at its
+ * edges, which nobody reads: so kernels write a matrix as on one rank, or, where nothing of it is here (`is_absent`),
+ * not at all. param_fetch gathers the bucket, each rank's part from that rank, into a buffer; the host reads there
+ * until param_release. A bucket that is gathered stays until a step, FLUSH or a load changes its values, or another
+ * needs the buffer.
+ *
+ *   parts      | part of 0 | part of 1 | part of 2 | ...           always
+ *   buffer 0   | bucket 2         | bucket 0         | bucket 2    two of them where at most two buckets are held at
+ *   buffer 1          | bucket 1         | bucket 1         |      the same time: one is read, the next one arrives
+ *
+ * Prefetch. A forward pass goes through the buckets from the last to the first, a backward pass from the first to the
+ * last: the one that follows in the present direction is gathered once a buffer is free, and after a step the one that
+ * the next forward pass begins with. A host in another order gets the same values, later. Buffers are as many as
+ * buckets are held at the same time, at least two; they are never given back.
+ *
+ * Order. What is gathered, and when, follows from the calls of fetch, release and step alone, never from time: so
+ * gathers come in one order on all ranks if these calls do. Where they do not, a transport does not pair them, or the
+ * next agreement finds it (hooks/reduce.h), before anything is updated.
+ *
+ * Small parameters and vectors are resident: whole on every rank, in the host's own memory, as at stage 2. All of it is
+ * [hook]; elsewhere than at stage 3 nothing happens. */
+#ifndef ZFI_SHARDS_H
+#define ZFI_SHARDS_H
+
+#include "instance/run.h"
+
+/* [control] Says which parameters are sharded: before anything else is made of them. */
+void zfi_shards_mark(const zfi_engine_t *engine, zfi_param_t *params, uint32_t n);
+/* [control] Counts memory, once the plan is made: its own, and that of published values, which residents alone need.
+ * new maps it; free is legal after a failure of either. */
+zf_status_t zfi_shards_plan(zfi_run_t *run);
+zf_status_t zfi_shards_new(zfi_run_t *run, zf_error_t *err);
+void zfi_shards_free(zfi_run_t *run);
+/* [control] This rank's parts of what the parameters show are kept from here on, and shown there. */
+zf_status_t zfi_shards_keep(zfi_run_t *run);
+
+/* The device stream waits for the values of these parameters (n = 0: all). run->shards.newest marks that. What is held
+ * already stays. ZF_ERR_MEMORY: one more buffer is needed and not to be had; then nothing is held that was not. */
+zf_status_t zfi_shards_fetch(zfi_run_t *run, const uint32_t *ids, uint32_t n, zf_error_t *err);
+/* The host has read them, in the order of the device stream. What is tied to them and held stays. */
+zf_status_t zfi_shards_release(zfi_run_t *run, const uint32_t *ids, uint32_t n);
+
+/* A parameter's first element; NULL: it is sharded, and neither it nor what it shares memory with is held. */
+void *zfi_shards_address(const zfi_run_t *run, uint32_t id);
+/* The first parameter that is held, or ZF_NO_ID. */
+uint32_t zfi_shards_held(const zfi_run_t *run);
+
+/* Visible values are about to be others: what is gathered is void. Nothing is held. */
+void zfi_shards_forget(zfi_run_t *run);
+/* They are, with what is collected so far: the first bucket of the next forward pass is gathered. */
+void zfi_shards_begin(zfi_run_t *run);
+
+/* [control] This rank's part of a parameter becomes what the host wrote where it is held. */
+void zfi_shards_take(zfi_run_t *run, uint32_t id);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/values.h - each rank keeps a part of the state: what one has published, all show.
+ *
+ * Model. At the end of a step, each rank shows new values of its own tiles of the matrices whose windows were
+ * published. Those alone are packed into the buckets' value memory, gathered, and written where the others' tiles are:
+ * how many there are of each rank follows from the layout, and each sends as many bytes as the one that has most. Both
+ * go on the device stream, buckets in the order of the next forward pass: their last one first. Where values become
+ * visible at fetch, they travel otherwise (values_at_fetch.h). */
+#ifndef ZFI_VALUES_H
+#define ZFI_VALUES_H
+
+#include "instance/run.h"
+
+/* [hook] Values of a cohort become visible with what is collected so far, on the ranks that own them. */
+void zfi_values_note(zfi_run_t *run, uint32_t cohort);
+
+/* [hook] What was noted becomes visible on every rank. 1: visible values are written. */
+int zfi_values_share(zfi_run_t *run, uint64_t step);
+
+/* [hook] All values that were handed over are visible with what is collected so far: their memory is free then. */
+void zfi_values_free_memory(zfi_run_t *run);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/ranks/values_at_fetch.h - publishing at fetch (at_fetch.h) where each rank keeps a part of the state.
+ *
+ * Model. What closes at a step travels from the step on, whatever the hosts fetch and when: bucket by bucket in the
+ * order of the next forward pass, each as soon as this rank has replayed its part of it. Whoever fetches a parameter
+ * waits for that bucket alone:
+ *
+ *   workers   replay bucket 2 | bucket 1 | bucket 0 |
+ *   up stream                 | copy 2   | copy 1   | copy 0 |        from the host's ring into the buckets' value
+ * memory values                        | all-gather 2 | all-gather 1 | ... device fetch of 2: write  | fetch of 1 ...
+ * where channels are not selected
+ *
+ * The value memory is written again by the next closes, after all that was not fetched has become visible. So each rank
+ * issues the same exchanges in the same order, though hosts may fetch in another order, at other times, or never. */
+#ifndef ZFI_VALUES_AT_FETCH_H
+#define ZFI_VALUES_AT_FETCH_H
+
+#include "instance/run.h"
+
+/* [hook] The closes of the newest step, run->clock.due, are complete and their replay is enqueued: their values travel.
+ */
+void zfi_values_send(zfi_run_t *run, uint64_t step);
+
+/* [hook] The values of a parameter in these closes become visible, of every rank. */
+void zfi_values_show(zfi_run_t *run, uint32_t param);
+
+/* [hook] Nothing waits to be fetched any more: their memory is free. */
+void zfi_values_end(zfi_run_t *run);
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/replay.c - one chunk of a closed window (contract in replay.h; rules in SCHEDULE.md, "Replay").
+ *
+ * Cost: one call of the kernel for all neighbours in the chunk that are updated alike, so that many small parameters
+ * cost what one large one does: their ends meet no vector tails, and their records are asked for ahead of their turn.
+ */
+#include "replay/replay.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "instance/callback.h"
+#include "replay/replay_columns.h"
+#include "replay/replay_slots.h"
+
+enum { MOST_SLOTS = ZFI_MOST_SLOTS, SEGMENTS_AHEAD = 4 };
+
+typedef zfi_segment_slots_t slots_t;
+
+void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
+    const zfi_plan_t *plan = &run->plan;
+    *out = (zfi_replay_view_t){
+        .config = &run->engine->config,
+        .rule = run->engine->rule,
+        .callback = &run->engine->callback,
+        .kernels = run->engine->kernels,
+        .params = run->params,
+        .matrices = plan->matrices,
+        .segments = plan->segments,
+        .chunks = plan->chunks,
+        .cohorts = plan->cohorts,
+        .cohort_matrices = plan->cohort_matrices,
+        .n = run->hs.n,
+        .mask = run->sel.mask,
+        .rows = run->rows,
+        .n_rows = run->n_rows,
+        .tables = run->slots.tables,
+        .n_tables = run->slots.n_tables,
+        .n_layers = plan->n_layers,
+        .layers = plan->layers,
+        .pool = run->slots.pool,
+    };
+}
+
+static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) { return &view->rows[t % view->n_rows]; }
+
+/* Slot k of a chunk's window. */
+static const unsigned char *slot_of(const zfi_replay_view_t *view, uint32_t number, uint32_t table, uint32_t k) {
+    const zfi_chunk_t *chunk = &view->chunks[number];
+    const zfi_layer_t *layer = &view->layers[chunk->layer];
+    uint64_t row = ((uint64_t)chunk->cohort * view->n_tables + table) * view->config->update_interval + k;
+    uint32_t piece = (uint32_t)view->tables[row * view->n_layers + chunk->layer];
+    return view->pool + layer->pool_offset + (piece - layer->first_piece) * layer->piece_nbytes + chunk->slot_offset;
+}
+
+static int counts(const zfi_step_row_t *row, uint32_t param) { return row->present[param] && row->scalars.applied; }
+
+/* Updates that a window makes to a matrix of this parameter. */
+static uint32_t n_updates(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t param) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < close->n_slots; k++) {
+        const zfi_step_row_t *row = row_of(view, close->first_step + k);
+        n += (uint32_t)counts(row, param);
+    }
+    return n;
+}
+
+/* Bit k: slot k of the window counts for this parameter. */
+static uint64_t pattern_of(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t param) {
+    uint64_t pattern = 0;
+    for (uint32_t k = 0; k < close->n_slots; k++)
+        if (counts(row_of(view, close->first_step + k), param))
+            pattern |= (uint64_t)1 << k;
+    return pattern;
+}
+
+void zfi_replay_find_slots(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
+                           slots_t *slots) {
+    const zfi_param_t *param = &view->params[view->matrices[segment->matrix].param];
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t pattern = pattern_of(view, close, param->id);
+    slots->n = 0;
+    for (uint32_t k = 0; k < close->n_slots; k++) {
+        if (!(pattern >> k & 1))
+            continue;
+        slots->grads[slots->n] = slot_of(view, segment->chunk, close->table, k) + segment->chunk_offset * elem;
+        slots->rows[slots->n++] = row_of(view, close->first_step + k);
+    }
+    if (pattern != slots->pattern || param->group != slots->group)
+        slots->has_scalars = slots->has_mean = 0;
+    slots->pattern = pattern;
+    slots->group = param->group;
+}
+
+const zfi_scalars_t *zfi_replay_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
+    if (slots->has_scalars && slots->n_before == n_before)
+        return slots->scalars;
+    for (uint32_t k = 0; k < slots->n; k++) {
+        zfi_hyper_t hyper = slots->rows[k]->hyper[slots->group];
+        slots->scalars[k] =
+            zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, slots->rows[k]->scalars.s, n_before + k + 1);
+    }
+    slots->n_before = n_before;
+    slots->has_scalars = 1;
+    return slots->scalars;
+}
+
+static const zfi_scalars_t *mean_scalars(const zfi_replay_view_t *view, slots_t *slots, uint32_t n_before) {
+    zfi_hyper_t hyper;
+    if (slots->has_mean && slots->n_before_mean == n_before)
+        return &slots->mean_scalars;
+    hyper = slots->rows[slots->n - 1]->hyper[slots->group];
+    slots->mean_scalars = zfi_rule_scalars((zfi_rule_t)view->rule, &hyper, 1.0f, n_before + 1);
+    for (uint32_t k = 0; k < slots->n; k++)
+        slots->s[k] = slots->rows[k]->scalars.s;
+    slots->n_before_mean = n_before;
+    slots->has_mean = 1;
+    return &slots->mean_scalars;
+}
+
+/* A run of elements, at the same offset in the segment's slots and in the chunk, that share n and a way of updating. */
+typedef struct stretch {
+    uint32_t offset; /* from the segment's start */
+    uint32_t n_elems;
+    uint32_t n_before;
+    int by_mean;
+    uint64_t key;     /* of the close's rounding of moments */
+    uint32_t predict; /* steps that what is published looks ahead; 0 = none */
+} stretch_t;
+
+static uint64_t call_back(const zfi_replay_view_t *view, const slots_t *slots, const stretch_t *stretch,
+                          const zfi_replay_t *job) {
+    zfi_hyper_t hyper[MOST_SLOTS];
+    zfi_callback_window_t window = {.group = slots->group, .n_before = stretch->n_before, .hyper = hyper};
+    for (uint32_t k = 0; k < slots->n; k++)
+        hyper[k] = slots->rows[k]->hyper[slots->group];
+    if (stretch->by_mean && slots->n)
+        hyper[0] = hyper[slots->n - 1];
+    return zfi_callback_replay(view->callback, view->kernels, job, &window);
+}
+
+/* What is published looks ahead from the window's last applied step. */
+static void add_prediction(const zfi_segment_slots_t *slots, const stretch_t *stretch, zfi_replay_t *job) {
+    job->has_predict = stretch->predict > 0 && slots->n > 0;
+    if (job->has_predict)
+        job->predict = zfi_rule_predict(&slots->rows[slots->n - 1]->hyper[slots->group], stretch->n_before + slots->n,
+                                        stretch->predict);
+}
+
+static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const stretch_t *stretch,
+                               slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
+    zfi_dtype_t grad_dtype = view->params[matrix->param].grad_dtype;
+    const void *grads[MOST_SLOTS], *mean = target->scratch;
+    uint32_t at = segment->chunk_offset + stretch->offset;
+    zfi_replay_t job = {
+        .w = target->w + at,
+        .m = zfi_moment_at(view->config, target->m, at),
+        .v = zfi_moment_at(view->config, target->v, at),
+        .grads = grads,
+        .n_slots = slots->n,
+        .grad_dtype = grad_dtype,
+        .visible = target->visible ? target->visible + at * zfi_dtype_nbytes(matrix->place.dtype) : NULL,
+        .visible_dtype = matrix->place.dtype,
+        .n_elems = stretch->n_elems,
+        .moments = (zfi_moments_t)view->config->moments,
+        .key = stretch->key,
+        .first_index = matrix->rounding_base + matrix->param_offset + segment->matrix_offset + stretch->offset,
+    };
+    for (uint32_t k = 0; k < slots->n; k++)
+        grads[k] = (const unsigned char *)slots->grads[k] + stretch->offset * zfi_dtype_nbytes(grad_dtype);
+    if (stretch->by_mean && slots->n) {
+        job.scalars = mean_scalars(view, slots, stretch->n_before);
+        view->kernels->mean_grad(target->scratch, grads, grad_dtype, slots->s, slots->n, stretch->n_elems);
+        job.grads = &mean;
+        job.n_slots = 1;
+        job.grad_dtype = ZFI_F32;
+    } else {
+        job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
+        add_prediction(slots, stretch, &job);
+    }
+    if (view->rule == ZF_RULE_CALLBACK)
+        return call_back(view, slots, stretch, &job);
+    return view->kernels->replay[view->rule](&job);
+}
+
+/* Mean mode: whether channel c of a matrix is updated by its slots' mean. */
+static int is_by_mean(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix, uint64_t c) {
+    return !close->is_warm_up && !view->mask[matrix->channel_base + c];
+}
+
+static int channels_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_matrix_t *matrix,
+                          uint64_t a, uint64_t b) {
+    const uint32_t *n = view->n + matrix->channel_base;
+    return n[a] == n[b] && is_by_mean(view, close, matrix, a) == is_by_mean(view, close, matrix, b);
+}
+
+/* The run from `offset` on: all that is left, or the rest of one row that is a channel. */
+static stretch_t next_stretch(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
+                              const zfi_matrix_t *matrix, int all_alike, uint32_t offset) {
+    uint64_t linear = segment->matrix_offset + offset, row = linear / matrix->cols, col = linear % matrix->cols;
+    uint64_t first = matrix->channels_are_rows ? row : col;
+    stretch_t stretch = {.offset = offset,
+                         .n_before = view->n[matrix->channel_base + first],
+                         .by_mean = is_by_mean(view, close, matrix, first),
+                         .key = zfi_rounding_key(close->step)};
+    uint64_t length = segment->n_elems - offset;
+    if (!all_alike && matrix->cols - col < length)
+        length = matrix->cols - col;
+    stretch.n_elems = (uint32_t)length;
+    return stretch;
+}
+
+static uint64_t replay_columns(const zfi_replay_view_t *view, const zfi_close_t *close, const zfi_segment_t *segment,
+                               const slots_t *slots, const zfi_replay_target_t *target) {
+    zfi_hyper_t hyper[MOST_SLOTS];
+    float s[MOST_SLOTS];
+    zfi_replay_columns_t job = {view, close, segment, slots->grads, hyper, s, slots->n, target};
+    for (uint32_t k = 0; k < slots->n; k++) {
+        hyper[k] = slots->rows[k]->hyper[slots->group];
+        s[k] = slots->rows[k]->scalars.s;
+    }
+    return zfi_replay_columns(&job);
+}
+
+static uint64_t replay_segment_mean(const zfi_replay_view_t *view, const zfi_close_t *close,
+                                    const zfi_segment_t *segment, slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
+    uint64_t bad = UINT64_MAX;
+    int all_alike = 1;
+    for (uint64_t c = 1; c < matrix->n_channels && all_alike; c++)
+        all_alike = channels_alike(view, close, matrix, 0, c);
+    if (slots->n == 0)
+        all_alike = 1; /* nothing is updated */
+    if (!all_alike && !matrix->channels_are_rows)
+        return replay_columns(view, close, segment, slots, target);
+    for (uint32_t offset = 0; offset < segment->n_elems && bad == UINT64_MAX;) {
+        stretch_t stretch = next_stretch(view, close, segment, matrix, all_alike, offset);
+        bad = replay_stretch(view, segment, &stretch, slots, target);
+        offset += stretch.n_elems;
+    }
+    return bad;
+}
+
+/* ---- neighbours -------------------------------------------------------------------------------------------------- */
+
+/* Brings the records of a segment a few places ahead near: they lie apart, and memory has just been streamed through.
+ */
+static void prefetch_records(const zfi_replay_view_t *view, uint32_t i, uint32_t end) {
+    const zfi_segment_t *segments = view->segments;
+    if (i + 2 * SEGMENTS_AHEAD < end) {
+        __builtin_prefetch(&view->matrices[segments[i + 2 * SEGMENTS_AHEAD].matrix].param);
+        __builtin_prefetch(&view->n[segments[i + 2 * SEGMENTS_AHEAD].matrix]);
+    }
+    if (i + SEGMENTS_AHEAD < end) {
+        const zfi_param_t *param = &view->params[view->matrices[segments[i + SEGMENTS_AHEAD].matrix].param];
+        __builtin_prefetch(&param->id);
+        __builtin_prefetch(&param->group);
+    }
+}
+
+int zfi_replay_is_alike(const zfi_replay_view_t *view, const zfi_close_t *close, const slots_t *slots,
+                        uint32_t n_before, const zfi_segment_t *segment) {
+    const zfi_param_t *param = &view->params[view->matrices[segment->matrix].param];
+    return view->n[segment->matrix] == n_before && param->group == slots->group &&
+           pattern_of(view, close, param->id) == slots->pattern;
+}
+
+/* The end of the segments from `first` on that take the same slots with the same scalars; slots are those of `first`.
+ */
+static uint32_t alike_end(const zfi_replay_view_t *view, const zfi_close_t *close, const slots_t *slots, uint32_t first,
+                          uint32_t end) {
+    const zfi_segment_t *segments = view->segments;
+    uint32_t n_before = view->n[segments[first].matrix], i = first + 1;
+    if (view->config->moments == ZFI_MOMENTS_BF16_STOCHASTIC || view->rule == ZF_RULE_CALLBACK)
+        return i; /* elements of two matrices are not numbered on; the host is to see no gaps */
+    for (; i < end; i++) {
+        prefetch_records(view, i, end);
+        if (!zfi_replay_is_alike(view, close, slots, n_before, &segments[i]))
+            break;
+    }
+    return i;
+}
+
+/* The first segment in [first, end) with a non-finite weight, or end. */
+static uint32_t first_nonfinite(const zfi_replay_view_t *view, uint32_t first, uint32_t end, const float *w) {
+    for (; first < end; first++) {
+        const zfi_segment_t *segment = &view->segments[first];
+        for (uint32_t e = 0; e < segment->n_elems; e++)
+            if (!isfinite(w[segment->chunk_offset + e]))
+                return first;
+    }
+    return end;
+}
+
+static void clear_gaps(const zfi_replay_view_t *view, uint32_t first, uint32_t end, const zfi_replay_target_t *target) {
+    for (; first + 1 < end; first++) {
+        const zfi_segment_t *segment = &view->segments[first];
+        uint32_t at = segment->chunk_offset + segment->n_elems;
+        size_t n = segment[1].chunk_offset - at;
+        memset(target->w + at, 0, n * sizeof(float));
+        if (target->m)
+            memset(zfi_moment_at(view->config, target->m, at), 0, n * zfi_moment_nbytes(view->config));
+        if (target->v)
+            memset(zfi_moment_at(view->config, target->v, at), 0, n * zfi_moment_nbytes(view->config));
+    }
+}
+
+static int predicts(const zfi_close_t *close) { return !close->is_warm_up && !close->publishes_all; }
+
+/* Segments [first, end) in one call. The gaps between them, up to ZFI_STATE_ALIGN - 1 elements that belong to none, go
+ * along with whatever their slots hold; nobody reads them. Should one become non-finite, it is cleared and no error.
+ * Returns the first segment with a non-finite weight, or end. */
+static uint32_t replay_alike(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t first, uint32_t end,
+                             slots_t *slots, const zfi_replay_target_t *target) {
+    const zfi_segment_t *segment = &view->segments[first], *last = &view->segments[end - 1];
+    stretch_t all = {.n_elems = last->chunk_offset + last->n_elems - segment->chunk_offset,
+                     .n_before = view->n[segment->matrix],
+                     .key = zfi_rounding_key(close->step),
+                     .predict = predicts(close) ? zfi_config_predict(view->config) : 0};
+    uint64_t first_bad = replay_stretch(view, segment, &all, slots, target);
+    uint32_t bad;
+    if (first_bad == UINT64_MAX)
+        return end;
+    bad = first_nonfinite(view, first, end, target->w);
+    if (bad == end)
+        clear_gaps(view, first, end, target);
+    return bad;
+}
+
+zf_status_t zfi_replay_chunk(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
+                             const zfi_replay_target_t *target, zfi_replayed_t *out) {
+    const zfi_chunk_t *chunk = &view->chunks[number];
+    const zfi_segment_t *segments = view->segments;
+    uint32_t end = chunk->first_segment + chunk->n_segments, next;
+    slots_t slots = {.group = UINT32_MAX};
+    *out = (zfi_replayed_t){0};
+    for (uint32_t i = chunk->first_segment; i < end; i = next) {
+        uint32_t bad;
+        zfi_replay_find_slots(view, close, &segments[i], &slots);
+        if (zfi_is_mean(view->config)) {
+            next = i + 1;
+            bad = replay_segment_mean(view, close, &segments[i], &slots, target) == UINT64_MAX ? next : i;
+        } else {
+            next = alike_end(view, close, &slots, i, end);
+            bad = replay_alike(view, close, i, next, &slots, target);
+        }
+        if (bad != next) {
+            out->nonfinite_matrix = segments[bad].matrix;
+            return ZF_ERR_NONFINITE;
+        }
+        for (; i < next; i++)
+            out->n_elems += (uint64_t)segments[i].n_elems * slots.n;
+    }
+    return ZF_OK;
+}
+
+void zfi_replay_count(const zfi_replay_view_t *view, const zfi_close_t *close) {
+    const zfi_cohort_plan_t *cohort = &view->cohorts[close->cohort];
+    for (uint32_t i = 0; i < cohort->n_matrices; i++) {
+        uint32_t number = view->cohort_matrices[cohort->first_matrix + i];
+        const zfi_matrix_t *matrix = &view->matrices[number];
+        uint32_t n = n_updates(view, close, matrix->param);
+        if (!zfi_is_mean(view->config)) {
+            view->n[number] += n;
+            continue;
+        }
+        for (uint32_t c = 0; c < matrix->n_channels; c++)
+            view->n[matrix->channel_base + c] += is_by_mean(view, close, matrix, c) ? n > 0 : n;
+    }
+}
+
+uint32_t zfi_replay_count_of(const zfi_replay_view_t *view, const zfi_close_t *close, uint32_t number,
+                             uint32_t channel) {
+    const zfi_matrix_t *matrix = &view->matrices[number];
+    uint32_t n = n_updates(view, close, matrix->param);
+    if (!zfi_is_mean(view->config))
+        return view->n[number] + n;
+    return view->n[matrix->channel_base + channel] + (is_by_mean(view, close, matrix, channel) ? n > 0 : n);
+}

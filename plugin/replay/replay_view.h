@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/replay_view.h - what the replay of a chunk reads, and where it works. */
+#ifndef ZFI_REPLAY_VIEW_H
+#define ZFI_REPLAY_VIEW_H
+
+#include "instance/run.h"
+
+/* What a replay reads of a run, or of a checkpoint (state/carry.c): the arrays' own comments are in run.h and plan.h.
+ */
+typedef struct zfi_replay_view {
+    const zfi_config_t *config;
+    uint32_t rule;
+    const zf_rule_callback_t *callback;
+    const zfi_kernels_t *kernels;
+    const zfi_param_t *params; /* id, group, grad_dtype */
+    const zfi_matrix_t *matrices;
+    const zfi_segment_t *segments;
+    const zfi_chunk_t *chunks;
+    const zfi_cohort_plan_t *cohorts;
+    const uint32_t *cohort_matrices;
+    uint32_t *n; /* as zfi_host_state_t.n */
+    const uint8_t *mask;
+    const zfi_step_row_t *rows; /* of step t: [t % n_rows] */
+    uint32_t n_rows;
+    const int32_t *tables; /* of the slots, which lie in pieces of the pool */
+    uint32_t n_tables, n_layers;
+    const zfi_layer_t *layers;
+    const unsigned char *pool;
+} zfi_replay_view_t;
+
+/* Where the pass works: the chunk's own state, or copies of it (export). */
+typedef struct zfi_replay_target {
+    float *w;               /* [chunk elements] */
+    void *m, *v;            /* [chunk elements] moments as in the host's state; NULL where the rule has none */
+    unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
+    float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
+} zfi_replay_target_t;
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/state_arrays.c - weights, moments and counts by elements (contract in the header). */
+#include "replay/state_arrays.h"
+
+#include <string.h>
+
+#include "instance/device_memory.h"
+
+static int is_on_device(const zfi_run_t *run) { return zfi_config_defers_nothing(&run->engine->config); }
+
+/* How an array's elements lie. */
+static zfi_dtype_t dtype_of(const zfi_run_t *run, zfi_array_t array) {
+    return array == ZFI_STATE_W || run->engine->config.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+}
+
+/* The address of an array's element, on either side; NULL: the rule has no such array. */
+static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
+    const zfi_data_t *head = &run->dev.head;
+    void *on_device[] = {head->all_w, head->all_m, head->all_v}, *on_host[] = {run->hs.w, run->hs.m, run->hs.v};
+    unsigned char *base = (is_on_device(run) ? on_device : on_host)[array];
+    return base ? base + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
+}
+
+/* Elements [at, at + n) as they lie. */
+static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, void *out) {
+    const void *from = address(run, array, at);
+    if (is_on_device(run))
+        return zfi_device_read(run, out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
+    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
+    return ZF_OK;
+}
+
+/* Values of two bytes arrive in the second half of `out`: none is overwritten before it was read. */
+static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, float *out) {
+    uint16_t *bits = (uint16_t *)(void *)out + n;
+    zf_status_t st;
+    if (!address(run, array, at)) {
+        memset(out, 0, n * sizeof *out);
+        return ZF_OK;
+    }
+    if (dtype_of(run, array) == ZFI_F32)
+        return copy(run, array, at, n, out);
+    st = copy(run, array, at, n, bits);
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, bits + i, sizeof half);
+        out[i] = zfi_bf16_to_f32(half);
+    }
+    return st;
+}
+
+static zf_status_t put(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, const float *values) {
+    zfi_dtype_t dtype = dtype_of(run, array);
+    void *to = address(run, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
+    if (!to)
+        return ZF_OK;
+    if (!is_on_device(run)) {
+        run->engine->kernels->narrow(to, dtype, values, n);
+        return ZF_OK;
+    }
+    if (dtype == ZFI_F32)
+        return zfi_device_write(run, to, values, n * sizeof *values);
+    run->engine->kernels->narrow(bits, dtype, values, n);
+    return zfi_device_write(run, to, bits, n * zfi_dtype_nbytes(dtype));
+}
+
+zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out) {
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, m; done < n && !st; done += m) {
+        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
+        st = get(run, array, at, m, out + done);
+    }
+    return st;
+}
+
+zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                          const float *values) {
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, m; done < n && !st; done += m) {
+        uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
+        st = put(run, array, at, m, values + done);
+    }
+    return st;
+}
+
+static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
+    void *to = address(run, array, tile->state_base);
+    uint64_t nbytes = tile->n_elems * zfi_dtype_nbytes(dtype_of(run, array));
+    if (!to)
+        return ZF_OK;
+    if (is_on_device(run))
+        return zfi_device_clear(run, to, nbytes);
+    memset(to, 0, nbytes);
+    return ZF_OK;
+}
+
+zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
+        st = clear(run, ZFI_STATE_M, &run->plan.tiles[i]);
+        if (!st)
+            st = clear(run, ZFI_STATE_V, &run->plan.tiles[i]);
+    }
+    return st;
+}
+
+zf_status_t zfi_state_take_counts(zfi_run_t *run) {
+    if (!is_on_device(run))
+        return ZF_OK;
+    return zfi_device_read(run, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/state_arrays.h - weights, moments and counts by a matrix's elements, wherever they live: in the host's
+ * memory, or where nothing is deferred on the device. Both lie in the order of tiles (plan.h).
+ *
+ * All of it is [control]: the run rests, and each function returns when what it moves is there. A status other than
+ * ZF_OK means that the device did not take the work. */
+#ifndef ZFI_STATE_ARRAYS_H
+#define ZFI_STATE_ARRAYS_H
+
+#include "instance/run.h"
+
+typedef enum { ZFI_STATE_W, ZFI_STATE_M, ZFI_STATE_V } zfi_array_t;
+
+/* Elements [first, first + n) of a matrix, row-major, all of which this rank owns; moments as zfi_moments_get and
+ * zfi_moments_put have them: zeros where the rule has none. */
+zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out);
+zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n,
+                          const float *values);
+
+/* The moments of a matrix := 0. */
+zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t matrix);
+
+/* Where nothing is deferred: hs.n := the device's counts. */
+zf_status_t zfi_state_take_counts(zfi_run_t *run);
+
+#endif

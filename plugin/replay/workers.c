@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/workers.c - the threads that replay closed windows (contract in workers.h).
+ *
+ * Closes form a ring; workers take their chunks in order, one at a time, and finish them in any order. jobs advances
+ * over the prefix that is done. A chunk may not start before the same cohort's previous window is done (it changes the
+ * same state), nor before the entering state of the cohort's last choice has been read from it, nor before its place in
+ * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. */
+#include "replay/workers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "replay/affinity.h"
+#include "replay/lateness.h"
+#include "replay/replay.h"
+#include "replay/replay_columns.h"
+
+typedef struct pushed_close {
+    zfi_close_t close;
+    uint64_t after_job; /* the same cohort's previous close ends there */
+    uint32_t n_done;
+} pushed_close_t;
+
+typedef struct zfi_workers {
+    zfi_run_t *run;
+    zfi_replay_view_t view;
+    uint32_t n;
+    pthread_t *threads;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t has_work;
+    int is_ending;
+    pushed_close_t *ring;
+    uint64_t ring_size, head, tail; /* closes [head, tail) still have chunks to take */
+    uint32_t next_chunk;            /* of close head */
+    uint8_t *is_done;               /* [n_flags] chunk job q % n_flags is replayed, prefix not yet past it */
+    uint64_t n_flags, prefix;
+    uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
+    float *scratch;       /* [n][scratch_elems] mean mode */
+    uint64_t scratch_elems;
+    uint32_t n_started;
+} zfi_workers_t;
+
+typedef struct job {
+    pushed_close_t *close;
+    uint32_t chunk; /* of the close */
+} job_t;
+
+static zfi_node_t find_node(const zfi_config_t *config) {
+    return zfi_node_find(config->local_rank, config->local_ranks, getenv);
+}
+
+uint32_t zfi_workers_count(const zfi_config_t *config) {
+    zfi_node_t node = find_node(config);
+    zfi_cpus_t cpus;
+    uint32_t cores;
+    if (config->threads)
+        return config->threads;
+    zfi_affinity_read(&cpus);
+    cores = zfi_affinity_n_cores(&cpus, &node);
+    return cores > 1 ? cores - 1 : 1;
+}
+
+static int take(zfi_workers_t *workers, job_t *out) {
+    int has_one;
+    pthread_mutex_lock(&workers->lock);
+    while (workers->head == workers->tail && !workers->is_ending)
+        pthread_cond_wait(&workers->has_work, &workers->lock);
+    has_one = workers->head != workers->tail;
+    if (has_one) {
+        out->close = &workers->ring[workers->head % workers->ring_size];
+        out->chunk = workers->next_chunk++;
+        if (workers->next_chunk == out->close->close.n_chunks) {
+            workers->head++;
+            workers->next_chunk = 0;
+        }
+    }
+    pthread_mutex_unlock(&workers->lock);
+    return has_one;
+}
+
+static void finish(zfi_workers_t *workers, const job_t *job) {
+    zfi_run_t *run = workers->run;
+    uint64_t prefix;
+    int is_last;
+    pthread_mutex_lock(&workers->lock);
+    is_last = ++job->close->n_done == job->close->close.n_chunks;
+    pthread_mutex_unlock(&workers->lock);
+    if (is_last) {
+        zfi_replay_count(&workers->view, &job->close->close);
+        zfi_meter_close(&run->engine->meter, job->close->close.cohort,
+                        job->close->close.step + run->clock.steps_before);
+    }
+    pthread_mutex_lock(&workers->lock);
+    workers->is_done[(job->close->close.first_job + job->chunk) % workers->n_flags] = 1;
+    while (workers->is_done[workers->prefix % workers->n_flags]) {
+        workers->is_done[workers->prefix % workers->n_flags] = 0;
+        workers->prefix++;
+    }
+    prefix = workers->prefix;
+    pthread_mutex_unlock(&workers->lock);
+    zfi_timeline_signal(&run->engine->lines.jobs, prefix);
+}
+
+static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed, uint64_t p) {
+    uint64_t ring = run->plan.max_close_chunks;
+    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.down, pushed->close.step, NULL);
+    if (!st)
+        st = zfi_wait(run->engine, &run->engine->lines.jobs, pushed->after_job, NULL);
+    if (!st && p >= ring)
+        st = zfi_wait(run->engine, &run->engine->lines.up, p - ring + 1, NULL);
+    if (!st)
+        st = zfi_wait(run->engine, &run->engine->lines.host_sel, pushed->close.choice_step, NULL);
+    return st;
+}
+
+static void poison_nonfinite(zfi_run_t *run, const zfi_close_t *close, uint32_t matrix) {
+    zf_error_t error = {.struct_size = sizeof error};
+    zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "replay",
+                     "a weight of \"%s\" became Inf or NaN in the window that closed at step %" PRIu64
+                     ": lower the learning rate or check the gradients",
+                     run->params[run->plan.matrices[matrix].param].name, close->step);
+    zfi_poison(run->engine, &error);
+}
+
+static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scratch) {
+    zfi_run_t *run = workers->run;
+    const zfi_close_t *close = &job->close->close;
+    uint64_t p = close->first_job + job->chunk, start, began;
+    uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
+    uint64_t base = run->plan.chunks[number].state_base;
+    zfi_replay_target_t target = {
+        .w = run->hs.w + base,
+        .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
+        .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
+        .scratch = scratch,
+    };
+    zfi_replayed_t replayed;
+    zf_status_t st = wait_for_inputs(run, job->close, p);
+    if (st)
+        return st;
+    start = zfi_now_ns();
+    began = zfi_trace_begin(run->engine->trace);
+    zfi_lateness_measure(run, &workers->view, close, number);
+    st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
+    zfi_lateness_keep(run, &workers->view, close, number, &target);
+    atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
+    zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
+                  (zfi_trace_number_t){"closed_at_step", close->step});
+    if (st)
+        poison_nonfinite(run, close, replayed.nonfinite_matrix);
+    else
+        atomic_fetch_add(&run->engine->count.replay_elems, replayed.n_elems);
+    return st;
+}
+
+static void *work(void *raw) {
+    zfi_workers_t *workers = raw;
+    float *scratch;
+    job_t job;
+    pthread_mutex_lock(&workers->lock);
+    scratch = workers->scratch ? workers->scratch + workers->n_started * workers->scratch_elems : NULL;
+    workers->n_started++;
+    pthread_mutex_unlock(&workers->lock);
+    zfi_fp_mode_ieee();
+    while (take(workers, &job))
+        if (run_job(workers, &job, scratch) == ZF_OK)
+            finish(workers, &job); /* else the instance is poisoned */
+    return NULL;
+}
+
+void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_workers_t *workers = run->workers;
+    pushed_close_t *pushed;
+    if (close->n_chunks == 0)
+        return;
+    pthread_mutex_lock(&workers->lock);
+    pushed = &workers->ring[workers->tail++ % workers->ring_size];
+    pushed->close = *close;
+    pushed->n_done = 0;
+    pushed->after_job = workers->cohort_end[close->cohort];
+    workers->cohort_end[close->cohort] = close->first_job + close->n_chunks;
+    pthread_cond_broadcast(&workers->has_work);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+void zfi_workers_restart(zfi_workers_t *workers, uint64_t next_job) {
+    pthread_mutex_lock(&workers->lock);
+    workers->prefix = next_job;
+    memset(workers->is_done, 0, workers->n_flags);
+    memset(workers->cohort_end, 0, workers->run->plan.n_cohorts * sizeof *workers->cohort_end);
+    pthread_mutex_unlock(&workers->lock);
+}
+
+static void free_workers(zfi_workers_t *workers) {
+    free(workers->threads);
+    free(workers->ring);
+    free(workers->is_done);
+    free(workers->cohort_end);
+    free(workers->scratch);
+    pthread_cond_destroy(&workers->has_work);
+    pthread_mutex_destroy(&workers->lock);
+    free(workers);
+}
+
+static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
+    uint64_t n_ahead = ZFI_MAX_STEPS_AHEAD + 4; /* steps whose closes can wait at once */
+    zfi_workers_t *workers = calloc(1, sizeof *workers);
+    if (!workers)
+        return NULL;
+    pthread_mutex_init(&workers->lock, NULL);
+    pthread_cond_init(&workers->has_work, NULL);
+    workers->run = run;
+    zfi_replay_view(run, &workers->view);
+    workers->ring_size = n_ahead * run->plan.n_cohorts;
+    workers->n_flags = n_ahead * run->plan.n_chunks;
+    workers->threads = calloc(n, sizeof *workers->threads);
+    workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
+    workers->is_done = calloc(workers->n_flags, 1);
+    workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
+    if (zfi_is_mean(&run->engine->config)) {
+        workers->scratch_elems = zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2);
+        workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
+    }
+    if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
+        (workers->scratch || !zfi_is_mean(&run->engine->config)))
+        return workers;
+    free_workers(workers);
+    return NULL;
+}
+
+zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err) {
+    zfi_workers_t *workers = new_workers(run, n);
+    if (!workers)
+        return zfi_error(err, ZF_ERR_MEMORY, "workers", "no memory for %u workers", n);
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = zfi_thread_start(&workers->threads[i], "zf-worker", work, workers);
+        if (rc) {
+            zfi_workers_stop(workers);
+            return zfi_error_scoped(err, ZF_ERR_MEMORY, ZF_SCOPE_CALL, rc, "workers",
+                                    "cannot start worker %u of %u: %s", i + 1, n, strerror(rc));
+        }
+        workers->n++;
+    }
+    if (run->engine->config.affinity == ZFI_AFFINITY_AUTO) {
+        zfi_node_t node = find_node(&run->engine->config);
+        zfi_affinity_pin(&node, workers->threads, n);
+    }
+    run->workers = workers;
+    return ZF_OK;
+}
+
+void zfi_workers_stop(zfi_workers_t *workers) {
+    if (!workers)
+        return;
+    pthread_mutex_lock(&workers->lock);
+    workers->is_ending = 1;
+    pthread_cond_broadcast(&workers->has_work);
+    pthread_mutex_unlock(&workers->lock);
+    for (uint32_t i = 0; i < workers->n; i++)
+        pthread_join(workers->threads[i], NULL);
+    free_workers(workers);
+}

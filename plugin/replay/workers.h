@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/workers.h - the threads that replay closed windows. */
+#ifndef ZFI_WORKERS_H
+#define ZFI_WORKERS_H
+
+#include "instance/run.h"
+
+/* [control] Threads the configuration and the machine give: [host] threads, or this rank's share of the physical
+ * cores that the process may use (affinity mask, cgroup quota), less one for the trainer; at least one. */
+uint32_t zfi_workers_count(const zfi_config_t *config);
+
+/* [control] Starts them. ZF_ERR_MEMORY where a thread cannot be started: none is left running. */
+zf_status_t zfi_workers_start(zfi_run_t *run, uint32_t n, zf_error_t *err);
+/* [control] Ends them after the work that was pushed (or at once if poisoned). NULL is legal. */
+void zfi_workers_stop(struct zfi_workers *workers);
+
+/* [hook] Enqueues the chunks of a close. The order of closes is the order of pushes. */
+void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close);
+
+/* [control] While they are idle: chunk jobs below next_job are done (a loaded run's clocks). */
+void zfi_workers_restart(struct zfi_workers *workers, uint64_t next_job);
+
+#endif

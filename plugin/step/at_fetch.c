@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/at_fetch.c - publishing at fetch (contract in at_fetch.h).
+ *
+ * What is left of each publication is counted in segments. Once none is left of all publications up to one, the device
+ * stream signals `merged` behind the last of their merges, and the up stream may reuse their places of the ring.
+ * Cost: per fetch one launch for each bucket and close that the parameter has a part in; nothing where nothing waits.
+ */
+#include "step/at_fetch.h"
+
+#include <string.h>
+
+#include "ranks/values_at_fetch.h"
+#include "step/guard.h"
+
+/* Part of a close: its chunks [at, at + n), of which segments [first_segment, end_segment) count. */
+typedef struct part {
+    const zfi_close_t *close;
+    uint32_t at, n;
+    uint32_t first_segment, end_segment;
+} part_t;
+
+void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close) {
+    zfi_clock_t *clock = &run->clock;
+    if (close->n_chunks == 0 && !zfi_is_sharded(run->engine)) /* there, others have values of it */
+        return;
+    if (clock->n_due == 0) {
+        run->unfetched.merged = close->first_job;
+        memset(run->unfetched.is_done, 0, run->n_params);
+    }
+    clock->due[clock->n_due++] = *close;
+    for (uint32_t i = 0; i < close->n_chunks; i++)
+        run->unfetched.n_left[(close->first_job + i) % run->plan.max_close_chunks] =
+            run->plan.chunks[zfi_cohort_chunk(&run->plan, close->cohort, i)].n_segments;
+}
+
+/* ---- what is left ------------------------------------------------------------------------------------------------ */
+
+static uint32_t n_common(const zfi_chunk_t *chunk, const part_t *part) {
+    uint32_t first = chunk->first_segment, end = chunk->first_segment + chunk->n_segments;
+    first = first > part->first_segment ? first : part->first_segment;
+    end = end < part->end_segment ? end : part->end_segment;
+    return end > first ? end - first : 0;
+}
+
+/* Counts a part as merged. Returns the publication below which all are, if that has risen, else 0. */
+static uint64_t count_down(zfi_run_t *run, const part_t *part) {
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t before = run->unfetched.merged;
+    uint32_t *n_left = run->unfetched.n_left;
+    for (uint32_t i = part->at; i < part->at + part->n; i++)
+        n_left[(part->close->first_job + i) % plan->max_close_chunks] -=
+            n_common(&plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)], part);
+    while (run->unfetched.merged < run->clock.next_job && n_left[run->unfetched.merged % plan->max_close_chunks] == 0)
+        run->unfetched.merged++;
+    return run->unfetched.merged > before ? run->unfetched.merged : 0;
+}
+
+/* What merges a part is collected: counts it, and tells the up stream. */
+static void end_part(zfi_run_t *run, const part_t *part) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t merged = count_down(run, part);
+    if (!merged)
+        return;
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, merged));
+    zfi_timeline_signal(&engine->lines.publish_due, merged);
+}
+
+/* ---- merge ------------------------------------------------------------------------------------------------------- */
+
+static zfi_merge_args_t merge_args(const zfi_run_t *run, const part_t *part) {
+    return (zfi_merge_args_t){.data = run->dev.data,
+                              .staged = run->dev.ring,
+                              .place_nbytes = run->plan.publish_piece_nbytes,
+                              .first_number = part->close->first_job + part->at,
+                              .n_places = run->plan.ring_chunks,
+                              .first = run->plan.cohorts[part->close->cohort].first_chunk + part->at,
+                              .n = part->n,
+                              .turn = part->close->turn,
+                              .first_segment = part->first_segment,
+                              .end_segment = part->end_segment};
+}
+
+/* From the ring, where the bucket that ends with publication `end` - 1 is or will be without another merge. */
+static void merge_from_ring(zfi_run_t *run, const part_t *part, uint64_t end) {
+    zfi_engine_t *engine = run->engine;
+    zfi_merge_args_t args = merge_args(run, part);
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, end, &engine->count.stall_replay_ns));
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+    end_part(run, part);
+}
+
+/* Out of order: chunk by chunk from the host's memory. It stays there until the ring has had it. */
+static void merge_from_host(zfi_run_t *run, const part_t *part) {
+    zfi_engine_t *engine = run->engine;
+    zfi_list_t *list = &engine->to_device;
+    const zfi_plan_t *plan = &run->plan;
+    for (uint32_t i = part->at; i < part->at + part->n; i++) {
+        const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, part->close->cohort, i)];
+        uint64_t p = part->close->first_job + i, nbytes = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        uint64_t job = part->close->first_job + i + 1;
+        part_t one = {part->close, i, 1, part->first_segment, part->end_segment};
+        zfi_merge_args_t args = merge_args(run, &one);
+        args.staged = run->dev.scratch;
+        args.n_places = 1;
+        args.place_nbytes = 0;
+        zfi_list_add(list, zfi_op_wait(&engine->lines.jobs, job, &engine->count.stall_replay_ns));
+        zfi_list_copy(list, ZFI_OP_UP, run->dev.scratch,
+                      run->publish + p % plan->max_close_chunks * plan->publish_piece_nbytes, nbytes);
+        zfi_list_add(list, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+        atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
+        end_part(run, &one);
+    }
+}
+
+/* Chunks [at, at + n) of a close, bucket by bucket as they travel. */
+static void merge_part(zfi_run_t *run, const part_t *part) {
+    uint32_t bucket = run->plan.bucket_chunks, end = part->at + part->n;
+    for (uint32_t at = part->at, next; at < end; at = next) {
+        uint32_t bucket_end = (at / bucket + 1) * bucket;
+        uint64_t published;
+        bucket_end = bucket_end < part->close->n_chunks ? bucket_end : part->close->n_chunks;
+        next = bucket_end < end ? bucket_end : end;
+        published = part->close->first_job + bucket_end;
+        part_t one = {part->close, at, next - at, part->first_segment, part->end_segment};
+        if (published <= run->unfetched.merged + run->plan.ring_chunks)
+            merge_from_ring(run, &one, published);
+        else
+            merge_from_host(run, &one);
+    }
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+/* The first chunk of a close that is numbered `number` or higher. */
+static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t number) {
+    uint32_t first = 0, n = close->n_chunks;
+    while (n) {
+        uint32_t half = n / 2;
+        if (zfi_cohort_chunk(plan, close->cohort, first + half) < number) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
+/* Parameters [first, end) in one close; *out_n chunks, 0 where they have no part in it. */
+static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
+    const zfi_plan_t *plan = &run->plan; /* segments follow each other by parameter */
+    part_t part = {.close = close,
+                   .first_segment = run->params[first].first_ref,
+                   .end_segment = end < run->n_params ? run->params[end].first_ref : plan->n_segments};
+    if (part.first_segment == part.end_segment)
+        return part;
+    part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);
+    part.n = lower_bound(plan, close, plan->segments[part.end_segment - 1].chunk + 1) - part.at;
+    return part;
+}
+
+/* Parameters [first, end), none of which is done. */
+static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
+    zf_status_t st;
+    for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
+        zfi_guard_check_close(run, &run->clock.due[i], first, end);
+    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
+        part_t part = part_of(run, &run->clock.due[i], first, end);
+        merge_part(run, &part);
+    }
+    for (uint32_t i = first; i < end && zfi_is_sharded(run->engine); i++)
+        zfi_values_show(run, i);
+    zfi_list_mark(&run->engine->to_device, &run->writes.any);
+    st = zfi_send(run->engine);
+    for (uint32_t i = first; i < end; i++) {
+        run->unfetched.is_done[i] = 1;
+        run->writes.fetched[i] = run->writes.any;
+    }
+    return st;
+}
+
+static zf_status_t merge(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
+    const uint8_t *is_done = run->unfetched.is_done;
+    zf_status_t st = ZF_OK;
+    uint32_t next;
+    for (; run->clock.n_due && first < end && !st; first = next) {
+        for (next = first; next < end && !is_done[next]; next++) {
+        }
+        if (next == first)
+            next++;
+        else
+            st = merge_params(run, first, next, is_checked);
+    }
+    return st;
+}
+
+zf_status_t zfi_at_fetch_merge(zfi_run_t *run, uint32_t first, uint32_t end) { return merge(run, first, end, 0); }
+
+zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
+    zf_status_t st;
+    if (!zfi_config_publishes_at_fetch(&run->engine->config))
+        return ZF_OK;
+    st = merge(run, 0, run->n_params, is_checked);
+    if (zfi_is_sharded(run->engine))
+        zfi_values_end(run);
+    run->clock.n_due = 0;
+    return st;
+}
+
+zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t param) {
+    if (!zfi_config_publishes_at_fetch(&run->engine->config) || !run->clock.n_due || run->unfetched.is_done[param])
+        return ZF_OK;
+    for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
+        part_t part = part_of(run, &run->clock.due[i], param, param + 1);
+        end_part(run, &part);
+    }
+    run->unfetched.is_done[param] = 1;
+    return zfi_send(run->engine);
+}

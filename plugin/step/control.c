@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/control.c - the control thread's part of a step (contract in control.h; SCHEDULE.md, steps 4, 8 and
+ * 9).
+ *
+ * A choice travels on the enter stream, which the control thread alone feeds. First go the lists of entering channels,
+ * once the device has finished the step of the choice: then its maps change (`maps`), and the next step's gradients may
+ * be gathered by them. The state of what enters follows, block by block, as soon as the windows that closed with the
+ * choice are replayed (`entered`). The next choice waits until the device has shown what entered (`shown`), since it
+ * writes the same lists. */
+#include "step/control.h"
+
+#include <string.h>
+
+#include "instance/tables.h"
+#include "ranks/collective.h"
+#include "ranks/importance.h"
+#include "ranks/ranks.h"
+#include "schedule/choose.h"
+#include "schedule/interval.h"
+#include "schedule/select.h"
+#include "step/selected.h"
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+static void copy_up(zfi_run_t *run, void *to, const void *from, uint64_t nbytes) {
+    zfi_list_copy(&run->engine->to_enter, ZFI_OP_UP, to, from, nbytes);
+    atomic_fetch_add(&run->engine->count.up_enter_nbytes, nbytes);
+}
+
+/* Of every matrix, the first n_enter of an array that is indexed by position. */
+static void copy_entering(zfi_run_t *run, uint32_t *to, const uint32_t *from) {
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        uint64_t base = run->plan.matrices[i].index_base;
+        if (run->sel.n_enter[i])
+            copy_up(run, to + base, from + base, run->sel.n_enter[i] * sizeof *from);
+    }
+}
+
+static zf_status_t send_lists(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = run->engine;
+    const zfi_selection_t *sel = &run->sel;
+    uint64_t t = row->t;
+    zfi_enter_maps_args_t args = {run->dev.data, zfi_device_entering(run), sel->last_choice != 0, row->choice_turn};
+    zfi_list_add(&engine->to_enter, zfi_op_wait(&engine->lines.stepped, t, NULL));
+    copy_up(run, run->dev.enter_n, sel->n_enter, run->plan.n_matrices * sizeof *sel->n_enter);
+    copy_entering(run, run->dev.enter_position, sel->enter_pos);
+    copy_entering(run, run->dev.enter_channel, sel->enter_channel);
+    zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_MAPS, &args, sizeof args));
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.maps, t));
+    return zfi_list_send(&engine->to_enter);
+}
+
+/* ---- state ------------------------------------------------------------------------------------------------------- */
+
+/* The staged block, of so many elements, goes up and is taken. */
+static zf_status_t send_block(zfi_run_t *run, const zfi_enter_block_t *block, uint32_t n_elems) {
+    zfi_engine_t *engine = run->engine;
+    uint32_t n_arrays = zfi_enter_arrays(engine);
+    zfi_enter_block_t *to =
+        (void *)(run->dev.enter_blocks + run->sel.enter_block % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
+    zfi_enter_state_args_t args = {run->dev.data, zfi_device_entering(run), to, n_arrays};
+    copy_up(run, to, block, offsetof(zfi_enter_block_t, rects) + block->n_rects * sizeof *block->rects);
+    copy_up(run, to->values, block->values, (uint64_t)n_elems * n_arrays * sizeof(float));
+    zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_STATE, &args, sizeof args));
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.enter_done, ++run->sel.enter_block));
+    return zfi_list_send(&engine->to_enter);
+}
+
+/* What every rank needs of all: of matrices that are sharded each needs its own elements alone. */
+static int is_joined(const zfi_run_t *run, const zfi_enter_block_t *block) {
+    for (uint64_t i = 0; i < block->n_rects && zfi_is_sharded(run->engine); i++)
+        if (!run->params[run->plan.matrices[block->rects[i].matrix].param].is_sharded)
+            return 1;
+    return 0;
+}
+
+/* Nothing of what is absent is taken. */
+static void drop_absent(const zfi_run_t *run, zfi_enter_block_t *block) {
+    uint32_t n = 0;
+    for (uint64_t i = 0; i < block->n_rects; i++)
+        if (!run->plan.matrices[block->rects[i].matrix].is_absent)
+            block->rects[n++] = block->rects[i];
+    block->n_rects = n;
+}
+
+static zf_status_t send_blocks(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    zfi_enter_walk_t walk = {.run = run};
+    for (;;) {
+        uint64_t number = run->sel.enter_block;
+        zfi_enter_block_t *block = (void *)(run->sel.staging + number % ZFI_ENTER_BLOCKS * run->dev.enter_block_nbytes);
+        uint32_t n_elems;
+        zf_status_t st = number < ZFI_ENTER_BLOCKS
+                             ? ZF_OK
+                             : zfi_wait(engine, &engine->lines.enter_done, number - ZFI_ENTER_BLOCKS + 1, NULL);
+        if (st)
+            return st;
+        n_elems = zfi_enter_walk_fill(&walk, block);
+        if (n_elems == 0)
+            return ZF_OK;
+        if (is_joined(run, block))
+            st =
+                zfi_ranks_join(run, t, (uint32_t *)(void *)block->values, (uint64_t)n_elems * zfi_enter_arrays(engine));
+        if (st)
+            return st;
+        drop_absent(run, block);
+        st = send_block(run, block, n_elems);
+        if (st)
+            return st;
+    }
+}
+
+/* The update counts of what enters, numbered through: those in [first, first + n) go to counts or, from the ranks'
+ * counts[n_ranks][n], come back. Returns how many there are. */
+static uint64_t move_counts(zfi_run_t *run, uint64_t first, uint64_t n, uint32_t *counts, uint32_t n_ranks) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
+        uint32_t *entering = run->sel.enter_n + run->plan.matrices[i].index_base;
+        for (uint32_t e = 0; e < run->sel.n_enter[i]; e++, at++) {
+            if (at - first >= n) /* before it: wraps around */
+                continue;
+            if (!n_ranks)
+                counts[at - first] = entering[e];
+            for (uint32_t r = 0; r < n_ranks; r++)
+                if (counts[r * n + at - first] > entering[e])
+                    entering[e] = counts[r * n + at - first];
+        }
+    }
+    return at;
+}
+
+/* A rank that has nothing of a cohort does not count its updates, so each count becomes the largest of any rank. */
+static zf_status_t join_counts(zfi_run_t *run, uint64_t t) {
+    uint64_t most = run->reduction.most_words, total = move_counts(run, 0, 0, NULL, 0);
+    uint32_t *all = run->reduction.entering, rank = zfi_rank(run->engine);
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0, n; done < total && !st; done += n) {
+        zfi_exchange_t what = {
+            .purpose = ZF_COLLECTIVE_FOR_ENTERING, .bucket = ZF_NO_ID, .step = t, .lane = ZFI_LANE_ENTERING};
+        n = total - done < most ? total - done : most;
+        (void)move_counts(run, done, n, all + rank * n, 0);
+        what.recv = all;
+        what.nbytes = n * sizeof *all;
+        st = zfi_collective(run->engine, &what);
+        if (!st)
+            (void)move_counts(run, done, n, all, zfi_n_ranks(run->engine));
+    }
+    return st;
+}
+
+/* Mean mode: the update counts of what enters; then all of the choice is on the device. */
+static zf_status_t send_end(zfi_run_t *run, uint64_t t) {
+    zfi_engine_t *engine = run->engine;
+    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
+    if (zfi_is_mean(&engine->config)) {
+        zf_status_t st = zfi_is_sharded(engine) ? join_counts(run, t) : ZF_OK;
+        if (st)
+            return st;
+        copy_entering(run, run->dev.enter_count, run->sel.enter_n);
+        zfi_list_add(&engine->to_enter, zfi_op_launch(ZFI_KERNEL_ENTER_COUNTS, &args, sizeof args));
+    }
+    zfi_list_add(&engine->to_enter, zfi_op_signal(&engine->lines.entered, t));
+    return zfi_list_send(&engine->to_enter);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = run->engine;
+    uint64_t began;
+    zf_status_t st =
+        run->sel.last_choice ? zfi_wait(engine, &engine->lines.shown, run->sel.last_choice + 1, NULL) : ZF_OK;
+    if (st)
+        return st;
+    memset(run->sel.n_enter, 0, run->plan.n_matrices * sizeof *run->sel.n_enter);
+    st = zfi_importance_join(run, row);
+    if (st)
+        return st;
+    began = zfi_trace_begin(engine->trace);
+    zfi_choose(run, row);
+    zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
+    st = send_lists(run, row);
+    if (!st)
+        st = zfi_wait(engine, &engine->lines.jobs, row->end_job, NULL);
+    if (st)
+        return st;
+    began = zfi_trace_begin(engine->trace);
+    zfi_select_update_maps(run);
+    st = send_blocks(run, row->t);
+    if (!st)
+        st = send_end(run, row->t);
+    zfi_trace_end(engine->trace, began, "enter", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
+    if (st)
+        return st;
+    run->sel.last_choice = row->t;
+    zfi_timeline_signal(&engine->lines.host_sel, row->t);
+    return ZF_OK;
+}
+
+typedef struct control_args {
+    zfi_run_t *run;
+    uint64_t t;
+} control_args_t;
+
+/* Part of the record of a step, once it is here. */
+static zf_status_t take_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t part) {
+    uint64_t number = zfi_first_record_part(run, row->t) + part;
+    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.recorded, number + 1, NULL);
+    return st ? st : zfi_importance_join_record(run, row, part);
+}
+
+/* The record of a step is counted, part by part as it arrives. An automatic interval has taken it before. */
+static zf_status_t add_record(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_timelines_t *lines = &run->engine->lines;
+    uint64_t number = zfi_first_record_part(run, row->t);
+    for (uint32_t part = 0; part < run->plan.n_record_parts; part++, number++) {
+        zf_status_t st = run->engine->config.is_interval_auto ? ZF_OK : take_record(run, row, part);
+        if (st)
+            return st;
+        zfi_select_add_record(run, row, part);
+        zfi_timeline_signal(&lines->counted, number + 1);
+    }
+    return ZF_OK;
+}
+
+/* An automatic interval: its records are of one part, or of none. */
+static zf_status_t decide_windows(zfi_run_t *run, const zfi_step_row_t *row) {
+    zfi_engine_t *engine = run->engine;
+    zf_status_t st = run->plan.n_record_parts ? take_record(run, row, 0) : ZF_OK;
+    if (!st && !zfi_is_warm_up(&engine->config, row->t)) {
+        zfi_interval_take(&run->plan, &run->sel, row);
+        st = zfi_importance_join_ready(run, row->t);
+    }
+    if (st)
+        return st;
+    zfi_interval_conclude(&engine->config, &run->plan, &run->sel, row);
+    zfi_timeline_signal(&engine->lines.decided, row->t + 2);
+    return ZF_OK;
+}
+
+/* The first choice counts its own step's record, later ones those up to the step before (SCHEDULE.md, step 9). */
+static void run_step(void *raw) {
+    const control_args_t *args = raw;
+    zfi_run_t *run = args->run;
+    zfi_engine_t *engine = run->engine;
+    const zfi_step_row_t *row = zfi_row(run, args->t);
+    int record_first = args->t == zfi_config_warm_up(&engine->config);
+    zfi_fp_mode_ieee();
+    if (zfi_wait(engine, &engine->lines.down, row->t, NULL))
+        return;
+    if (engine->config.is_interval_auto && decide_windows(run, row))
+        return;
+    if (record_first && add_record(run, row))
+        return;
+    if (row->has_choice && run_choice(run, row))
+        return;
+    if (!record_first && add_record(run, row))
+        return;
+    zfi_timeline_signal(&engine->lines.control, args->t);
+}
+
+zf_status_t zfi_control_start(zfi_run_t *run, uint64_t t) {
+    control_args_t args = {run, t};
+    return zfi_serial_start(run->engine->control, run_step, &args, sizeof args);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/exchange.c - reads and writes of the device while everything rests (contract in exchange.h). */
+#include "step/exchange.h"
+
+#include <string.h>
+
+#include "instance/device_memory.h"
+#include "ranks/ranks.h"
+#include "replay/state_arrays.h"
+#include "step/scalars.h"
+#include "step/selected.h"
+
+/* ---- visible values ---------------------------------------------------------------------------------------------- */
+
+static uint64_t n_elems_of(const zfi_matrix_t *matrix) { return matrix->rows * matrix->cols; }
+
+zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, void *out) {
+    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
+    zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
+    zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
+    return zfi_device_run(run, ops, 2);
+}
+
+static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const zfi_tile_t *tile) {
+    void *bits = run->dev.exchange;
+    float *w = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st = zfi_exchange_get_visible(run, tile->matrix, tile->matrix_offset, tile->n_elems, bits);
+    if (st)
+        return st;
+    run->engine->kernels->widen(w, bits, matrix->place.dtype, tile->n_elems);
+    return zfi_state_put(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+}
+
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
+    const zfi_param_t *param = &run->params[id];
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
+            st = read_tile(run, matrix, &run->plan.tiles[k]);
+    }
+    return st;
+}
+
+static zf_status_t write_visible(zfi_run_t *run, const zfi_tile_t *tile, const void *bits) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
+    zfi_place_args_t args = {.data = run->dev.data,
+                             .matrix = tile->matrix,
+                             .first = tile->matrix_offset,
+                             .n = tile->n_elems,
+                             .bits = run->dev.scratch};
+    zfi_range_t range = {run->dev.scratch, bits, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)};
+    zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
+    return zfi_device_run(run, ops, 2);
+}
+
+/* ---- selected channels ------------------------------------------------------------------------------------------- */
+
+static int has_selection(const zfi_run_t *run, const zfi_matrix_t *matrix) {
+    return run->sel.last_choice != 0 && matrix->k != 0;
+}
+
+/* Where element i of selected position `pos` lies: in the compact arrays, and in the matrix. */
+static uint64_t compact_of(const zfi_matrix_t *matrix, uint32_t pos, uint64_t i) {
+    return matrix->channels_are_rows ? pos * matrix->cols + i : i * matrix->k + pos;
+}
+static uint64_t element_of(const zfi_matrix_t *matrix, uint32_t channel, uint64_t i) {
+    return matrix->channels_are_rows ? channel * matrix->cols + i : i * matrix->cols + channel;
+}
+
+static float *compact_array(const zfi_run_t *run, const zfi_matrix_t *matrix, int array) {
+    const zfi_data_t *head = &run->dev.head;
+    float *base = array == 0 ? head->w : array == 1 ? head->m : head->v;
+    return base ? base + matrix->sel_base : NULL;
+}
+
+/* Masters of elements [first, first + n) of a matrix that are selected: from the device's copy into values. */
+static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, float *values) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    const uint32_t *index = run->sel.index + matrix->index_base;
+    uint64_t per_channel = zfi_channel_elems(matrix);
+    float *compact = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st;
+    if (!has_selection(run, matrix))
+        return ZF_OK;
+    st = zfi_device_read(run, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
+    for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
+        for (uint64_t i = 0; i < per_channel; i++) {
+            uint64_t e = element_of(matrix, index[pos], i);
+            if (e >= first && e - first < n)
+                values[e - first] = compact[compact_of(matrix, pos, i)];
+        }
+    return st;
+}
+
+/* The device's copies of one array := the selected elements of values. Where each rank has its own elements only, zeros
+ * elsewhere: of those of all. */
+static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int array, const float *values) {
+    const uint32_t *index = run->sel.index + matrix->index_base;
+    uint64_t per_channel = zfi_channel_elems(matrix), nbytes = matrix->k * per_channel * sizeof *values;
+    float *compact = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st;
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        for (uint64_t i = 0; i < per_channel; i++)
+            compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
+    st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
+    return st || matrix->is_absent ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
+}
+
+/* A matrix's elements of an array that this rank owns, zeros elsewhere. */
+static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number, float *values) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zf_status_t st = ZF_OK;
+    memset(values, 0, zfi_is_sharded(run->engine) ? n_elems_of(matrix) * sizeof *values : 0);
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        st = zfi_state_get(run, array, number, tile->matrix_offset, tile->n_elems, values + tile->matrix_offset);
+    }
+    return st;
+}
+
+/* ---- compact state from the host's ------------------------------------------------------------------------------- */
+
+static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
+    if (!zfi_is_mean(&run->engine->config))
+        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
+    if (!has_selection(run, matrix))
+        return ZF_OK;
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        counts[pos] = run->hs.n[matrix->channel_base + run->sel.index[matrix->index_base + pos]];
+    return zfi_device_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
+}
+
+static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zf_status_t st = reload_counts(run, number);
+    if (st || !has_selection(run, matrix))
+        return st;
+    for (uint32_t array = 0; array < zfi_enter_arrays(run->engine) && !st; array++) {
+        st = get_owned(run, (zfi_array_t)array, number, run->dev.exchange);
+        if (!st)
+            st = put_array(run, matrix, (int)array, run->dev.exchange);
+    }
+    atomic_fetch_add(&run->engine->count.up_enter_nbytes,
+                     matrix->k * zfi_channel_elems(matrix) * zfi_enter_arrays(run->engine) * sizeof(float));
+    return st;
+}
+
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t id) {
+    const zfi_param_t *param = &run->params[id];
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++)
+        st = reload_matrix(run, i);
+    return st;
+}
+
+/* ---- what the state says ----------------------------------------------------------------------------------------- */
+
+/* round(w) of a tile into the second half of the exchange buffer. */
+static zf_status_t expect(zfi_run_t *run, const zfi_tile_t *tile, void *bits) {
+    float *w = run->dev.exchange;
+    zf_status_t st = zfi_state_get(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+    if (!st)
+        st = get_selected_w(run, tile->matrix, tile->matrix_offset, tile->n_elems, w);
+    if (!st)
+        run->engine->kernels->narrow(bits, run->plan.matrices[tile->matrix].place.dtype, w, tile->n_elems);
+    return st;
+}
+
+zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t number, const void *bits) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    void *expected = run->dev.exchange + run->dev.exchange_elems;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && !st; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
+        st = bits ? ZF_OK : expect(run, tile, expected);
+        if (!st)
+            st = write_visible(run, tile, bits ? (const unsigned char *)bits + at : expected);
+    }
+    return st;
+}
+
+zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_is_equal) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    void *need = run->dev.exchange + run->dev.exchange_elems, *have = run->dev.exchange;
+    int is_equal = 1;
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = matrix->first_tile; i < matrix->first_tile + matrix->n_tiles && is_equal; i++) {
+        const zfi_tile_t *tile = &run->plan.tiles[i];
+        st = expect(run, tile, need);
+        if (!st)
+            st = zfi_exchange_get_visible(run, number, tile->matrix_offset, tile->n_elems, have);
+        is_equal = !st && memcmp(need, have, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)) == 0;
+    }
+    *out_is_equal = is_equal;
+    return st;
+}
+
+/* ---- a load's last part ------------------------------------------------------------------------------------------ */
+
+zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
+    const zfi_plan_t *plan = &run->plan;
+    const zfi_selection_t *sel = &run->sel;
+    zf_status_t st = zfi_device_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
+    for (int turn = 0; turn < 2 && !st && !zfi_config_defers_nothing(&run->engine->config); turn++)
+        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
+    if (!st)
+        st = zfi_device_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
+                              plan->n_matrices * sizeof *run->clock.skip_publish_below);
+    if (!st)
+        st = zfi_device_write(run, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
+    if (!st)
+        st = zfi_device_write(run, run->dev.enter_position, sel->enter_pos, plan->n_index * sizeof *sel->enter_pos);
+    return st ? st
+              : zfi_device_write(run, run->dev.enter_channel, sel->enter_channel,
+                                 plan->n_index * sizeof *sel->enter_channel);
+}
+
+zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
+    zfi_scalars_input(run, t);
+    return zfi_device_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
+}
+
+/* The selected elements of a gradient become those of all ranks, each of which has its own. */
+static zf_status_t join_gradient(zfi_run_t *run, const zfi_matrix_t *matrix, unsigned char *grad) {
+    const uint32_t *index = run->sel.index + matrix->index_base;
+    uint64_t per_channel = zfi_channel_elems(matrix);
+    size_t elem = zfi_dtype_nbytes(run->params[matrix->param].grad_dtype);
+    unsigned char *compact = (unsigned char *)(run->dev.exchange + run->dev.exchange_elems);
+    zf_status_t st;
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        for (uint64_t i = 0; i < per_channel; i++)
+            memcpy(compact + compact_of(matrix, pos, i) * elem, grad + element_of(matrix, index[pos], i) * elem, elem);
+    st = zfi_ranks_join_at_rest(run, compact, matrix->k * per_channel * elem);
+    for (uint32_t pos = 0; pos < matrix->k; pos++)
+        for (uint64_t i = 0; i < per_channel; i++)
+            memcpy(grad + element_of(matrix, index[pos], i) * elem, compact + compact_of(matrix, pos, i) * elem, elem);
+    return st;
+}
+
+zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, void *grad) {
+    const zfi_matrix_t *matrix = &run->plan.matrices[number];
+    zfi_gather_args_t args = {run->dev.data, number, run->dev.scratch};
+    zfi_range_t range = {run->dev.scratch, grad,
+                         n_elems_of(matrix) * zfi_dtype_nbytes(run->params[matrix->param].grad_dtype)};
+    zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_GATHER, &args, sizeof args)};
+    zf_status_t st =
+        zfi_is_sharded(run->engine) && has_selection(run, matrix) ? join_gradient(run, matrix, grad) : ZF_OK;
+    if (!st)
+        st = zfi_enqueue(run->engine, run->engine->stream, ops, 2);
+    if (st)
+        return st;
+    zfi_selected_run_ahead(run, t, number, number + 1);
+    return zfi_device_run(run, NULL, 0);
+}

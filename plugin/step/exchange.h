@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/exchange.h - what binding, checkpoints and params_changed read of and write to the device.
+ *
+ * All of it is [control]: everything else is idle, and each function returns when what it moves is there. Visible
+ * values are bits in the parameter's type, row-major within a matrix. A status other than ZF_OK means that the device
+ * did not take the work. Where each rank keeps a part of the state, reload_selected and catch_up are exchanges, which
+ * all of them make together; visible values are put and compared in this rank's own tiles. */
+#ifndef ZFI_EXCHANGE_H
+#define ZFI_EXCHANGE_H
+
+#include "instance/run.h"
+
+/* Masters of a parameter := its visible values. */
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t param);
+/* Compact state of a parameter := the host's; where nothing is deferred, its counts alone. */
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t param);
+
+/* Visible values of elements [first, first + n) of a matrix; of a whole matrix, NULL: what the state says. */
+zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t matrix, uint64_t first, uint64_t n, void *out);
+zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t matrix, const void *bits);
+/* Whether visible is round(w) everywhere: of the device's copy for selected channels, else of the host's. */
+zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t matrix, int *out_is_equal);
+
+/* The device's maps, its lists of entering channels and what it is told to drop := the host's. */
+zf_status_t zfi_exchange_put_maps(zfi_run_t *run);
+/* The row and the scalars of a past step; then one matrix's selected channels updated once more with its gradient, of
+ * which each rank has what it owns, and zeros elsewhere. */
+zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t);
+zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t matrix, void *grad);
+
+#endif

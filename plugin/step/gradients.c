@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/gradients.c - a batch of gradients: statistics on the device stream, copies on the down stream
+ * (contract in gradients.h).
+ *
+ * The device reads what the host delivered, or staging; the down stream copies the same memory once the statistics are
+ * taken, so that one `batches` value frees it. Where nothing is deferred, gradients stay there and nothing is copied.
+ */
+#include "step/gradients.h"
+
+enum { NEEDS_COLLECTING = ZFI_GRADIENT_SUM | ZFI_GRADIENT_FROM_SUM | ZFI_GRADIENT_STRIDED | ZFI_GRADIENT_KEEP };
+
+void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step) {
+    zfi_engine_t *engine = run->engine;
+    if (t > 2) { /* what the statistics write next was copied down */
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.down, t - 2, &engine->count.stall_pool_ns));
+        if (run->plan.n_record_parts)
+            zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.recorded, zfi_first_record_part(run, t - 1),
+                                                         &engine->count.stall_pool_ns));
+    }
+    if (choice_step)
+        zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.maps, choice_step, &engine->count.stall_select_ns));
+}
+
+/* ---- the device stream ------------------------------------------------------------------------------------------- */
+
+static int needs_collecting(const zfi_batch_t *batch) {
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->gradients[i].flags & NEEDS_COLLECTING)
+            return 1;
+    return 0;
+}
+
+static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    zfi_gradients_args_t args = {run->dev.data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
+                                 !zfi_is_warm_up(&engine->config, batch->step)};
+    zfi_list_t *device = &engine->to_device;
+    if (batch->staging_batch)
+        zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));
+    if (needs_collecting(batch))
+        zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_COLLECT, &args, sizeof args));
+    zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_STATISTICS, &args, sizeof args));
+    zfi_list_add(device, zfi_op_signal(&engine->lines.shipped, number + 1));
+}
+
+/* ---- the down stream --------------------------------------------------------------------------------------------- */
+
+/* Where a segment's gradient of this step lies in its slot. */
+static void *slot_of(const zfi_run_t *run, const zfi_step_row_t *row, const zfi_segment_t *segment, size_t elem) {
+    uint32_t cohort = run->plan.matrices[segment->matrix].cohort;
+    uint32_t table = (uint32_t)row->cohort_table[cohort], slot = (uint32_t)row->cohort_slot[cohort];
+    return zfi_slot(run, segment->chunk, table, slot) + segment->chunk_offset * elem;
+}
+
+/* What this rank keeps of it. Returns the bytes. */
+static uint64_t copy_gradient(zfi_run_t *run, const zfi_step_row_t *row, const zfi_gradient_t *gradient) {
+    const zfi_param_t *param = &run->params[gradient->param];
+    size_t elem = zfi_dtype_nbytes(param->grad_dtype);
+    uint64_t nbytes = 0;
+    for (uint32_t i = 0; i < param->n_refs; i++) {
+        const zfi_segment_t *segment = &run->plan.segments[run->plan.param_segments[param->first_ref + i]];
+        uint64_t from = run->plan.matrices[segment->matrix].param_offset + segment->matrix_offset;
+        zfi_list_copy(&run->engine->to_down, ZFI_OP_DOWN, slot_of(run, row, segment, elem),
+                      (const unsigned char *)gradient->grad + from * elem, segment->n_elems * elem);
+        nbytes += segment->n_elems * elem;
+    }
+    return nbytes;
+}
+
+static void copy_down(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
+    zfi_engine_t *engine = run->engine;
+    zfi_list_t *down = &engine->to_down;
+    int stays = zfi_config_defers_nothing(&engine->config);
+    uint64_t nbytes = 0;
+    zfi_list_add(down, zfi_op_wait(&engine->lines.shipped, number + 1, NULL));
+    zfi_list_add(down, zfi_op_wait(&engine->lines.jobs, batch->needs_job, &engine->count.stall_pool_ns));
+    for (uint32_t i = 0; i < batch->n && !stays; i++) {
+        const zfi_gradient_t *gradient = &batch->gradients[i];
+        if (gradient->flags & ZFI_GRADIENT_AGAIN) /* the same slot: not in one operation with the former copy */
+            zfi_list_end_copy(down);
+        if (gradient->flags & ZFI_GRADIENT_SHIP)
+            nbytes += copy_gradient(run, zfi_row(run, batch->step), gradient);
+    }
+    zfi_list_add(down, zfi_op_signal(&engine->lines.batches, number + 1));
+    atomic_fetch_add(&engine->count.down_grad_nbytes, nbytes);
+}
+
+void zfi_gradients_ship(zfi_run_t *run, uint64_t number) {
+    const zfi_batch_t *batch = &run->incoming.batch_ring[number % ZFI_N_BATCHES];
+    take_statistics(run, batch, number);
+    copy_down(run, batch, number);
+}

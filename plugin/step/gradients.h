@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/gradients.h - gradients on the device and on their way down to slots. */
+#ifndef ZFI_GRADIENTS_H
+#define ZFI_GRADIENTS_H
+
+#include "instance/run.h"
+
+/* [hook] First program of step t. Takes over the maps of a choice made at the end of choice_step (0: none). */
+void zfi_gradients_begin(zfi_run_t *run, uint64_t t, uint64_t choice_step);
+
+/* [hook] A batch: made contiguous, its statistics taken (signals shipped), copied into its slots (signals batches). */
+void zfi_gradients_ship(zfi_run_t *run, uint64_t number);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/guard.c - checks of what is overwritten (contract in guard.h). */
+#include "step/guard.h"
+
+int zfi_guard_is_on(const zfi_run_t *run) { return run->dev.head.digests != NULL; }
+
+int zfi_guard_checks(const zfi_run_t *run) {
+    return zfi_guard_is_on(run) && run->engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
+}
+
+/* Matrices listed_matrices[first, first + n). */
+static void add_check(zfi_run_t *run, uint32_t first, uint32_t n, int seals) {
+    zfi_check_args_t args = {run->dev.data, first, n, seals};
+    if (!n || !zfi_guard_is_on(run))
+        return;
+    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_CHECK, &args, sizeof args));
+}
+
+/* The first of a cohort's list that is numbered `matrix` or higher. */
+static uint32_t lower_bound(const zfi_plan_t *plan, uint32_t cohort, uint32_t matrix) {
+    uint32_t first = plan->cohorts[cohort].first_matrix, n = plan->cohorts[cohort].n_matrices;
+    while (n) {
+        uint32_t half = n / 2;
+        if (plan->cohort_matrices[first + half] < matrix) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
+/* Matrices of one cohort that belong to parameters [first, end). */
+static void check_cohort(zfi_run_t *run, uint32_t cohort, uint32_t first, uint32_t end, int seals) {
+    const zfi_plan_t *plan = &run->plan;
+    uint32_t from = lower_bound(plan, cohort, run->params[first].first_matrix);
+    uint32_t to = lower_bound(plan, cohort, end < run->n_params ? run->params[end].first_matrix : plan->n_matrices);
+    add_check(run, from, to - from, seals);
+}
+
+void zfi_guard_check(zfi_run_t *run) {
+    if (zfi_guard_checks(run))
+        add_check(run, 0, run->plan.n_matrices, 0);
+}
+
+void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
+    if (zfi_guard_checks(run))
+        check_cohort(run, close->cohort, first, end, 0);
+}
+
+uint64_t zfi_guard_n_foreign(const zfi_run_t *run) {
+    return __atomic_load_n(&run->engine->totals->n_params_overwritten, __ATOMIC_ACQUIRE);
+}
+
+uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from) {
+    while (from < run->n_params && !__atomic_load_n(&run->overwritten[from], __ATOMIC_RELAXED))
+        from++;
+    return from;
+}
+
+/* ---- accepted ---------------------------------------------------------------------------------------------------- */
+
+static void check_params(zfi_run_t *run, uint32_t first, uint32_t end, int seals) {
+    if (first == 0 && end == run->n_params) {
+        add_check(run, 0, run->plan.n_matrices, seals);
+        return;
+    }
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        check_cohort(run, c, first, end, seals);
+}
+
+void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end; i++)
+        if (__atomic_exchange_n(&run->overwritten[i], 0, __ATOMIC_RELAXED))
+            __atomic_fetch_sub(&run->engine->totals->n_params_overwritten, 1, __ATOMIC_RELAXED);
+    zfi_list_end_copy(&run->engine->to_device);
+    zfi_list_add(&run->engine->to_device, zfi_op_fill(run->dev.head.is_foreign + first, end - first));
+}
+
+void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end) {
+    zfi_guard_forget(run, first, end); /* what is known to be foreign would not be read */
+    check_params(run, first, end, 0);
+}
+
+void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end) {
+    zfi_guard_forget(run, first, end);
+    check_params(run, first, end, 1);
+}
+
+zf_status_t zfi_guard_start(zfi_run_t *run) {
+    zfi_engine_t *engine = run->engine;
+    if (run->dev.head.found)
+        zfi_list_add(&engine->to_device,
+                     zfi_op_fill(run->dev.head.found, run->plan.n_matrices * sizeof *run->dev.head.found));
+    zfi_guard_accept(run, 0, run->n_params);
+    return zfi_synchronise(engine, 0);
+}

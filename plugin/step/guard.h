@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/guard.h - whether the host wrote weights unannounced ([zenflow] on_overwrite).
+ *
+ * Model: the device keeps a digest of each matrix's visible values (kernels/digest.h), which every kernel that writes
+ * some of them moves along. A check reads them all and compares. It comes before anything that the host may have
+ * written is overwritten: at the start of a step's visible writes, before what a fetch publishes, before FLUSH, save,
+ * export. A parameter in which something differs is foreign from then on: no kernel writes it until its values are
+ * accepted (params_changed). Digests follow what was written, so nothing is lost to a check that comes late: the
+ * difference stays. With on_overwrite = ask checks come when the host asks for them only, and what they find is
+ * forgotten again unless the host wants it left alone.
+ *
+ * Cost: one read of the visible values per step on the device, and of those that are published at a fetch; 16 bytes of
+ * device memory per matrix. */
+#ifndef ZFI_GUARD_H
+#define ZFI_GUARD_H
+
+#include "instance/run.h"
+
+/* [any-thread] Whether this run keeps digests: not with on_overwrite = off; and whether it compares them by itself. */
+int zfi_guard_is_on(const zfi_run_t *run);
+int zfi_guard_checks(const zfi_run_t *run);
+
+/* [hook] The device stream, where the run checks by itself: all visible values; or those of parameters [first, end)
+ * that a close is about to write. */
+void zfi_guard_check(zfi_run_t *run);
+void zfi_guard_check_close(zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end);
+
+/* [hook] Parameters known to be foreign; the first of id >= `from`, run->n_params where there is none. */
+uint64_t zfi_guard_n_foreign(const zfi_run_t *run);
+uint32_t zfi_guard_next_foreign(const zfi_run_t *run, uint32_t from);
+
+/* [control] The device stream: whether parameters [first, end) show what the plugin wrote, whatever was found before;
+ * and none of them is foreign, until the next check. The device is idle. */
+void zfi_guard_look(zfi_run_t *run, uint32_t first, uint32_t end);
+void zfi_guard_forget(zfi_run_t *run, uint32_t first, uint32_t end);
+
+/* [control] The device stream: what parameters [first, end) show counts as written by the plugin; none is foreign. The
+ * host writes none of it before the stream has come here: whoever calls this waits for the stream. */
+void zfi_guard_accept(zfi_run_t *run, uint32_t first, uint32_t end);
+/* [control] A run that begins, or was filled: the same of all, and done when it returns. */
+zf_status_t zfi_guard_start(zfi_run_t *run);
+
+#endif

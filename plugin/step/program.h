@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/program.h - the programs of a step and of what ends windows early: which work is enqueued on which
+ * stream, in which order. What they do is collected (device/list.h) and sent once or a few times. SCHEDULE.md says what
+ * it computes, timelines.h what waits for what. */
+#ifndef ZFI_PROGRAM_H
+#define ZFI_PROGRAM_H
+
+#include "instance/run.h"
+
+/* [hook] A batch of gradients of the coming step (gradients.h). */
+zf_status_t zfi_program_ship(zfi_run_t *run, uint64_t number);
+
+/* [hook] Step t, whose row is filled and whose gradients are shipped. is_checked: visible values are known to be those
+ * that the plugin wrote (guard.h); else the step begins with a check. */
+zf_status_t zfi_program_step(zfi_run_t *run, uint64_t t, int is_checked);
+
+/* [hook] FLUSH: what is due and what is open becomes visible; clocks restart. The run is drained. */
+zf_status_t zfi_program_close_all(zfi_run_t *run);
+
+/* [hook] A close becomes visible once the lists are sent: tells the up stream, which may be waiting for room, as well.
+ */
+void zfi_program_publish(zfi_run_t *run, const zfi_close_t *close);
+
+/* [hook] Mark on the device stream of the newest visible write of a parameter; 0: none since it is this stream. */
+uint64_t zfi_program_newest_write(const zfi_run_t *run, uint32_t param);
+/* [hook] The device stream is another one, which comes after all writes so far. */
+void zfi_program_forget_writes(zfi_run_t *run);
+
+/* [control] Waits until every thread and stream has come to rest, with windows as they are. */
+zf_status_t zfi_program_rest(zfi_run_t *run);
+/* [control] The same, but what waits to be fetched goes on waiting: no visible value is written. */
+zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run);
+
+#endif

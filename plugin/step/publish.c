@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/publish.c - published values (contract in publish.h).
+ *
+ * A bucket is plan.bucket_chunks neighbouring chunks of one close. The device's ring holds plan.ring_chunks chunks, at
+ * least two buckets, so that one is copied while the other is merged. */
+#include "step/publish.h"
+
+typedef struct bucket {
+    uint64_t first, end; /* publications */
+    uint32_t at, n;      /* chunks of the close */
+} bucket_t;
+
+/* The bucket that begins with chunk `at` of a close. */
+static bucket_t bucket_at(const zfi_run_t *run, const zfi_close_t *close, uint32_t at) {
+    uint32_t left = close->n_chunks - at, n = left < run->plan.bucket_chunks ? left : run->plan.bucket_chunks;
+    return (bucket_t){close->first_job + at, close->first_job + at + n, at, n};
+}
+
+/* ---- up ---------------------------------------------------------------------------------------------------------- */
+
+static void upload_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
+    zfi_engine_t *engine = run->engine;
+    zfi_list_t *up = &engine->to_up;
+    const zfi_plan_t *plan = &run->plan;
+    uint64_t room = plan->ring_chunks, piece = plan->publish_piece_nbytes, nbytes = 0;
+    uint64_t to = bucket->first % plan->ring_chunks, from = bucket->first % plan->max_close_chunks;
+    zfi_list_add(up, zfi_op_wait(&engine->lines.jobs, close->first_job + bucket->at + bucket->n, NULL));
+    if (bucket->end > room) { /* the ring's places are free once their former values are visible */
+        zfi_list_add(up, zfi_op_wait_for_host(&engine->lines.publish_due, bucket->end - room));
+        zfi_list_add(up, zfi_op_wait(&engine->lines.merged, bucket->end - room, NULL));
+    }
+    for (uint32_t i = 0; i < bucket->n; i++) {
+        const zfi_chunk_t *chunk = &plan->chunks[zfi_cohort_chunk(plan, close->cohort, bucket->at + i)];
+        uint64_t n = chunk->n_elems * zfi_dtype_nbytes(chunk->dtype);
+        zfi_list_copy(up, ZFI_OP_UP, run->dev.ring + to * piece, run->publish + from * piece, n);
+        to = to + 1 < plan->ring_chunks ? to + 1 : 0;
+        from = from + 1 < plan->max_close_chunks ? from + 1 : 0;
+        nbytes += n;
+    }
+    zfi_list_add(up, zfi_op_signal(&engine->lines.up, bucket->end));
+    atomic_fetch_add(&engine->count.up_publish_nbytes, nbytes);
+}
+
+void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close) {
+    for (uint32_t at = 0; at < close->n_chunks;) {
+        bucket_t bucket = bucket_at(run, close, at);
+        upload_bucket(run, close, &bucket);
+        at += bucket.n;
+    }
+}
+
+uint64_t zfi_publish_at_rest(const zfi_run_t *run) {
+    uint64_t room = zfi_timeline_now(&run->engine->lines.publish_due) + run->plan.ring_chunks;
+    for (uint32_t i = 0; i < run->clock.n_due; i++) {
+        const zfi_close_t *close = &run->clock.due[i];
+        for (uint32_t at = 0; at < close->n_chunks;) {
+            bucket_t bucket = bucket_at(run, close, at);
+            if (bucket.end > room)
+                return bucket.first;
+            at += bucket.n;
+        }
+    }
+    return run->clock.next_job;
+}
+
+/* ---- merge ------------------------------------------------------------------------------------------------------- */
+
+static void merge_bucket(zfi_run_t *run, const zfi_close_t *close, const bucket_t *bucket) {
+    zfi_engine_t *engine = run->engine;
+    zfi_merge_args_t args = {.data = run->dev.data,
+                             .staged = run->dev.ring,
+                             .place_nbytes = run->plan.publish_piece_nbytes,
+                             .first_number = bucket->first,
+                             .n_places = run->plan.ring_chunks,
+                             .first = run->plan.cohorts[close->cohort].first_chunk + bucket->at,
+                             .n = bucket->n,
+                             .takes_all = close->publishes_all,
+                             .all_open = close->is_warm_up,
+                             .turn = run->clock.n_choices & 1,
+                             .end_segment = run->plan.n_segments};
+    zfi_list_add(&engine->to_device, zfi_op_wait(&engine->lines.up, bucket->end, &engine->count.stall_replay_ns));
+    zfi_list_add(&engine->to_device, zfi_op_launch(ZFI_KERNEL_MERGE, &args, sizeof args));
+    zfi_list_add(&engine->to_device, zfi_op_signal(&engine->lines.merged, bucket->end));
+}
+
+void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close) {
+    for (uint32_t at = 0; at < close->n_chunks;) {
+        bucket_t bucket = bucket_at(run, close, at);
+        merge_bucket(run, close, &bucket);
+        at += bucket.n;
+    }
+}
+
+/* ---- dropped ----------------------------------------------------------------------------------------------------- */
+
+/* What is published of matrices [first, first + n) counts from publication `from` on. */
+static void set_first(zfi_run_t *run, uint32_t first, uint32_t n, uint64_t from) {
+    uint64_t *host = run->clock.skip_publish_below + first;
+    for (uint32_t i = 0; i < n; i++)
+        host[i] = from;
+    zfi_list_end_copy(&run->engine->to_device); /* the one before may be of the same matrices */
+    if (n)
+        zfi_list_copy(&run->engine->to_device, ZFI_OP_UP, zfi_device_table(run->dev.head.merge_from + first), host,
+                      n * sizeof *host);
+}
+
+void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n) { set_first(run, first, n, run->clock.next_job); }
+
+void zfi_publish_keep_all(zfi_run_t *run) { set_first(run, 0, run->plan.n_matrices, 0); }

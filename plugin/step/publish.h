@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/publish.h - the values of a close on their way up: bucket by bucket into the device's ring, and from
+ * there into what the model reads. Programs add to the lists of the streams (device/list.h). */
+#ifndef ZFI_PUBLISH_H
+#define ZFI_PUBLISH_H
+
+#include "instance/run.h"
+
+/* [hook] Up: the values of a close, as its chunks are replayed; signals up. */
+void zfi_publish_upload(zfi_run_t *run, const zfi_close_t *close);
+/* [hook] The device stream: they become visible; signals merged. */
+void zfi_publish_merge(zfi_run_t *run, const zfi_close_t *close);
+/* [control] What `up` reaches while nothing more is merged than what is due now. */
+uint64_t zfi_publish_at_rest(const zfi_run_t *run);
+/* [control] Publications that are due of matrices [first, first + n) are dropped. */
+void zfi_publish_drop(zfi_run_t *run, uint32_t first, uint32_t n);
+/* [control] No publication is dropped. */
+void zfi_publish_keep_all(zfi_run_t *run);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/selected.h - selected channels on the device: their update at every step, and what entered last. */
+#ifndef ZFI_SELECTED_H
+#define ZFI_SELECTED_H
+
+#include "instance/run.h"
+
+/* [hook] One launch of run-ahead for matrices [first, end) of step t. */
+void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end);
+
+/* [hook] Channels chosen at choice_step become visible; signals shown = choice_step + 1. */
+void zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step);
+
+/* [hook] Moments of the selected channels of a closing cohort are rounded as its replay rounds the host's. */
+void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close);
+
+/* The lists of entering channels in device memory. */
+static inline zfi_entering_t zfi_device_entering(const zfi_run_t *run) {
+    return (zfi_entering_t){run->dev.enter_n, run->dev.enter_position, run->dev.enter_channel, run->dev.enter_count};
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/step/update_all.c - deferred = none on the device stream (contract in update_all.h).
+ *
+ * A gradient is read when it is delivered, for its statistics, and again once s is known; in between it lies in the
+ * host's memory or in staging (hooks/deliver.c). Nothing travels but the step's input, scalars and report. */
+#include "step/update_all.h"
+
+#include "base/error.h"
+
+/* The first segment of a matrix, or the end of all. */
+static uint32_t first_segment(const zfi_run_t *run, uint32_t matrix) {
+    const zfi_plan_t *plan = &run->plan;
+    uint32_t first = 0, n = plan->n_segments;
+    while (n) { /* segments rise with their matrices */
+        uint32_t half = n / 2;
+        if (plan->segments[first + half].matrix < matrix) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
+void zfi_update_all(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t end) {
+    zfi_update_all_args_t args = {.data = run->dev.data,
+                                  .step = zfi_device_input(run, t),
+                                  .scalars = zfi_device_scalars(run, t),
+                                  .first = first,
+                                  .end = end,
+                                  .first_segment = first_segment(run, first),
+                                  .end_segment = first_segment(run, end),
+                                  .key = zfi_rounding_key(t)};
+    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+}
+
+void zfi_update_all_show(zfi_run_t *run) {
+    zfi_update_all_args_t args = {
+        .data = run->dev.data, .end = run->plan.n_matrices, .end_segment = run->plan.n_segments, .only_shows = 1};
+    zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_UPDATE_ALL, &args, sizeof args));
+}
+
+void zfi_update_all_end(zfi_run_t *run, uint64_t t) {
+    zfi_list_add(&run->engine->to_device, zfi_op_signal(&run->engine->lines.used, t));
+}
+
+zf_status_t zfi_update_all_check(zfi_run_t *run) {
+    zf_error_t error = {.struct_size = sizeof error};
+    uint64_t found = __atomic_load_n(&run->engine->totals->nonfinite_param, __ATOMIC_ACQUIRE);
+    if (found == 0)
+        return ZF_OK;
+    zfi_error_scoped(&error, ZF_ERR_NONFINITE, ZF_SCOPE_INSTANCE, 0, "update",
+                     "a weight of \"%s\" became Inf or NaN: lower the learning rate or check the gradients",
+                     run->params[found - 1].name);
+    zfi_poison(run->engine, &error);
+    return ZF_ERR_POISONED;
+}
