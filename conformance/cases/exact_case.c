@@ -372,12 +372,19 @@ void zx_case_add_param(zx_case_t *c) { draw_param(c, ZX_SMALL); }
 
 /* ---- another configuration --------------------------------------------------------------------------------------- */
 
+/* select_interval, or what its auto (0) comes to; 0 where epochs end choose. */
+static uint32_t steps_between_choices(const zo_config_t *g) {
+    if (g->strategy == ZO_SELECT_EPOCH)
+        return 0;
+    return g->select_interval || g->is_interval_auto ? g->select_interval : 4 * g->update_interval;
+}
+
 /* In a key that has an effect in one of the two. Keys that follow from these are left out. */
 static int differs(const zo_config_t *a, const zo_config_t *b) {
     if (a->is_none != b->is_none || a->moments != b->moments)
         return 1;
     return !a->is_none && (a->is_mean != b->is_mean || a->warm_up != b->warm_up || a->strategy != b->strategy ||
-                           a->topk_ratio != b->topk_ratio || a->select_interval != b->select_interval ||
+                           a->topk_ratio != b->topk_ratio || steps_between_choices(a) != steps_between_choices(b) ||
                            a->is_interval_auto != b->is_interval_auto || a->update_interval != b->update_interval ||
                            a->publish_lag != b->publish_lag);
 }

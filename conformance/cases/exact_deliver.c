@@ -150,10 +150,7 @@ void zx_host_settle(zx_host_t *h, int is_reported) {
     while (b) {
         zx_buffer_t *next = b->next;
 
-        if (is_lent_on(h, b)) {
-            b->next = h->late_buffers;
-            h->late_buffers = b;
-        } else if (is_reported || b->has_fence || !h->instance) {
+        if (!is_lent_on(h, b) && (is_reported || b->has_fence || !h->instance)) {
             b->has_fence &= h->instance != NULL; /* counters live as long as the instance */
             give_back(b);
         } else {

@@ -38,7 +38,7 @@ def write_encoder(folder: Path):
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+    BertModel(BertConfig(vocab_size=len(WORDS), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
                          max_position_embeddings=64)).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}))
