@@ -169,7 +169,6 @@ static const zfi_gone_t gone[] = {
     {"zenflow", "max_swap_ratio", NULL, "leave it out, a choice exchanges as many channels as it finds", "1"},
     {"zenflow", "stagger", NULL, "leave it out, cohorts always close in turn", "true"},
     {"host", "threads", "auto", "set 0", NULL},
-    {"trace", "steps", "all", "set 0", NULL},
     {"zenflow", "deferred", "moments", "set replay", NULL},
     {"zenflow", "accumulate_on", NULL, "leave it out, deferred = replay keeps every gradient on the host", "*"},
     {"zenflow", "deferred_lr_scale", NULL, "leave it out, the one update of a window has the rate of its last step",

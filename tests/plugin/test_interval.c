@@ -119,7 +119,8 @@ END_TEST
 static int closes(uint64_t first, uint64_t t, int ready) {
     zfi_step_row_t *row = zfi_row(run, t);
     row->t = t;
-    run->clock.window_first[cohort] = first;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
+        run->clock.window_first[c] = first;
     run->sel.ready[t % ZFI_READY_DEPTH][cohort] = (uint8_t)ready;
     ck_assert_int_eq(zfi_interval_decide(run, row), ZF_OK);
     return row->closes[cohort];
@@ -144,19 +145,21 @@ END_TEST
 /* What a checkpoint may say: a window of 3 to 15 steps is open, after the first one of as many. */
 START_TEST(windows_that_can_be_open) {
     const zfi_config_t *config;
+    uint32_t last;
     start();
     config = &run->engine->config;
+    last = run->plan.n_cohorts - 1; /* its first window is as long as all others */
     run->clock.base = 1;
     run->clock.t = 20;
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 5)); /* 16 steps: it has closed */
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 6));
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 21));
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 22)); /* still to come */
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 5)); /* 16 steps: it has closed */
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 6));
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 21));
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 22)); /* still to come */
     run->clock.t = 6;
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 1) &&
-              zfi_interval_can_be_open(config, &run->clock, 0, 2));
-    ck_assert(!zfi_interval_can_be_open(config, &run->clock, 0, 4)); /* after one too short */
-    ck_assert(zfi_interval_can_be_open(config, &run->clock, 0, 5));
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 1) &&
+              zfi_interval_can_be_open(config, &run->clock, last, 2));
+    ck_assert(!zfi_interval_can_be_open(config, &run->clock, last, 4)); /* after one too short */
+    ck_assert(zfi_interval_can_be_open(config, &run->clock, last, 5));
     end();
 }
 END_TEST

@@ -26,7 +26,7 @@ typedef struct job {
     zf_status_t st;
 } job_t;
 
-static zt_ranks_t ranks;
+static zt_ranks_t ranks[2]; /* of the usual instances and of the slow ones, which live together */
 static _Atomic int holds[N_RANKS];
 
 void __real_zfi_cpu_sum_parts(const zfi_kernels_t *kernels, const void *raw);
@@ -58,7 +58,7 @@ static void *run_job(void *raw) {
     job_t *job = raw;
     zt_rig_t *rig = &job->rig;
     zt_rig_start(rig, shapes, N_SHAPES);
-    job->st = zt_ranks_try_open(&ranks.ranks[job->rank], rig, config, 0);
+    job->st = zt_ranks_try_open(&ranks[job->is_slow].ranks[job->rank], rig, config, 0);
     if (job->st >= 0) {
         zfi_engine_t *engine = &rig->inst->engine;
         job->st = engine->ops->stream_create(engine->device, "zf-ranks", &engine->ranks_stream, &rig->err);
@@ -76,7 +76,7 @@ static void *run_job(void *raw) {
 
 static void run(job_t jobs[N_RANKS], int is_slow) {
     pthread_t threads[N_RANKS];
-    zt_ranks_init(&ranks, N_RANKS);
+    zt_ranks_init(&ranks[is_slow], N_RANKS);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         jobs[r].rank = r;
         jobs[r].is_slow = is_slow;
@@ -88,7 +88,7 @@ static void run(job_t jobs[N_RANKS], int is_slow) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         ck_assert_int_eq(atomic_load(&holds[r]), 0);
     }
-    zt_ranks_free(&ranks);
+    zt_ranks_free(&ranks[is_slow]);
 }
 
 START_TEST(a_discarded_step_leaves_nothing) {

@@ -178,8 +178,6 @@ START_TEST(what_is_done_counts_not_how_it_is_said) {
         {"update_interval = 2\npublish_lag = 0", "update_interval = 2\noverlap_step = false", 1},
         {"update_interval = 4", "update_interval = 4\nselect_interval = 16", 1},
         {"update_interval = 4", "update_interval = 4\nselect_interval = 12", 0},
-        {"update_interval = 1", "update_interval = 1\nstagger = false", 1},
-        {"update_interval = 2", "update_interval = 2\nstagger = false", 0},
         {"select_strategy = epoch\nselect_interval = 8", "select_strategy = epoch\nselect_interval = 5", 1},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {

@@ -64,7 +64,7 @@ def as_adamw():
 def shipped_in_backward():
     """More gradients than the plugin gathers before it reads: most are read in backward, each process's part."""
     ours, theirs = cut_model(n_hidden=20), cut_model(n_hidden=20)
-    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(SYNCHRONOUS))
+    opt = zfplugin.torch.ZenFlow(ours.named_parameters(), **HYPER, config=config(SYNCHRONOUS), overlap=True)
     reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
     for step in range(3):
         for model, optimizer in ((ours, opt), (theirs, reference)):

@@ -171,7 +171,7 @@ def edited():
 def changed_after_backward():
     """Each rank's own gradients, clipped by the host: said. Final ones are on their way in backward: refused."""
     for is_final in (False, True):
-        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, n_hidden=20, final_gradients=is_final)  # enough to be shipped early
+        model, opt = make({**SYNCHRONOUS, **STAGES[1]}, n_hidden=20, final_gradients=is_final, overlap=True)
         for step in range(2):
             backward(model, step)
             if step == 0:

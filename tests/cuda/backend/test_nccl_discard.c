@@ -39,7 +39,7 @@ static struct {
     CUresult (*cuMemcpyDtoHAsync_v2)(void *, CUdeviceptr, size_t, CUstream);
     CUresult (*cuLaunchHostFunc)(CUstream, CUhostFn, void *);
 } cuda;
-static zt_ranks_t ranks;
+static zt_ranks_t ranks[2];                    /* of the usual instances and of the slow ones, which live together */
 static _Atomic uint32_t n_until_hold[N_RANKS]; /* sums of the rank up to the one that is held; 0: none is */
 
 /* One rank: a host whose parameters and gradients are the device's. What the rig has of them are copies. */
@@ -117,7 +117,7 @@ static void open_job(job_t *job, const char *config) {
                                 .device_type = ZF_DEVICE_CUDA,
                                 .handle = (uint64_t)(uintptr_t)job->stream};
     rig->host.get_extension = zt_ranks_extension;
-    rig->host.ctx = &ranks.ranks[job->rank];
+    rig->host.ctx = &ranks[job->is_slow].ranks[job->rank];
     job->st = rig->zf->create(&args, &rig->inst, &rig->err);
     if (job->st >= 0)
         job->st = zt_rig_try_bind(rig);
@@ -172,7 +172,7 @@ static void *run_job(void *raw) {
 
 static void run(job_t jobs[N_RANKS], uint32_t stage, int is_slow) {
     pthread_t threads[N_RANKS];
-    zt_ranks_init(&ranks, N_RANKS);
+    zt_ranks_init(&ranks[is_slow], N_RANKS);
     for (uint32_t r = 0; r < N_RANKS; r++) {
         jobs[r].rank = r;
         jobs[r].stage = stage;
@@ -185,7 +185,7 @@ static void run(job_t jobs[N_RANKS], uint32_t stage, int is_slow) {
         ck_assert_msg(jobs[r].st >= 0, "rank %u: %s", r, jobs[r].rig.err.message);
         ck_assert_uint_eq(atomic_load(&n_until_hold[r]), 0);
     }
-    zt_ranks_free(&ranks);
+    zt_ranks_free(&ranks[is_slow]);
 }
 
 static void a_discarded_step_leaves_nothing(uint32_t stage) {
