@@ -165,7 +165,10 @@ static _Noreturn void wait_in_child(int said, int told) {
     pthread_create(&thread, NULL, signal_when_told, &told);
     if (write(said, "w", 1) != 1)
         _exit(2);
-    _exit(zfi_timeline_wait(&timeline, 1, 2000000000u, NULL) != ZF_OK);
+    if (zfi_timeline_wait(&timeline, 1, 2000000000u, NULL) != ZF_OK)
+        _exit(1);
+    pthread_join(thread, NULL);
+    _exit(0);
 }
 
 /* It is stopped for longer than its deadline, and told a while after it goes on. */

@@ -30,7 +30,7 @@ static void need(int is_good, const char *what) {
 static void start(void) {
     CUdevice device;
     CUcontext context;
-    CUstream made;
+    CUstream made = NULL;
     need(!cuInit(0) && !cuDeviceGet(&device, 0) && !cuDevicePrimaryCtxRetain(&context, device) &&
              !cuCtxSetCurrent(context) && !cuStreamCreate(&made, CU_STREAM_NON_BLOCKING),
          "the driver");
