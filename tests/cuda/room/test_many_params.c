@@ -89,7 +89,7 @@ static void compare(CUdeviceptr at, uint32_t n) {
 
 int main(int argc, char **argv) {
     uint32_t n = argc > 3 ? (uint32_t)atoi(argv[2]) : 0;
-    zf_loader_t *loader;
+    zf_loader_t *loader = NULL;
     zf_instance_t *opt;
     CUdeviceptr at;
     zf_host_t host;
