@@ -90,12 +90,19 @@ typedef struct zfi_hyper {
 } zfi_hyper_t;
 
 /* Replay: n_slots full updates in slot order, in registers, in one pass over w, m, v. */
+/* Arrays as in zfi_replay_t; none overlaps what is written. */
+typedef struct zfi_replay_from {
+    const float *w;
+    const void *m, *v;
+} zfi_replay_from_t;
+
 typedef struct zfi_replay {
-    float *w;                     /* [n_elems], in/out */
-    void *m, *v;                  /* [n_elems] as moments says, in/out; v NULL where the rule has none */
-    const void *const *grads;     /* [n_slots] -> [n_elems] of grad_dtype */
-    const zfi_scalars_t *scalars; /* [n_slots] */
-    uint32_t n_slots;             /* 0 is legal: only visible is written */
+    float *w;                      /* [n_elems], in/out */
+    void *m, *v;                   /* [n_elems] as moments says, in/out; v NULL where the rule has none */
+    const zfi_replay_from_t *from; /* read w, m, v there and write them here; NULL: in place */
+    const void *const *grads;      /* [n_slots] -> [n_elems] of grad_dtype */
+    const zfi_scalars_t *scalars;  /* [n_slots] */
+    uint32_t n_slots;              /* 0 is legal: only visible is written */
     zfi_dtype_t grad_dtype;
     void *visible; /* [n_elems] = round(w), or NULL */
     zfi_dtype_t visible_dtype;

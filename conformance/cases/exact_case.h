@@ -61,6 +61,8 @@ typedef struct zx_case {
     uint32_t n_named; /* parameters that ever were: names are given once */
     zx_param_t params[ZX_MAX_PARAMS];
     zo_hyper_t base[ZX_MAX_GROUPS];
+    zo_hyper_t last[ZX_MAX_GROUPS]; /* of the newest step */
+    uint32_t n_hyper;               /* steps that had some */
     int is_beta_changing;
     /* chances in percent, per step */
     uint32_t p_hole, p_skip, p_discard, p_changed, p_edit, p_drain, p_flush, p_export, p_inspect, p_wait, p_look,

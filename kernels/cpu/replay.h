@@ -56,16 +56,21 @@ static ALWAYS_INLINE vf visible_of(const body_t *body, const lanes_state_t *x, f
     return x->w;
 }
 
+static ALWAYS_INLINE zfi_replay_from_t replay_from(const zfi_replay_t *job) {
+    return job->from ? *job->from : (zfi_replay_from_t){job->w, job->m, job->v};
+}
+
 /* The last n < VL elements, from element i on. Returns w for note_nonfinite, its unused lanes zero. */
 static ONE_COPY vf replay_tail(const zfi_replay_t *job, body_t body, uint64_t i, uint64_t n) {
     const zfi_dtype_t state_dtype = moments_dtype(job->moments);
     const size_t state_nbytes = zfi_dtype_nbytes(state_dtype);
     const vu random = random_from(job->key, job->first_index + i);
-    lanes_state_t x = {.w = vf_load_tail(job->w, ZFI_F32, i, n), .m = vf_load_tail(job->m, state_dtype, i, n)};
+    const zfi_replay_from_t from = replay_from(job);
+    lanes_state_t x = {.w = vf_load_tail(from.w, ZFI_F32, i, n), .m = vf_load_tail(from.m, state_dtype, i, n)};
     float m[VL], v[VL]; /* VL elements of either type */
 
     if (zfi_rule_has_v(body.rule))
-        x.v = vf_load_tail(job->v, state_dtype, i, n);
+        x.v = vf_load_tail(from.v, state_dtype, i, n);
     for (uint32_t k = 0; k < job->n_slots; k++) {
         lanes_scalars_t a = splat_scalars(&job->scalars[k]);
 
@@ -104,6 +109,7 @@ static ALWAYS_INLINE void replay_slot(const zfi_replay_t *job, body_t body, uint
 static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body) {
     float *const w_at = job->w;
     void *const m_at = job->m, *const v_at = job->v;
+    const zfi_replay_from_t from = replay_from(job);
     const zfi_replay_t here = {.grads = job->grads, .scalars = job->scalars}; /* stores to w, m, v cannot change it */
     void *const visible = job->visible;
     const zfi_dtype_t visible_dtype = job->visible_dtype;
@@ -116,17 +122,17 @@ static ALWAYS_INLINE uint64_t replay_tiles(const zfi_replay_t *job, body_t body)
     for (; i + TILE <= n_elems; i += TILE) {
         lanes_state_t x[N_INFLIGHT];
 
-        prefetch_tile(w_at, i, 4);
-        prefetch_tile(m_at, i, moments_nbytes);
+        prefetch_tile(from.w, i, 4);
+        prefetch_tile(from.m, i, moments_nbytes);
         if (zfi_rule_has_v(body.rule))
-            prefetch_tile(v_at, i, moments_nbytes);
+            prefetch_tile(from.v, i, moments_nbytes);
         UNROLL
         for (int u = 0; u < N_INFLIGHT; u++) {
-            x[u].w = vf_load(w_at + i + u * VL);
+            x[u].w = vf_load(from.w + i + u * VL);
             x[u].ratio = vf_splat(0.0f);
-            x[u].m = vf_load_as(m_at, state_dtype, i + (uint64_t)(u * VL));
+            x[u].m = vf_load_as(from.m, state_dtype, i + (uint64_t)(u * VL));
             if (zfi_rule_has_v(body.rule))
-                x[u].v = vf_load_as(v_at, state_dtype, i + (uint64_t)(u * VL));
+                x[u].v = vf_load_as(from.v, state_dtype, i + (uint64_t)(u * VL));
         }
         if (body.is_unrolled) {
 #pragma GCC unroll 8

@@ -100,9 +100,10 @@ static void store_moment(void *array, zfi_moments_t moments, uint64_t i, float x
 }
 
 static elem_t load_elem(const zfi_replay_t *job, int has_v, uint64_t i) {
-    return (elem_t){.w = job->w[i],
-                    .m = load_moment(job->m, job->moments, i),
-                    .v = has_v ? load_moment(job->v, job->moments, i) : 0.0f};
+    zfi_replay_from_t from = job->from ? *job->from : (zfi_replay_from_t){job->w, job->m, job->v};
+    return (elem_t){.w = from.w[i],
+                    .m = load_moment(from.m, job->moments, i),
+                    .v = has_v ? load_moment(from.v, job->moments, i) : 0.0f};
 }
 
 static void store_elem(const zfi_replay_t *job, int has_v, uint64_t i, const elem_t *e) {

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "instance/memory.h"
+#include "replay/early.h"
+#include "replay/workers.h"
 #include "schedule/window.h"
 #include "step/program.h"
 
@@ -22,6 +24,8 @@ zf_status_t zfi_batch_flush(zf_instance_t *inst) {
     if (st)
         return st;
     inst->engine.n_batches++;
+    if (zfi_early_sent(inst->run->early, inst->engine.n_batches))
+        zfi_workers_wake(inst->run->workers);
     if (inst->engine.n_batches >= ZFI_N_BATCHES)
         st = zfi_wait(&inst->engine, &inst->engine.lines.batches, inst->engine.n_batches - ZFI_N_BATCHES + 1,
                       &inst->engine.count.host_wait_ns);
@@ -84,6 +88,8 @@ zf_status_t zfi_batch_append(zf_instance_t *inst, const zfi_param_t *param, uint
     if (flags & ZFI_GRADIENT_SHIP) {
         inst->run->incoming.is_shipped[param->id] = 1;
         grad->shipped_nbytes = nbytes;
+        if (inst->run->incoming.now[param->id].is_last)
+            zfi_early_final(inst->run->early, param);
     }
     if (batch->n < ZFI_BATCH_ENTRIES && batch->nbytes < ZFI_BATCH_NBYTES)
         return ZF_OK;

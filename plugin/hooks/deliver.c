@@ -17,6 +17,7 @@
 #include "hooks/stream.h"
 #include "instance/memory.h"
 #include "ranks/buffers.h"
+#include "replay/early.h"
 #include "schedule/expect.h"
 
 enum {
@@ -361,6 +362,8 @@ static zf_status_t take_item(zf_instance_t *inst, const checked_item_t *item, in
     uint32_t flags;
     zf_status_t st;
     had_sum = now->has_sum && !(item->flags & ZF_GRAD_REPLACE);
+    if (now->is_last) /* REPLACE: it may be read already */
+        zfi_early_drop(inst->run->early);
     st = follow(now, item, NULL);
     if (st)
         return ZF_ERR_INTERNAL; /* checked before */

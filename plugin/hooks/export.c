@@ -48,8 +48,8 @@ static zf_status_t export_chunk(export_work_t *work, const zfi_close_t *window, 
     const zfi_chunk_t *chunk = &run->plan.chunks[number];
     uint64_t n = chunk->n_elems;
     zfi_replay_target_t target = {.w = work->scratch,
-                                  .m = run->hs.m ? work->scratch + n : NULL,
-                                  .v = run->hs.v ? work->scratch + 2 * n : NULL,
+                                  .m = run->hs.chunks[number].m ? work->scratch + n : NULL,
+                                  .v = run->hs.chunks[number].v ? work->scratch + 2 * n : NULL,
                                   .scratch = work->scratch + 3 * n};
     zf_status_t st = zfi_rehearse_chunk(run, &work->view, window, number, &target);
     for (uint32_t i = chunk->first_segment; i < chunk->first_segment + chunk->n_segments && !st; i++) {

@@ -16,6 +16,7 @@
 #include "hooks/trace.h"
 #include "hooks/waits.h"
 #include "instance/instance.h"
+#include "replay/early.h"
 #include "schedule/interval.h"
 #include "schedule/window.h"
 #include "step/program.h"
@@ -79,8 +80,21 @@ static void fill_row(zf_instance_t *inst, const zf_step_args_t *args, int is_hos
     }
     for (uint32_t i = 0; i < inst->run->n_groups; i++) {
         const zf_group_hyper_t *hyper = (const void *)((const char *)args->groups + (size_t)i * args->elem_size);
-        row->hyper[i] = (zfi_hyper_t){hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+        zfi_hyper_t now = {hyper->lr, hyper->beta1, hyper->beta2, hyper->eps, hyper->weight_decay};
+        if (memcmp(&row->hyper[i], &now, sizeof now) == 0)
+            continue;
+        zfi_early_drop(inst->run->early); /* early replays read it */
+        row->hyper[i] = now;
     }
+}
+
+/* The coming step is expected to have the hyper-parameters of the one before. */
+static void expect_step(zf_instance_t *inst, double unscale) {
+    zfi_run_t *run = inst->run;
+    if (run->early && run->clock.t)
+        memcpy(zfi_row(run, run->clock.t + 1)->hyper, zfi_row(run, run->clock.t)->hyper,
+               run->n_groups * sizeof(zfi_hyper_t));
+    zfi_early_begin(run->early, run->clock.t + 1, unscale);
 }
 
 /* Whether the hook waits for the step. */
@@ -101,6 +115,7 @@ static zf_status_t push_step(zf_instance_t *inst, uint64_t t, int is_checked) {
     zf_status_t st = zfi_interval_decide(inst->run, zfi_row(inst->run, t));
     if (!st)
         st = zfi_deliver_finish(inst);
+    zfi_early_end(inst->run->early);
     return st ? st : zfi_program_step(inst->run, t, is_checked);
 }
 
@@ -161,6 +176,7 @@ static void note_epoch(zf_instance_t *inst, const zf_step_args_t *args) {
 
 static zf_status_t discard(zf_instance_t *inst, zf_error_t *err) {
     zf_status_t st = zfi_batch_flush(inst);
+    zfi_early_drop(inst->run->early);
     if (!st && zfi_is_reduced(inst->run))
         st = zfi_reduce_discard(inst);
     zfi_deliver_reset(inst);
@@ -206,6 +222,7 @@ static zf_status_t submit(zf_instance_t *inst, const zf_step_args_t *args, int i
         inst->run->clock.has_begun = 0;
         zfi_deliver_reset(inst);
         zfi_window_prepare(inst->run);
+        expect_step(inst, zfi_row(inst->run, t)->unscale);
         if (is_waited)
             st = zfi_wait(&inst->engine, &inst->engine.lines.stepped, t, &inst->engine.count.host_wait_ns);
         if (!st)

@@ -26,6 +26,7 @@ typedef struct zfi_counters {
     _Atomic uint64_t lost_overlap_nbytes, window_closes, closes_by_data, reselects;
     _Atomic uint64_t channels_entered, channels_left, stall_replay_ns, stall_select_ns, stall_pool_ns, host_wait_ns;
     _Atomic uint64_t replay_ns, replay_elems, steps, slots_peak;
+    _Atomic uint64_t early_taken, early_lost; /* chunks that were replayed before their step: of use, and not */
     /* of the bound parameters' memory: as planned, as mapped, and pieces of the slot pool (zfi_memory_report) */
     _Atomic uint64_t host_planned_nbytes, host_measured_nbytes, device_planned_nbytes, device_measured_nbytes;
     _Atomic uint64_t slot_pieces;

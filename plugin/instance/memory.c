@@ -49,6 +49,50 @@ static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, uns
     *out_v = take_moment(run, arena, 2, n, zfi_moment_nbytes(&run->engine->config));
 }
 
+enum { CHUNKS_PER_SPARE = 4 };
+
+/* Room for early replays (replay/early.h): a quarter of the state. Where published values lag, replays have a whole
+ * step without. */
+static uint32_t n_spares(const zfi_run_t *run) {
+    const zfi_engine_t *engine = run->engine;
+    const zfi_config_t *config = &engine->config;
+    if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
+        config->publish_lag != 0 || !config->overlap_step || engine->rule == ZF_RULE_CALLBACK)
+        return 0;
+    return (run->plan.n_chunks + CHUNKS_PER_SPARE - 1) / CHUNKS_PER_SPARE;
+}
+
+/* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
+static void lay_out_spares(zfi_run_t *run, zfi_arena_t *arena) {
+    size_t moment = zfi_moment_nbytes(&run->engine->config);
+    run->hs.spares = zfi_arena_take(arena, run->hs.n_spares, sizeof *run->hs.spares);
+    for (uint32_t i = 0; i < run->hs.n_spares; i++) {
+        uint32_t n = run->plan.chunks[i * CHUNKS_PER_SPARE].n_elems;
+        zfi_chunk_state_t spare = {.n_room = n};
+        spare.w = zfi_arena_take(arena, n, sizeof(float));
+        spare.m = take_moment(run, arena, 1, n, moment);
+        spare.v = take_moment(run, arena, 2, n, moment);
+        if (run->hs.spares)
+            run->hs.spares[i] = spare;
+    }
+}
+
+/* The state of chunks in their order, and spares, where the host keeps it. */
+static void lay_out_chunks(zfi_run_t *run, zfi_arena_t *arena) {
+    const zfi_config_t *config = &run->engine->config;
+    zfi_chunk_state_t all = {0};
+    if (zfi_config_defers_nothing(config))
+        return;
+    lay_out_state(run, arena, &all.w, &all.m, &all.v);
+    run->hs.chunks = zfi_arena_take(arena, run->plan.n_chunks, sizeof *run->hs.chunks);
+    for (uint32_t i = 0; i < run->plan.n_chunks && run->hs.chunks; i++) {
+        uint64_t base = run->plan.chunks[i].state_base;
+        run->hs.chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(config, all.m, base),
+                                                zfi_moment_at(config, all.v, base), run->plan.chunks[i].n_elems};
+    }
+    lay_out_spares(run, arena);
+}
+
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
     uint32_t n_cohorts = run->plan.n_cohorts;
     run->n_rows = run->engine->config.update_interval + ZFI_MAX_STEPS_AHEAD + 16;
@@ -163,8 +207,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
-    if (!zfi_config_defers_nothing(&run->engine->config))
-        lay_out_state(run, arena, &run->hs.w, &run->hs.m, &run->hs.v);
+    lay_out_chunks(run, arena);
     run->hs.n = zfi_arena_take(arena, n_counts(run, plan->n_channels), sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -362,6 +405,7 @@ static void count_memory(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device)
 
 void zfi_memory_plan(zfi_run_t *run) {
     zfi_arena_t host = {0}, device = {0};
+    run->hs.n_spares = n_spares(run);
     count_memory(run, &host, &device);
 }
 
@@ -370,15 +414,33 @@ static uint64_t after_param(uint64_t base, const zfi_param_t *param) {
     return base + (param->has_state ? (param->n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN : 0);
 }
 
+/* Counts, and promises what was counted if there is room. */
+static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device, zf_error_t *err) {
+    zf_status_t st;
+    *host = *device = (zfi_arena_t){0};
+    count_memory(run, host, device);
+    zfi_arena_promise(host);
+    zfi_arena_promise(device);
+    st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
+                    host->promised_nbytes + device->promised_nbytes, err);
+    if (st) {
+        zfi_arena_free(host);
+        zfi_arena_free(device);
+    }
+    return st;
+}
+
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
     zf_status_t st;
-    count_memory(run, &host, &device);
-    zfi_arena_promise(&host);
-    zfi_arena_promise(&device);
-    st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
-                    host.promised_nbytes + device.promised_nbytes, err);
+    run->hs.n_spares = n_spares(run);
+    st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
+    if (st && run->hs.n_spares) {
+        zfi_log(run->engine, ZF_LOG_INFO, "bind_params", "no memory for early replays: each begins at its step");
+        run->hs.n_spares = 0;
+        st = promise(run, &host, &device, err);
+    }
     if (!st)
         st = zfi_arena_map(&host, "the host's optimizer state", err);
     if (!st)

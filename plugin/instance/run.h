@@ -99,13 +99,22 @@ typedef struct zfi_grad_state {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
+/* Where a chunk's state lies. An early replay writes it elsewhere, and the two places are exchanged (replay/early.h).
+ */
+typedef struct zfi_chunk_state {
+    float *w;             /* [n_room], which the chunk's elements are first of */
+    unsigned char *m, *v; /* [n_room] moments of zfi_moment_nbytes(); NULL where the rule has none */
+    uint32_t n_room;      /* elements */
+} zfi_chunk_state_t;
+
 /* The host's optimizer state; written by workers (one per chunk) and, when all is idle, by quiesce.c. Where nothing is
- * deferred it lies on the device (dev.head.all_w ...), w, m and v are NULL here, and n follows the device's whenever
- * the run rests. replay/state_arrays.h reads and writes it in either place. */
+ * deferred it lies on the device (dev.head.all_w ...), there is no chunk here, and n follows the device's whenever the
+ * run rests. replay/state_arrays.h reads and writes it in either place. */
 typedef struct zfi_host_state {
-    float *w;             /* [plan.n_state_elems] in the order of tiles (plan.h) */
-    unsigned char *m, *v; /* the same many moments of zfi_moment_nbytes(); NULL where the rule has none */
-    uint32_t *n;          /* applied updates: [n_matrices], or in mean mode [n_channels] */
+    zfi_chunk_state_t *chunks; /* [n_chunks] */
+    zfi_chunk_state_t *spares; /* [n_spares] each as large as a chunk */
+    uint32_t n_spares;
+    uint32_t *n; /* applied updates: [n_matrices], or in mean mode [n_channels] */
 } zfi_host_state_t;
 
 /* Slot pool (plan.h). The host's thread alone allocates and frees, by the schedule: a freed piece may be written again
@@ -357,6 +366,7 @@ typedef struct zfi_shards {
 } zfi_shards_t;
 
 struct zfi_workers;
+struct zfi_early;
 
 typedef struct zfi_run {
     zfi_engine_t *engine;
@@ -368,6 +378,7 @@ typedef struct zfi_run {
     zfi_shards_t shards;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
+    struct zfi_early *early; /* NULL: no replay begins before its step */
 
     zfi_clock_t clock;
     zfi_step_row_t *rows;

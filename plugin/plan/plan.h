@@ -160,6 +160,20 @@ static inline uint64_t zfi_state_stretch(const zfi_plan_t *plan, const zfi_matri
     *out_n = n < left ? n : left;
     return tile->state_base + (first - tile->matrix_offset);
 }
+/* The chunk that state index `at` lies in; hint: the one to try first. */
+static inline uint32_t zfi_state_chunk(const zfi_plan_t *plan, uint64_t at, uint32_t hint) {
+    uint32_t first = 0, end = plan->n_chunks;
+    if (at - plan->chunks[hint].state_base < plan->chunks[hint].n_elems) /* before it: wraps around */
+        return hint;
+    while (end - first > 1) {
+        uint32_t middle = first + (end - first) / 2;
+        if (plan->chunks[middle].state_base <= at)
+            first = middle;
+        else
+            end = middle;
+    }
+    return first;
+}
 /* The matrices of a parameter that this rank owns elements of: *out_first and those that follow. Returns how many. */
 static inline uint32_t zfi_owned_matrices(const zfi_plan_t *plan, const zfi_param_t *param, uint32_t *out_first) {
     uint32_t first = param->first_matrix, end = first + param->n_matrices;

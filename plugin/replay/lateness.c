@@ -133,7 +133,7 @@ static void measure_slot(measuring_t *job, uint32_t slot, uint32_t k) {
                                .n_elems = batch->n};
     zfi_replay_t update = {.w = batch->w,
                            .m = batch->m,
-                           .v = job->run->hs.v ? batch->v : NULL,
+                           .v = job->run->hs.chunks[0].v ? batch->v : NULL,
                            .grads = &grads,
                            .scalars = zfi_replay_scalars(job->view, &job->slots, job->n_before) + k,
                            .n_slots = 1,
@@ -178,12 +178,12 @@ static void widen_moments(const zfi_replay_view_t *view, void *moments, uint64_t
 static void add_part(measuring_t *job, const zfi_segment_t *segment, uint32_t begin, uint32_t end, uint64_t at) {
     const zfi_run_t *run = job->run;
     batch_t *batch = &job->batch;
+    const zfi_chunk_state_t *state = &run->hs.chunks[segment->chunk];
     uint32_t n = end - begin, to = batch->n;
-    uint64_t state = job->chunk->state_base + begin;
     find_deferred(job->view, segment, begin - segment->chunk_offset, n, batch->weight + to);
-    memcpy(batch->w + to, run->hs.w + state, n * sizeof(float));
-    widen_moments(job->view, run->hs.m, state, n, batch->m + to);
-    widen_moments(job->view, run->hs.v, state, n, batch->v + to);
+    memcpy(batch->w + to, state->w + begin, n * sizeof(float));
+    widen_moments(job->view, state->m, begin, n, batch->m + to);
+    widen_moments(job->view, state->v, begin, n, batch->v + to);
     memcpy(batch->now + to, run->sampled.now + at, n * sizeof(float));
     memcpy(batch->before + to, run->sampled.before + at, n * sizeof(float));
     batch->from[batch->n_parts] = begin;
@@ -213,15 +213,15 @@ static void add_sample(measuring_t *job, const sample_t *sample, uint32_t *at_se
 }
 
 /* Brings the lines of a sample that is measured soon near. */
-static void prefetch_sample(const zfi_run_t *run, const zfi_chunk_t *chunk, const sample_t *sample) {
+static void prefetch_sample(const zfi_run_t *run, uint32_t number, const sample_t *sample) {
+    const zfi_chunk_state_t *state = &run->hs.chunks[number];
     size_t moment = zfi_moment_nbytes(&run->engine->config);
     for (uint32_t e = sample->begin; e < sample->end; e += 16) {
-        uint64_t at = chunk->state_base + e;
-        __builtin_prefetch(run->hs.w + at);
-        if (run->hs.m)
-            __builtin_prefetch(run->hs.m + at * moment);
-        if (run->hs.v)
-            __builtin_prefetch(run->hs.v + at * moment);
+        __builtin_prefetch(state->w + e);
+        if (state->m)
+            __builtin_prefetch(state->m + e * moment);
+        if (state->v)
+            __builtin_prefetch(state->v + e * moment);
     }
 }
 
@@ -245,7 +245,7 @@ void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const z
     job.batch.n = job.batch.n_parts = 0;
     window = run->sampled.window[number];
     for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++)
-        prefetch_sample(run, chunk, &sample);
+        prefetch_sample(run, number, &sample);
     for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++)
         add_sample(&job, &sample, &segment);
     measure_batch(&job);

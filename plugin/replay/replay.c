@@ -42,7 +42,9 @@ void zfi_replay_view(const zfi_run_t *run, zfi_replay_view_t *out) {
     };
 }
 
-static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) { return &view->rows[t % view->n_rows]; }
+static const zfi_step_row_t *row_of(const zfi_replay_view_t *view, uint64_t t) {
+    return view->expected && view->expected->t == t ? view->expected : &view->rows[t % view->n_rows];
+}
 
 /* Slot k of a chunk's window. */
 static const unsigned char *slot_of(const zfi_replay_view_t *view, uint32_t number, uint32_t table, uint32_t k) {
@@ -153,6 +155,7 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
     zfi_dtype_t grad_dtype = view->params[matrix->param].grad_dtype;
     const void *grads[MOST_SLOTS], *mean = target->scratch;
     uint32_t at = segment->chunk_offset + stretch->offset;
+    zfi_replay_from_t from = {0};
     zfi_replay_t job = {
         .w = target->w + at,
         .m = zfi_moment_at(view->config, target->m, at),
@@ -167,6 +170,11 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
         .key = stretch->key,
         .first_index = matrix->rounding_base + matrix->param_offset + segment->matrix_offset + stretch->offset,
     };
+    if (target->from) {
+        from = (zfi_replay_from_t){target->from->w + at, zfi_moment_at(view->config, target->from->m, at),
+                                   zfi_moment_at(view->config, target->from->v, at)};
+        job.from = &from;
+    }
     for (uint32_t k = 0; k < slots->n; k++)
         grads[k] = (const unsigned char *)slots->grads[k] + stretch->offset * zfi_dtype_nbytes(grad_dtype);
     if (stretch->by_mean && slots->n) {

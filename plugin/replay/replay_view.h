@@ -26,14 +26,16 @@ typedef struct zfi_replay_view {
     uint32_t n_tables, n_layers;
     const zfi_layer_t *layers;
     const unsigned char *pool;
+    const zfi_step_row_t *expected; /* in place of the row of its step, which is not known yet; NULL: none (early.h) */
 } zfi_replay_view_t;
 
 /* Where the pass works: the chunk's own state, or copies of it (export). */
 typedef struct zfi_replay_target {
-    float *w;               /* [chunk elements] */
-    void *m, *v;            /* [chunk elements] moments as in the host's state; NULL where the rule has none */
-    unsigned char *visible; /* [chunk elements] round(w) in the parameter's type, or NULL */
-    float *scratch;         /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
+    float *w;                      /* [chunk elements] */
+    void *m, *v;                   /* [chunk elements] moments as in the host's state; NULL where the rule has none */
+    unsigned char *visible;        /* [chunk elements] round(w) in the parameter's type, or NULL */
+    float *scratch;                /* mean mode, else unused: zfi_replay_columns_scratch() of the chunk */
+    const zfi_chunk_state_t *from; /* read there, written above; not in mean mode. NULL: in place */
 } zfi_replay_target_t;
 
 #endif

@@ -16,9 +16,25 @@ static zfi_dtype_t dtype_of(const zfi_run_t *run, zfi_array_t array) {
 /* The address of an array's element, on either side; NULL: the rule has no such array. */
 static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
     const zfi_data_t *head = &run->dev.head;
-    void *on_device[] = {head->all_w, head->all_m, head->all_v}, *on_host[] = {run->hs.w, run->hs.m, run->hs.v};
-    unsigned char *base = (is_on_device(run) ? on_device : on_host)[array];
-    return base ? base + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
+    zfi_chunk_state_t state = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
+    if (!is_on_device(run)) {
+        uint32_t chunk = zfi_state_chunk(&run->plan, at, 0);
+        state = run->hs.chunks[chunk];
+        at -= run->plan.chunks[chunk].state_base;
+    }
+    unsigned char *bases[] = {(unsigned char *)state.w, state.m, state.v};
+    return bases[array] ? bases[array] + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
+}
+
+/* How many of the n elements from `at` on lie together. */
+static uint64_t n_together(const zfi_run_t *run, uint64_t at, uint64_t n) {
+    const zfi_chunk_t *chunk;
+    uint64_t left;
+    if (is_on_device(run))
+        return n;
+    chunk = &run->plan.chunks[zfi_state_chunk(&run->plan, at, 0)];
+    left = chunk->state_base + chunk->n_elems - at;
+    return n < left ? n : left;
 }
 
 /* Elements [at, at + n) as they lie. */
@@ -68,6 +84,7 @@ zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
+        m = n_together(run, at, m);
         st = get(run, array, at, m, out + done);
     }
     return st;
@@ -78,19 +95,23 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0, m; done < n && !st; done += m) {
         uint64_t at = zfi_state_stretch(&run->plan, &run->plan.matrices[matrix], first + done, n - done, &m);
+        m = n_together(run, at, m);
         st = put(run, array, at, m, values + done);
     }
     return st;
 }
 
 static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
-    void *to = address(run, array, tile->state_base);
-    uint64_t nbytes = tile->n_elems * zfi_dtype_nbytes(dtype_of(run, array));
-    if (!to)
-        return ZF_OK;
-    if (is_on_device(run))
-        return zfi_device_clear(run, to, nbytes);
-    memset(to, 0, nbytes);
+    size_t elem = zfi_dtype_nbytes(dtype_of(run, array));
+    for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
+        void *to = address(run, array, tile->state_base + done);
+        n = n_together(run, tile->state_base + done, tile->n_elems - done);
+        if (!to)
+            return ZF_OK;
+        if (is_on_device(run))
+            return zfi_device_clear(run, to, n * elem); /* all of it */
+        memset(to, 0, n * elem);
+    }
     return ZF_OK;
 }
 

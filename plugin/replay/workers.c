@@ -4,7 +4,8 @@
  * Closes form a ring; workers take their chunks in order, one at a time, and finish them in any order. jobs advances
  * over the prefix that is done. A chunk may not start before the same cohort's previous window is done (it changes the
  * same state), nor before the entering state of the cohort's last choice has been read from it, nor before its place in
- * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. */
+ * the ring of values to publish is free; all of that was pushed earlier, so the wait ends. While no close waits for
+ * them, workers replay chunks of the step that is being filled (early.h). */
 #include "replay/workers.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "replay/affinity.h"
+#include "replay/early.h"
 #include "replay/lateness.h"
 #include "replay/replay.h"
 #include "replay/replay_columns.h"
@@ -63,13 +65,20 @@ uint32_t zfi_workers_count(const zfi_config_t *config) {
     return cores > 1 ? cores - 1 : 1;
 }
 
-static int take(zfi_workers_t *workers, job_t *out) {
-    int has_one;
+typedef enum { TO_END, TO_REPLAY, TO_REPLAY_EARLY } task_t;
+
+static task_t task_now(const zfi_workers_t *workers) {
+    if (workers->head != workers->tail)
+        return TO_REPLAY;
+    return zfi_early_has_work(workers->run->early) && !workers->is_ending ? TO_REPLAY_EARLY : TO_END;
+}
+
+static task_t take(zfi_workers_t *workers, job_t *out) {
+    task_t task;
     pthread_mutex_lock(&workers->lock);
-    while (workers->head == workers->tail && !workers->is_ending)
+    while ((task = task_now(workers)) == TO_END && !workers->is_ending)
         pthread_cond_wait(&workers->has_work, &workers->lock);
-    has_one = workers->head != workers->tail;
-    if (has_one) {
+    if (task == TO_REPLAY) {
         out->close = &workers->ring[workers->head % workers->ring_size];
         out->chunk = workers->next_chunk++;
         if (workers->next_chunk == out->close->close.n_chunks) {
@@ -78,7 +87,7 @@ static int take(zfi_workers_t *workers, job_t *out) {
         }
     }
     pthread_mutex_unlock(&workers->lock);
-    return has_one;
+    return task;
 }
 
 static void finish(zfi_workers_t *workers, const job_t *job) {
@@ -102,6 +111,8 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     prefix = workers->prefix;
     pthread_mutex_unlock(&workers->lock);
     zfi_timeline_signal(&run->engine->lines.jobs, prefix);
+    if (zfi_early_has_work(run->early))
+        zfi_workers_wake(workers);
 }
 
 static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed, uint64_t p) {
@@ -130,11 +141,10 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     const zfi_close_t *close = &job->close->close;
     uint64_t p = close->first_job + job->chunk, start, began;
     uint32_t number = zfi_cohort_chunk(&run->plan, close->cohort, job->chunk);
-    uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
-        .w = run->hs.w + base,
-        .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
-        .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        .w = run->hs.chunks[number].w,
+        .m = run->hs.chunks[number].m,
+        .v = run->hs.chunks[number].v,
         .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
         .scratch = scratch,
     };
@@ -145,7 +155,10 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     start = zfi_now_ns();
     began = zfi_trace_begin(run->engine->trace);
     zfi_lateness_measure(run, &workers->view, close, number);
-    st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
+    if (zfi_early_take(run->early, close, number, &replayed))
+        target.w = run->hs.chunks[number].w;
+    else
+        st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
     zfi_lateness_keep(run, &workers->view, close, number, &target);
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
@@ -166,10 +179,19 @@ static void *work(void *raw) {
     workers->n_started++;
     pthread_mutex_unlock(&workers->lock);
     zfi_fp_mode_ieee();
-    while (take(workers, &job))
-        if (run_job(workers, &job, scratch) == ZF_OK)
+    for (task_t task = take(workers, &job); task != TO_END; task = take(workers, &job)) {
+        if (task == TO_REPLAY_EARLY)
+            zfi_early_run(workers->run->early);
+        else if (run_job(workers, &job, scratch) == ZF_OK)
             finish(workers, &job); /* else the instance is poisoned */
+    }
     return NULL;
+}
+
+void zfi_workers_wake(zfi_workers_t *workers) {
+    pthread_mutex_lock(&workers->lock);
+    pthread_cond_broadcast(&workers->has_work);
+    pthread_mutex_unlock(&workers->lock);
 }
 
 void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close) {

@@ -17,6 +17,9 @@ void zfi_workers_stop(struct zfi_workers *workers);
 /* [hook] Enqueues the chunks of a close. The order of closes is the order of pushes. */
 void zfi_workers_push(zfi_run_t *run, const zfi_close_t *close);
 
+/* [hook] There is something else to do: an early replay (replay/early.h). */
+void zfi_workers_wake(struct zfi_workers *workers);
+
 /* [control] While they are idle: chunk jobs below next_job are done (a loaded run's clocks). */
 void zfi_workers_restart(struct zfi_workers *workers, uint64_t next_job);
 

@@ -52,7 +52,7 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
     const zfi_config_t *config = &run->engine->config;
     const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
-    uint32_t n_moments = zfi_n_moments(run->engine);
+    uint32_t n_moments = zfi_n_moments(run->engine), chunk = 0;
     for (uint64_t i = rect->a0; i < rect->a0 + rect->na; i++)
         for (uint64_t j = rect->b0; j < rect->b0 + rect->nb; j++, at++) {
             uint64_t r = matrix->channels_are_rows ? channels[i] : i;
@@ -64,11 +64,13 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
                     out[k * n + at] = 0.0f;
                 continue;
             }
-            out[at] = run->hs.w[from];
+            chunk = zfi_state_chunk(&run->plan, from, chunk);
+            from -= run->plan.chunks[chunk].state_base;
+            out[at] = run->hs.chunks[chunk].w[from];
             if (n_moments > 0)
-                out[n + at] = zfi_moment(config, run->hs.m, from);
+                out[n + at] = zfi_moment(config, run->hs.chunks[chunk].m, from);
             if (n_moments > 1)
-                out[2 * n + at] = zfi_moment(config, run->hs.v, from);
+                out[2 * n + at] = zfi_moment(config, run->hs.chunks[chunk].v, from);
         }
 }
 

@@ -126,7 +126,7 @@ static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table,
             zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
 }
 
-void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
+void zfi_window_expect(const zfi_run_t *run, uint32_t cohort, uint64_t t, uint64_t first_job, zfi_close_t *out) {
     *out = (zfi_close_t){
         .cohort = cohort,
         .table = run->clock.window_table[cohort],
@@ -134,12 +134,16 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
         .n_chunks = run->plan.cohorts[cohort].n_chunks,
         .step = t,
         .first_step = run->clock.window_first[cohort],
-        .first_job = run->clock.next_job,
+        .first_job = first_job,
         .choice_step = run->clock.last_choice[cohort],
         .turn = run->clock.n_choices & 1,
         .is_warm_up = zfi_is_warm_up(&run->engine->config, t),
-        .publishes_all = publishes_all,
     };
+}
+
+void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
+    zfi_window_expect(run, cohort, t, run->clock.next_job, out);
+    out->publishes_all = publishes_all;
     run->clock.next_job += out->n_chunks;
     free_slots(run, out);
     run->clock.window_first[cohort] = t + 1;

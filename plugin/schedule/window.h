@@ -33,6 +33,9 @@ int zfi_window_chooses(const zfi_config_t *config, const zfi_clock_t *clock, uin
  * again after those jobs) and opens the next window. publishes_all as in zfi_close_t. */
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
+/* [hook] What zfi_window_close() will make of a cohort at step t, if its jobs begin with first_job; nothing changes. */
+void zfi_window_expect(const zfi_run_t *run, uint32_t cohort, uint64_t t, uint64_t first_job, zfi_close_t *out);
+
 /* [hook] Nothing is deferred: step t leaves nothing behind, and windows open after it. */
 void zfi_window_pass(zfi_run_t *run, uint64_t t);
 

@@ -11,6 +11,7 @@
 #include "instance/tables.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
+#include "replay/early.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
 #include "replay/workers.h"
@@ -74,6 +75,8 @@ static zf_status_t fill(zfi_run_t *run, int reads_visible, const char *origin, z
         zfi_error(err, st, origin, "cannot read the parameters");
     if (!st && (st = zfi_guard_start(run)))
         zfi_error(err, st, origin, "cannot read the parameters");
+    if (!st && (st = zfi_early_new(run, &run->early)))
+        zfi_error(err, st, origin, "no memory for early replays");
     return st ? st : zfi_workers_start(run, run->engine->n_workers, err);
 }
 
@@ -109,6 +112,7 @@ void zfi_run_free(zfi_run_t *run) {
     if (!run)
         return;
     zfi_workers_stop(run->workers);
+    zfi_early_free(run->early);
     zfi_memory_free(run);
     zfi_ranks_free(run);
     zfi_shards_free(run);

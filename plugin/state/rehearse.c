@@ -90,14 +90,15 @@ zfi_rehearsal_t *zfi_rehearsal_new(zfi_run_t *run) {
 zf_status_t zfi_rehearse_chunk(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_close_t *window,
                                uint32_t number, const zfi_replay_target_t *copies) {
     const zfi_config_t *config = &run->engine->config;
-    uint64_t n = run->plan.chunks[number].n_elems, base = run->plan.chunks[number].state_base;
+    uint64_t n = run->plan.chunks[number].n_elems;
+    const zfi_chunk_state_t *state = &run->hs.chunks[number];
     zfi_replay_target_t target = *copies;
     zfi_replayed_t replayed;
-    memcpy(target.w, run->hs.w + base, n * sizeof(float));
+    memcpy(target.w, state->w, n * sizeof(float));
     if (target.m)
-        memcpy(target.m, zfi_moment_at(config, run->hs.m, base), n * zfi_moment_nbytes(config));
+        memcpy(target.m, state->m, n * zfi_moment_nbytes(config));
     if (target.v)
-        memcpy(target.v, zfi_moment_at(config, run->hs.v, base), n * zfi_moment_nbytes(config));
+        memcpy(target.v, state->v, n * zfi_moment_nbytes(config));
     return zfi_replay_chunk(view, window, number, &target, &replayed);
 }
 
@@ -106,8 +107,8 @@ static zf_status_t rehearse(zfi_rehearsal_t *rehearsal, uint32_t cohort, uint32_
     rehearsed_chunk_t *chunk = &rehearsal->chunks[cohort];
     uint64_t max = rehearsal->max_elems;
     zfi_replay_target_t target = {.w = chunk->values,
-                                  .m = run->hs.m ? chunk->values + max : NULL,
-                                  .v = run->hs.v ? chunk->values + 2 * max : NULL,
+                                  .m = run->hs.chunks[number].m ? chunk->values + max : NULL,
+                                  .v = run->hs.chunks[number].v ? chunk->values + 2 * max : NULL,
                                   .scratch = rehearsal->scratch};
     zfi_close_t window;
     fenv_t callers;
@@ -131,7 +132,8 @@ static void read_chunk(const zfi_rehearsal_t *rehearsal, const rehearsed_chunk_t
     if (what == ZFI_STATE_W)
         memcpy(out + place->at, values + place->chunk_offset, place->n * sizeof(float));
     else
-        zfi_moments_get(&run->engine->config, (what == ZFI_STATE_M ? run->hs.m : run->hs.v) ? values : NULL,
+        zfi_moments_get(&run->engine->config,
+                        (what == ZFI_STATE_M ? run->hs.chunks->m : run->hs.chunks->v) ? values : NULL,
                         place->chunk_offset, place->n, out + place->at);
 }
 

@@ -12,6 +12,7 @@
 #include "ranks/shards.h"
 #include "ranks/values.h"
 #include "ranks/values_at_fetch.h"
+#include "replay/early.h"
 #include "replay/state_arrays.h"
 #include "replay/workers.h"
 #include "schedule/interval.h"
@@ -265,7 +266,9 @@ zf_status_t zfi_program_rest(zfi_run_t *run) {
 zf_status_t zfi_program_rest_but_unfetched(zfi_run_t *run) {
     zfi_engine_t *engine = run->engine;
     _Atomic uint64_t *waited_ns = &engine->count.host_wait_ns;
-    zf_status_t st = zfi_synchronise(engine, 1);
+    zf_status_t st;
+    zfi_early_drop(run->early);
+    st = zfi_synchronise(engine, 1);
     if (!st)
         st = zfi_wait(engine, &engine->lines.batches, engine->n_batches, waited_ns);
     if (!st)

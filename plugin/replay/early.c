@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/early.c - replays that begin before their step (contract in early.h).
+ *
+ * Whether it pays is learned: a step of which nothing could be taken (it was clipped, say) is followed by a pause, each
+ * twice as long as the one before, up to MOST_PAUSE steps. */
+#include "replay/early.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/window.h"
+
+enum { MOST_PAUSE = 16 };
+
+typedef enum { NOTHING, RUNNING, DONE } phase_t;
+
+/* What became of a chunk's early replay. */
+typedef struct result {
+    phase_t phase;
+    uint32_t spare;    /* with DONE: it holds the new state */
+    zfi_close_t close; /* as expected */
+    float s;
+    zfi_replayed_t replayed;
+} result_t;
+
+/* A chunk whose gradients are final. */
+typedef struct queued {
+    uint32_t chunk;
+    uint64_t needs_batch;
+} queued_t;
+
+struct zfi_early {
+    zfi_run_t *run;
+    zfi_replay_view_t view;
+    /* The host's thread's: */
+    uint32_t *n_open;         /* [n_chunks] segments whose gradient is not final */
+    uint32_t n_sent, n_final; /* of the queue: [0, n_sent) may run, [n_sent, n_final) wait for their batch */
+    uint32_t pause, paused;
+    int is_on; /* in this step */
+
+    pthread_mutex_t lock; /* guards what follows, and the queue below n_sent */
+    pthread_cond_t is_over;
+    queued_t *queue;        /* [n_chunks] */
+    uint32_t head, end;     /* may run */
+    zfi_close_t *closes;    /* [n_cohorts] expected at this step; n_chunks = 0: does not close */
+    zfi_step_row_t row;     /* expected: t, hyper, present, scalars */
+    result_t *results;      /* [n_chunks] */
+    uint32_t *free, n_free; /* spares */
+    uint32_t n_running;
+    uint64_t needs_jobs;      /* all closes of earlier steps are over when `jobs` reaches it */
+    uint64_t n_taken, n_lost; /* since the newest begin() */
+};
+
+/* ---- made and freed ---------------------------------------------------------------------------------------------- */
+
+void zfi_early_free(zfi_early_t *early) {
+    if (!early)
+        return;
+    free(early->n_open);
+    free(early->queue);
+    free(early->closes);
+    free(early->results);
+    free(early->free);
+    pthread_cond_destroy(&early->is_over);
+    pthread_mutex_destroy(&early->lock);
+    free(early);
+}
+
+zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
+    uint32_t n_chunks = run->plan.n_chunks, n_spares = run->hs.n_spares;
+    zfi_early_t *early;
+    *out = NULL;
+    if (!n_spares)
+        return ZF_OK;
+    early = calloc(1, sizeof *early);
+    if (!early)
+        return ZF_ERR_MEMORY;
+    pthread_mutex_init(&early->lock, NULL);
+    pthread_cond_init(&early->is_over, NULL);
+    early->run = run;
+    zfi_replay_view(run, &early->view);
+    early->n_open = calloc(n_chunks, sizeof *early->n_open);
+    early->queue = calloc(n_chunks, sizeof *early->queue);
+    early->closes = calloc(run->plan.n_cohorts, sizeof *early->closes);
+    early->results = calloc(n_chunks, sizeof *early->results);
+    early->free = calloc(n_spares, sizeof *early->free);
+    if (!early->n_open || !early->queue || !early->closes || !early->results || !early->free) {
+        zfi_early_free(early);
+        return ZF_ERR_MEMORY;
+    }
+    for (; early->n_free < n_spares; early->n_free++)
+        early->free[early->n_free] = early->n_free;
+    *out = early;
+    return ZF_OK;
+}
+
+/* ---- the host's thread ------------------------------------------------------------------------------------------- */
+
+/* What closes at step t, numbered as it will be. */
+static void expect_closes(zfi_early_t *early, uint64_t t) {
+    zfi_run_t *run = early->run;
+    const zfi_config_t *config = &run->engine->config;
+    uint64_t job = run->clock.next_job;
+    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+        zfi_close_t *close = &early->closes[c];
+        *close = (zfi_close_t){.cohort = c};
+        if (!zfi_window_closes(config, &run->clock, c, t))
+            continue;
+        zfi_window_expect(run, c, t, job, close);
+        job += close->n_chunks;
+    }
+}
+
+/* Whether the step is to be tried. */
+static int pays(zfi_early_t *early) {
+    if (early->n_taken)
+        early->pause = 0;
+    else if (early->n_lost)
+        early->pause = early->pause ? early->pause * 2 : 1;
+    early->pause = early->pause < MOST_PAUSE ? early->pause : MOST_PAUSE;
+    if (early->n_taken + early->n_lost)
+        early->paused = 0;
+    early->n_taken = early->n_lost = 0;
+    return early->paused++ >= early->pause;
+}
+
+void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
+    zfi_step_row_t *row;
+    if (!early)
+        return;
+    pthread_mutex_lock(&early->lock);
+    early->is_on = pays(early);
+    early->n_sent = early->n_final = early->head = early->end = 0;
+    if (early->is_on) {
+        row = zfi_row(early->run, t);
+        early->needs_jobs = early->run->clock.next_job;
+        expect_closes(early, t);
+        early->row = (zfi_step_row_t){.t = t, .hyper = row->hyper, .present = row->present};
+        early->row.scalars.s = (float)unscale;
+        early->row.scalars.applied = 1;
+        for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
+            early->n_open[i] = early->run->plan.chunks[i].n_segments;
+    }
+    pthread_mutex_unlock(&early->lock);
+}
+
+void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
+    const zfi_plan_t *plan;
+    if (!early || !early->is_on)
+        return;
+    plan = &early->run->plan;
+    for (uint32_t i = 0; i < param->n_refs; i++) {
+        uint32_t chunk = plan->segments[plan->param_segments[param->first_ref + i]].chunk;
+        if (--early->n_open[chunk] == 0 && early->closes[plan->chunks[chunk].cohort].n_chunks)
+            early->queue[early->n_final++].chunk = chunk;
+    }
+}
+
+int zfi_early_sent(zfi_early_t *early, uint64_t n_batches) {
+    if (!early || !early->is_on || early->n_sent == early->n_final)
+        return 0;
+    for (; early->n_sent < early->n_final; early->n_sent++)
+        early->queue[early->n_sent].needs_batch = n_batches;
+    pthread_mutex_lock(&early->lock);
+    early->end = early->n_sent;
+    pthread_mutex_unlock(&early->lock);
+    return 1;
+}
+
+void zfi_early_end(zfi_early_t *early) {
+    if (!early)
+        return;
+    pthread_mutex_lock(&early->lock);
+    early->is_on = 0;
+    early->head = early->end;
+    pthread_mutex_unlock(&early->lock);
+}
+
+static void lose(zfi_early_t *early, result_t *result) {
+    early->free[early->n_free++] = result->spare;
+    result->phase = NOTHING;
+    early->n_lost++;
+    atomic_fetch_add(&early->run->engine->count.early_lost, 1);
+}
+
+void zfi_early_drop(zfi_early_t *early) {
+    if (!early)
+        return;
+    pthread_mutex_lock(&early->lock);
+    early->is_on = 0;
+    early->head = early->end;
+    while (early->n_running)
+        pthread_cond_wait(&early->is_over, &early->lock);
+    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
+        if (early->results[i].phase == DONE)
+            lose(early, &early->results[i]);
+    pthread_mutex_unlock(&early->lock);
+}
+
+/* ---- the workers ------------------------------------------------------------------------------------------------- */
+
+/* The place in the list of the smallest spare with room for a chunk, or n_free. */
+static uint32_t find_spare(const zfi_early_t *early, uint32_t chunk) {
+    const zfi_host_state_t *hs = &early->run->hs;
+    uint32_t best = early->n_free, least = UINT32_MAX;
+    for (uint32_t i = 0; i < early->n_free; i++) {
+        uint32_t n_room = hs->spares[early->free[i]].n_room;
+        if (n_room >= early->run->plan.chunks[chunk].n_elems && n_room < least) {
+            best = i;
+            least = n_room;
+        }
+    }
+    return best;
+}
+
+/* The chunk to run next, if its cohort's windows before are over, so that its state and counts are there. Those without
+ * a spare are left to their close. */
+static const queued_t *next_queued(zfi_early_t *early) {
+    if (zfi_is_poisoned(early->run->engine) || zfi_timeline_now(&early->run->engine->lines.jobs) < early->needs_jobs)
+        return NULL;
+    while (early->head < early->end && find_spare(early, early->queue[early->head].chunk) == early->n_free)
+        early->head++;
+    return early->head < early->end ? &early->queue[early->head] : NULL;
+}
+
+static uint32_t take_spare(zfi_early_t *early, uint32_t chunk) {
+    uint32_t at = find_spare(early, chunk), spare = early->free[at];
+    early->free[at] = early->free[--early->n_free];
+    return spare;
+}
+
+int zfi_early_has_work(zfi_early_t *early) {
+    int has_work;
+    if (!early)
+        return 0;
+    pthread_mutex_lock(&early->lock);
+    has_work = next_queued(early) != NULL;
+    pthread_mutex_unlock(&early->lock);
+    return has_work;
+}
+
+/* One chunk's replay, as it was taken from the queue. */
+typedef struct early_job {
+    uint32_t chunk, spare;
+    zfi_step_row_t row;
+    zfi_close_t close;
+} early_job_t;
+
+static int begin_job(zfi_early_t *early, early_job_t *out) {
+    const queued_t *queued;
+    pthread_mutex_lock(&early->lock);
+    queued = next_queued(early);
+    if (queued && zfi_timeline_now(&early->run->engine->lines.batches) < queued->needs_batch)
+        queued = NULL; /* another one than was waited for */
+    if (queued) {
+        early->head++;
+        *out = (early_job_t){.chunk = queued->chunk, .spare = take_spare(early, queued->chunk), .row = early->row};
+        out->close = early->closes[early->run->plan.chunks[queued->chunk].cohort];
+        early->results[out->chunk] = (result_t){.phase = RUNNING, .close = out->close, .s = out->row.scalars.s};
+        early->n_running++;
+    }
+    pthread_mutex_unlock(&early->lock);
+    return queued != NULL;
+}
+
+static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, const zfi_replayed_t *replayed) {
+    result_t *result = &early->results[job->chunk];
+    pthread_mutex_lock(&early->lock);
+    result->phase = is_done ? DONE : NOTHING;
+    result->spare = job->spare;
+    result->replayed = *replayed;
+    if (!is_done)
+        early->free[early->n_free++] = job->spare;
+    early->n_running--;
+    pthread_cond_broadcast(&early->is_over);
+    pthread_mutex_unlock(&early->lock);
+}
+
+/* Nothing that is waited for here depends on this chunk's place in the queue, which may be dropped meanwhile. */
+static int await_gradients(zfi_early_t *early) {
+    const queued_t *queued;
+    uint64_t batch = 0;
+    pthread_mutex_lock(&early->lock);
+    queued = next_queued(early);
+    if (queued)
+        batch = queued->needs_batch;
+    pthread_mutex_unlock(&early->lock);
+    return batch && zfi_wait_for_host(early->run->engine, &early->run->engine->lines.batches, batch) == ZF_OK;
+}
+
+/* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */
+static int has_place(const zfi_run_t *run, uint64_t p) {
+    uint64_t ring = run->plan.max_close_chunks;
+    return p < ring || zfi_timeline_now(&run->engine->lines.up) >= p - ring + 1;
+}
+
+static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *out) {
+    zfi_run_t *run = early->run;
+    const zfi_chunk_state_t *spare = &run->hs.spares[job->spare];
+    zfi_replay_view_t view = early->view;
+    uint64_t p = job->close.first_job + run->plan.chunks[job->chunk].place, start, began;
+    zfi_replay_target_t target = {
+        .w = spare->w,
+        .m = spare->m,
+        .v = spare->v,
+        .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
+        .from = &run->hs.chunks[job->chunk],
+    };
+    zf_status_t st;
+    if (!has_place(run, p))
+        return 0;
+    view.expected = &job->row;
+    start = zfi_now_ns();
+    began = zfi_trace_begin(run->engine->trace);
+    st = zfi_replay_chunk(&view, &job->close, job->chunk, &target, out);
+    zfi_trace_end(run->engine->trace, began, "early replay", (zfi_trace_number_t){"chunk", job->chunk},
+                  (zfi_trace_number_t){"expected_step", job->close.step});
+    atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
+    return st == ZF_OK;
+}
+
+void zfi_early_run(zfi_early_t *early) {
+    zfi_replayed_t replayed = {0};
+    early_job_t job;
+    if (await_gradients(early) && begin_job(early, &job)) {
+        int is_done = replay(early, &job, &replayed);
+        end_job(early, &job, is_done, &replayed);
+    }
+}
+
+static int is_same_close(const zfi_close_t *a, const zfi_close_t *b) {
+    return a->step == b->step && a->first_step == b->first_step && a->first_job == b->first_job &&
+           a->n_slots == b->n_slots && a->table == b->table && a->is_warm_up == b->is_warm_up &&
+           a->publishes_all == b->publishes_all;
+}
+
+static int is_as_expected(const zfi_early_t *early, const result_t *result, const zfi_close_t *close) {
+    const zfi_step_scalars_t *scalars = &zfi_row(early->run, close->step)->scalars;
+    return is_same_close(&result->close, close) && scalars->applied &&
+           memcmp(&scalars->s, &result->s, sizeof scalars->s) == 0;
+}
+
+static void exchange(zfi_chunk_state_t *a, zfi_chunk_state_t *b) {
+    zfi_chunk_state_t was = *a;
+    *a = *b;
+    *b = was;
+}
+
+int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, zfi_replayed_t *out) {
+    result_t *result;
+    int is_taken = 0;
+    if (!early)
+        return 0;
+    result = &early->results[chunk];
+    pthread_mutex_lock(&early->lock);
+    while (result->phase == RUNNING)
+        pthread_cond_wait(&early->is_over, &early->lock);
+    is_taken = result->phase == DONE && is_as_expected(early, result, close);
+    if (is_taken) {
+        exchange(&early->run->hs.chunks[chunk], &early->run->hs.spares[result->spare]);
+        *out = result->replayed;
+        early->free[early->n_free++] = result->spare;
+        result->phase = NOTHING;
+        early->n_taken++;
+        atomic_fetch_add(&early->run->engine->count.early_taken, 1);
+    } else if (result->phase == DONE) {
+        lose(early, result);
+    }
+    pthread_mutex_unlock(&early->lock);
+    return is_taken;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin/replay/early.h - replays that begin before their step: while the backward pass goes on.
+ *
+ * Model. A chunk's gradients of a step are final long before the step. What else its replay needs is expected: the
+ * step's hyper-parameters, which row->hyper already holds, the unscale of the step before, a clip factor of 1, a step
+ * that is not skipped. Such a replay reads the chunk's state and writes a spare; its values to publish go where the
+ * close's go. When the close's own job comes, and all is as expected, the spare and the chunk exchange places. Else
+ * the spare is given back and the job replays the chunk. So bits never depend on whether a replay was early, and
+ * nothing is undone.
+ *
+ *   host thread   begin(t) .. final(parameter) .. sent(batch) ..      drop() where anything else touches the state
+ *   a worker      run(): a chunk all of whose gradients are in its slot, while no close waits for workers
+ *   a worker      take(), in the close's own job
+ *
+ * Owners. The host's thread: what is counted and queued. A chunk's result: the worker that runs it, then its close's
+ * job. hs.chunks and the free spares change under the lock here, by the worker of that chunk's close only.
+ * Not with: several ranks, deferred = mean | none, update_interval = auto, a rule that the host computes. */
+#ifndef ZFI_EARLY_H
+#define ZFI_EARLY_H
+
+#include "replay/replay.h"
+
+typedef struct zfi_early zfi_early_t;
+
+/* [control] NULL in *out where this run has no spares. ZF_ERR_MEMORY. */
+zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out);
+void zfi_early_free(zfi_early_t *early);
+
+/* NULL is legal in all that follows, and does nothing. */
+
+/* [hook] Before the first delivery of step t, whose row holds the expected hyper-parameters; unscale: expected. */
+void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale);
+/* [hook] A parameter's gradient of this step is in the open batch, and none will follow. */
+void zfi_early_final(zfi_early_t *early, const zfi_param_t *param);
+/* [hook] The open batch is on its way: `batches` will reach n_batches. Returns whether there is work that was not
+ * there before. */
+int zfi_early_sent(zfi_early_t *early, uint64_t n_batches);
+/* [hook] The step's close is about to be pushed: what has not begun by now does not begin. */
+void zfi_early_end(zfi_early_t *early);
+/* [hook, control] Before anything changes what early replays read: they end, and nothing of them will be taken. No
+ * other begins before begin(). */
+void zfi_early_drop(zfi_early_t *early);
+
+/* [own threads] Whether run() would find a chunk. */
+int zfi_early_has_work(zfi_early_t *early);
+/* [own threads] Replays one chunk, if there still is one when its gradients have arrived. */
+void zfi_early_run(zfi_early_t *early);
+/* [own threads] The job of a chunk's close, whose scalars are known: waits for a replay of it that is under way. 1: it
+ * is done, hs.chunks has the new state, and *out what it counts. */
+int zfi_early_take(zfi_early_t *early, const zfi_close_t *close, uint32_t chunk, zfi_replayed_t *out);
+
+#endif
