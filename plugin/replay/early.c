@@ -14,6 +14,9 @@ enum { MOST_PAUSE = 16 };
 
 typedef enum { NOTHING, RUNNING, DONE } phase_t;
 
+/* Of the step that is being filled: none of its gradients is final; some are; nothing (more) begins early. */
+typedef enum { OFF, EXPECTED, OPEN } stage_t;
+
 /* What became of a chunk's early replay. */
 typedef struct result {
     phase_t phase;
@@ -36,7 +39,7 @@ struct zfi_early {
     uint32_t *n_open;         /* [n_chunks] segments whose gradient is not final */
     uint32_t n_sent, n_final; /* of the queue: [0, n_sent) may run, [n_sent, n_final) wait for their batch */
     uint32_t pause, paused;
-    int is_on; /* in this step */
+    stage_t stage;
 
     pthread_mutex_t lock; /* guards what follows, and the queue below n_sent */
     pthread_cond_t is_over;
@@ -128,26 +131,33 @@ void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
     zfi_step_row_t *row;
     if (!early)
         return;
+    row = zfi_row(early->run, t);
     pthread_mutex_lock(&early->lock);
-    early->is_on = pays(early);
+    early->stage = pays(early) ? EXPECTED : OFF;
+    early->row = (zfi_step_row_t){.t = t, .hyper = row->hyper, .present = row->present};
+    early->row.scalars.s = (float)unscale;
+    early->row.scalars.applied = 1;
+    pthread_mutex_unlock(&early->lock);
+}
+
+/* The first gradient of the step is final: the clocks stay as they are up to the step, or drop() is called. */
+static void open_step(zfi_early_t *early) {
+    pthread_mutex_lock(&early->lock);
+    early->stage = OPEN;
     early->n_sent = early->n_final = early->head = early->end = 0;
-    if (early->is_on) {
-        row = zfi_row(early->run, t);
-        early->needs_jobs = early->run->clock.next_job;
-        expect_closes(early, t);
-        early->row = (zfi_step_row_t){.t = t, .hyper = row->hyper, .present = row->present};
-        early->row.scalars.s = (float)unscale;
-        early->row.scalars.applied = 1;
-        for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
-            early->n_open[i] = early->run->plan.chunks[i].n_segments;
-    }
+    early->needs_jobs = early->run->clock.next_job;
+    expect_closes(early, early->row.t);
+    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
+        early->n_open[i] = early->run->plan.chunks[i].n_segments;
     pthread_mutex_unlock(&early->lock);
 }
 
 void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
     const zfi_plan_t *plan;
-    if (!early || !early->is_on)
+    if (!early || early->stage == OFF)
         return;
+    if (early->stage == EXPECTED)
+        open_step(early);
     plan = &early->run->plan;
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t chunk = plan->segments[plan->param_segments[param->first_ref + i]].chunk;
@@ -157,7 +167,7 @@ void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
 }
 
 int zfi_early_sent(zfi_early_t *early, uint64_t n_batches) {
-    if (!early || !early->is_on || early->n_sent == early->n_final)
+    if (!early || early->stage != OPEN || early->n_sent == early->n_final)
         return 0;
     for (; early->n_sent < early->n_final; early->n_sent++)
         early->queue[early->n_sent].needs_batch = n_batches;
@@ -171,7 +181,7 @@ void zfi_early_end(zfi_early_t *early) {
     if (!early)
         return;
     pthread_mutex_lock(&early->lock);
-    early->is_on = 0;
+    early->stage = OFF;
     early->head = early->end;
     pthread_mutex_unlock(&early->lock);
 }
@@ -187,7 +197,8 @@ void zfi_early_drop(zfi_early_t *early) {
     if (!early)
         return;
     pthread_mutex_lock(&early->lock);
-    early->is_on = 0;
+    if (early->stage == OPEN)
+        early->stage = OFF;
     early->head = early->end;
     while (early->n_running)
         pthread_cond_wait(&early->is_over, &early->lock);

@@ -63,7 +63,7 @@ static void start_rows(const char *config) {
     run = zt_bare_create(&rig, config);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *m = &run->plan.matrices[i];
-        memcpy(run->hs.w + zfi_state_index(&run->plan, m, 0), rig.params[m->param].serial.w + m->param_offset,
+        memcpy(run->hs.chunks->w + zfi_state_index(&run->plan, m, 0), rig.params[m->param].serial.w + m->param_offset,
                m->rows * m->cols * 4);
     }
     close = (zfi_close_t){.n_slots = N_SLOTS, .step = N_SLOTS, .first_step = 1};
@@ -102,9 +102,9 @@ static zf_status_t replay_all(void) {
     zfi_replay_view(run, &view);
     for (uint32_t i = 0; i < run->plan.n_chunks && !st; i++) {
         uint64_t base = run->plan.chunks[i].state_base;
-        zfi_replay_target_t target = {.w = run->hs.w + base,
-                                      .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
-                                      .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        zfi_replay_target_t target = {.w = run->hs.chunks->w + base,
+                                      .m = zfi_moment_at(&run->engine->config, run->hs.chunks->m, base),
+                                      .v = zfi_moment_at(&run->engine->config, run->hs.chunks->v, base),
                                       .visible = visible + 4 * base,
                                       .scratch = scratch};
         fill_slots(i);
@@ -136,11 +136,11 @@ static void check_equal(uint32_t p) {
         const zfi_matrix_t *m = &run->plan.matrices[i];
         uint64_t nbytes = m->rows * m->cols * 4;
         ck_assert_int_eq(
-            memcmp(run->hs.w + zfi_state_index(&run->plan, m, 0), rig.params[p].serial.w + m->param_offset, nbytes), 0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.m, zfi_state_index(&run->plan, m, 0)),
+            memcmp(run->hs.chunks->w + zfi_state_index(&run->plan, m, 0), rig.params[p].serial.w + m->param_offset, nbytes), 0);
+        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->m, zfi_state_index(&run->plan, m, 0)),
                                 rig.params[p].serial.m + m->param_offset, nbytes),
                          0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.v, zfi_state_index(&run->plan, m, 0)),
+        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->v, zfi_state_index(&run->plan, m, 0)),
                                 rig.params[p].serial.v + m->param_offset, nbytes),
                          0);
     }
@@ -198,13 +198,13 @@ START_TEST(mean_mode) {
             continue; /* selected: replay, below */
         zt_adamw(&want[0], &want[1], &want[2], ((g[0][e] * 0.5f + g[3][e] * 2.0f) + g[4][e] * 2.5f) / 3.0f, 1.0f,
                  &hyper, 1);
-        ck_assert_int_eq(memcmp(&want[0], &run->hs.w[zfi_state_index(&run->plan, m, e)], sizeof(float)), 0);
+        ck_assert_int_eq(memcmp(&want[0], &run->hs.chunks->w[zfi_state_index(&run->plan, m, e)], sizeof(float)), 0);
     }
     update_serially(0);
     for (uint64_t e = 0; e < m->rows * m->cols; e++)
         if (e % m->cols % 3 == 0)
             ck_assert_int_eq(
-                memcmp(&rig.params[0].serial.w[e], &run->hs.w[zfi_state_index(&run->plan, m, e)], sizeof(float)), 0);
+                memcmp(&rig.params[0].serial.w[e], &run->hs.chunks->w[zfi_state_index(&run->plan, m, e)], sizeof(float)), 0);
     for (uint32_t c = 0; c < m->n_channels; c++)
         ck_assert_uint_eq(run->hs.n[m->channel_base + c], c % 3 ? 1 : 3);
     for (int i = 0; i < N_SLOTS; i++)

@@ -31,11 +31,11 @@ static uint8_t *mask, *old_mask;
 
 /* State whose every element is another number, so that a value tells where it comes from. */
 static void fill_state(void) {
-    ck_assert_ptr_nonnull(run->hs.v);
+    ck_assert_ptr_nonnull(run->hs.chunks->v);
     for (uint64_t i = 0; i < run->plan.n_state_elems; i++) {
-        run->hs.w[i] = (float)i + 0.25f;
-        ((float *)(void *)run->hs.m)[i] = -(float)i - 1.0f;
-        ((float *)(void *)run->hs.v)[i] = (float)i + 0.5f;
+        run->hs.chunks->w[i] = (float)i + 0.25f;
+        ((float *)(void *)run->hs.chunks->m)[i] = -(float)i - 1.0f;
+        ((float *)(void *)run->hs.chunks->v)[i] = (float)i + 0.5f;
     }
 }
 
@@ -130,8 +130,8 @@ static void check_matrix(uint32_t number, int is_first) {
 /* The device's maps are the host's, and its compact state is the host's at the selected channels. */
 static void check_device(const zfi_matrix_t *m) {
     const zfi_data_t *head = &run->dev.head;
-    const float *moments[] = {run->hs.w, (const float *)(const void *)run->hs.m,
-                              (const float *)(const void *)run->hs.v};
+    const float *moments[] = {run->hs.chunks->w, (const float *)(const void *)run->hs.chunks->m,
+                              (const float *)(const void *)run->hs.chunks->v};
     const float *compact[] = {head->w, head->m, head->v};
     uint64_t n_wrong = 0;
     ck_assert_int_eq(
@@ -197,8 +197,8 @@ static uint64_t *n_seen; /* [n_matrices] */
 static uint64_t check_rect(const zfi_enter_rect_t *rect, uint64_t fill, const float *values) {
     const zfi_matrix_t *m = &run->plan.matrices[rect->matrix];
     const uint32_t *channels = run->sel.enter_channel + m->index_base;
-    const float *moments[] = {run->hs.w, (const float *)(const void *)run->hs.m,
-                              (const float *)(const void *)run->hs.v};
+    const float *moments[] = {run->hs.chunks->w, (const float *)(const void *)run->hs.chunks->m,
+                              (const float *)(const void *)run->hs.chunks->v};
     uint64_t n = rect->na * rect->nb, n_wrong = 0, at = 0;
     uint32_t n_enter = run->sel.n_enter[rect->matrix];
     ck_assert(rect->na > 0 && rect->nb > 0 && rect->at == fill && fill + n <= ZFI_ENTER_ELEMS);

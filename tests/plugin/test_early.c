@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/plugin/test_early.c - early replays (replay/early.h): of use where a step is as expected, without effect where
+ * it is not, whatever happens between the deliveries and the step. The serial AdamW decides. */
+#include "replay/early.h"
+
+#include <check.h>
+#include <math.h>
+#include <sched.h>
+
+#include "instance/instance.h"
+#include "rig.h"
+#include "suite.h"
+
+/* Chunks of different sizes, so that a spare which has held a small one is no room for a large one. */
+static const zt_shape_t shapes[] = {{.rows = 700, .cols = 900},
+                                    {.rows = 40, .cols = 30, .group = 1},
+                                    {.rows = 300, .cols = 500, .is_bf16 = 1},
+                                    {.rows = 17},
+                                    {.rows = 900, .cols = 100}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_STEPS = 12 };
+
+static zt_rig_t rig;
+static zfi_run_t *run;
+static uint64_t early_taken, early_lost; /* up to the newest count() */
+
+static void start(const char *config) {
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, config, 0);
+    run = rig.inst->run;
+    early_taken = early_lost = 0;
+    ck_assert_ptr_nonnull(run->early);
+}
+
+#define EXACT "[zenflow]\nupdate_interval = 1\nfull_warm_up_rounds = 1\n[host]\nthreads = 2\naffinity = none\n"
+
+static void end(void) {
+    zt_rig_check_flushed(&rig);
+    zt_rig_end(&rig);
+}
+
+/* All gradients, and as many early replays as there is room for. */
+static void deliver(void) {
+    zf_fence_t fence = {.struct_size = sizeof fence};
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        zt_rig_fill_grad(&rig, i, rig.step + 1);
+        ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, i + 1 == N_SHAPES ? &fence : NULL));
+    }
+    while (zfi_early_has_work(run->early))
+        sched_yield();
+}
+
+static void update_serial(void) {
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        zt_serial_update(&rig.params[i].serial, &rig.groups[shapes[i].group], rig.params[i].grad_values,
+                         (float)rig.unscale);
+}
+
+static void submit(void) {
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    update_serial();
+    zt_rig_check_export(&rig);
+}
+
+/* What early replays were of use and not, since the last time. */
+static void count(uint64_t *out_taken, uint64_t *out_lost) {
+    uint64_t taken = atomic_load(&rig.inst->engine.count.early_taken);
+    uint64_t lost = atomic_load(&rig.inst->engine.count.early_lost);
+    *out_taken = taken - early_taken;
+    *out_lost = lost - early_lost;
+    early_taken = taken;
+    early_lost = lost;
+}
+
+/* Of a step: some were of use and none was lost, or the other way round. */
+static void expect(int of_use) {
+    uint64_t taken, lost;
+    count(&taken, &lost);
+    ck_assert_msg((taken > 0) == of_use && (lost > 0) == !of_use, "step %d: %d taken, %d lost", (int)rig.step,
+                  (int)taken, (int)lost);
+}
+
+/* The first steps, after which hyper-parameters are expected. */
+static void begin(const char *config) {
+    start(config);
+    deliver();
+    submit();
+    deliver();
+    submit();
+    expect(1);
+}
+
+START_TEST(of_use) {
+    begin(EXACT);
+    for (int i = 0; i < N_STEPS; i++) {
+        deliver();
+        submit();
+        expect(1);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(of_use_in_windows) {
+    uint64_t taken, lost;
+    start("[zenflow]\nupdate_interval = 2\ntopk_ratio = 0\npublish_lag = 0\npredict = off\nfull_warm_up_rounds = 1\n");
+    for (int i = 0; i < N_STEPS; i++) {
+        deliver();
+        submit();
+    }
+    count(&taken, &lost);
+    ck_assert_uint_gt(taken, 0);
+    ck_assert_uint_eq(lost, 0);
+    end();
+}
+END_TEST
+
+START_TEST(other_learning_rate) { /* a group's, after the gradients */
+    begin(EXACT);
+    deliver();
+    rig.groups[1].lr *= 0.5;
+    submit();
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(other_factor) {
+    begin(EXACT);
+    deliver();
+    rig.unscale *= 0.25;
+    submit();
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(skipped) {
+    begin(EXACT);
+    deliver();
+    ((float *)(void *)rig.params[3].grad)[2] = (float)INFINITY;
+    ZT_OK(&rig, zt_rig_deliver(&rig, 3, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL));
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    zt_rig_check_export(&rig);
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(skipped_without_a_word) { /* infinite from the start: what is expected is that the step is applied */
+    begin(EXACT);
+    for (uint32_t i = 0; i < N_SHAPES; i++)
+        zt_rig_fill_grad(&rig, i, rig.step + 1);
+    ((float *)(void *)rig.params[3].grad)[2] = (float)INFINITY;
+    for (uint32_t i = 0; i < N_SHAPES; i++) {
+        zf_fence_t fence = {.struct_size = sizeof fence};
+        ZT_OK(&rig, zt_rig_deliver(&rig, i, 0, &fence));
+    }
+    while (zfi_early_has_work(run->early))
+        sched_yield();
+    ZT_OK(&rig, zt_rig_submit(&rig, 0, NULL));
+    zt_rig_check_export(&rig);
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(delivered_again) {
+    begin(EXACT);
+    deliver();
+    zt_rig_fill_grad(&rig, 0, 1000);
+    ZT_OK(&rig, zt_rig_deliver(&rig, 0, ZF_GRAD_TOTAL | ZF_GRAD_LAST | ZF_GRAD_REPLACE, NULL));
+    submit();
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(discarded) {
+    begin(EXACT);
+    deliver();
+    ZT_OK(&rig, zt_rig_submit(&rig, ZF_STEP_DISCARD, NULL));
+    zt_rig_check_export(&rig);
+    expect(0);
+    deliver();
+    submit();
+    end();
+}
+END_TEST
+
+START_TEST(flushed) { /* between the deliveries and the step */
+    begin(EXACT);
+    deliver();
+    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_FLUSH, &rig.err));
+    submit();
+    expect(0);
+    end();
+}
+END_TEST
+
+START_TEST(pauses_where_nothing_is_of_use) {
+    uint64_t n_tried = 0, taken, lost;
+    begin(EXACT);
+    for (int i = 0; i < 4 * N_STEPS; i++) {
+        rig.groups[0].lr *= 0.99;
+        deliver();
+        rig.groups[0].lr *= 0.99;
+        submit();
+        count(&taken, &lost);
+        ck_assert_uint_eq(taken, 0);
+        n_tried += lost > 0;
+    }
+    ck_assert_uint_gt(n_tried, 0);
+    ck_assert_uint_lt(n_tried, N_STEPS);
+    end();
+}
+END_TEST
+
+ZT_MAIN("early", of_use, of_use_in_windows, other_learning_rate, other_factor, skipped, skipped_without_a_word,
+        delivered_again, discarded, flushed, pauses_where_nothing_is_of_use)
