@@ -49,17 +49,16 @@ static void lay_out_state(zfi_run_t *run, zfi_arena_t *arena, float **out_w, uns
     *out_v = take_moment(run, arena, 2, n, zfi_moment_nbytes(&run->engine->config));
 }
 
-enum { CHUNKS_PER_SPARE = 4 };
-
-/* Room for early replays (replay/early.h): a quarter of the state. Where published values lag, replays have a whole
- * step without. */
-static uint32_t n_spares(const zfi_run_t *run) {
+/* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it. Where
+ * published values lag, replays have a whole step without. */
+static uint32_t most_spares(const zfi_run_t *run) {
     const zfi_engine_t *engine = run->engine;
     const zfi_config_t *config = &engine->config;
+    uint64_t of = 3 * (uint64_t)config->update_interval;
     if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
         config->publish_lag != 0 || !config->overlap_step || engine->rule == ZF_RULE_CALLBACK)
         return 0;
-    return (run->plan.n_chunks + CHUNKS_PER_SPARE - 1) / CHUNKS_PER_SPARE;
+    return (uint32_t)((2 * (uint64_t)run->plan.n_chunks + of - 1) / of);
 }
 
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
@@ -67,7 +66,8 @@ static void lay_out_spares(zfi_run_t *run, zfi_arena_t *arena) {
     size_t moment = zfi_moment_nbytes(&run->engine->config);
     run->hs.spares = zfi_arena_take(arena, run->hs.n_spares, sizeof *run->hs.spares);
     for (uint32_t i = 0; i < run->hs.n_spares; i++) {
-        uint32_t n = run->plan.chunks[i * CHUNKS_PER_SPARE].n_elems;
+        uint64_t chunk = (uint64_t)i * run->plan.n_chunks / run->hs.n_spares;
+        uint32_t n = run->plan.chunks[chunk].n_elems;
         zfi_chunk_state_t spare = {.n_room = n};
         spare.w = zfi_arena_take(arena, n, sizeof(float));
         spare.m = take_moment(run, arena, 1, n, moment);
@@ -77,7 +77,7 @@ static void lay_out_spares(zfi_run_t *run, zfi_arena_t *arena) {
     }
 }
 
-/* The state of chunks in their order, and spares, where the host keeps it. */
+/* The state of chunks in their order, where the host keeps it. */
 static void lay_out_chunks(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_config_t *config = &run->engine->config;
     zfi_chunk_state_t all = {0};
@@ -90,7 +90,6 @@ static void lay_out_chunks(zfi_run_t *run, zfi_arena_t *arena) {
         run->hs.chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(config, all.m, base),
                                                 zfi_moment_at(config, all.v, base), run->plan.chunks[i].n_elems};
     }
-    lay_out_spares(run, arena);
 }
 
 static void lay_out_rows(zfi_run_t *run, zfi_arena_t *arena) {
@@ -227,6 +226,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);
     lay_out_samples(run, arena);
+    lay_out_spares(run, arena);
 }
 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
@@ -405,7 +405,7 @@ static void count_memory(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device)
 
 void zfi_memory_plan(zfi_run_t *run) {
     zfi_arena_t host = {0}, device = {0};
-    run->hs.n_spares = n_spares(run);
+    run->hs.n_spares = most_spares(run);
     count_memory(run, &host, &device);
 }
 
@@ -414,14 +414,18 @@ static uint64_t after_param(uint64_t base, const zfi_param_t *param) {
     return base + (param->has_state ? (param->n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN : 0);
 }
 
-/* Counts, and promises what was counted if there is room. */
+/* Counts, and promises what was counted if there is room; with spares, if a quarter of what this process may have stays
+ * free, or all is below the host's own limit. */
 static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device, zf_error_t *err) {
+    uint64_t more = 0;
     zf_status_t st;
     *host = *device = (zfi_arena_t){0};
     count_memory(run, host, device);
+    if (run->hs.n_spares && !run->engine->config.memory_limit_mib)
+        more = run->mem.layout.host_nbytes / 3;
     zfi_arena_promise(host);
     zfi_arena_promise(device);
-    st = check_room(run, run->mem.layout.host_nbytes, run->mem.layout.device_nbytes,
+    st = check_room(run, run->mem.layout.host_nbytes + more, run->mem.layout.device_nbytes,
                     host->promised_nbytes + device->promised_nbytes, err);
     if (st) {
         zfi_arena_free(host);
@@ -434,12 +438,11 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
     zf_status_t st;
-    run->hs.n_spares = n_spares(run);
+    run->hs.n_spares = most_spares(run);
     st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
-    if (st && run->hs.n_spares) {
-        zfi_log(run->engine, ZF_LOG_INFO, "bind_params", "no memory for early replays: each begins at its step");
-        run->hs.n_spares = 0;
-        st = promise(run, &host, &device, err);
+    while (st && run->hs.n_spares) { /* fewer, down to none */
+        run->hs.n_spares /= 2;
+        st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
     }
     if (!st)
         st = zfi_arena_map(&host, "the host's optimizer state", err);

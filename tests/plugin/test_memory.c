@@ -12,6 +12,7 @@
 #include "bare.h"
 #include "base/arena.h"
 #include "base/node.h"
+#include "instance/instance.h"
 #include "instance/memory.h"
 #include "rig.h"
 #include "suite.h"
@@ -150,7 +151,7 @@ START_TEST(what_is_refused_says_what_would_take_it) {
     uint64_t need, state, slots, publish, device;
     zf_layout_t layout;
     zt_rig_start(&rig, &large, 1);
-    zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
+    zt_rig_open(&rig, "[zenflow]\noverlap_step = false\n[host]\nthreads = 1\n", 0);
     layout = rig.layout;
     rig.zf->destroy(rig.inst);
     zt_rig_create(&rig, "[host]\nmemory_limit_mib = 5\nthreads = 1\n", 0);
@@ -198,19 +199,44 @@ START_TEST(ranks_share_the_memory) {
 }
 END_TEST
 
+#define NO_SPARES "[zenflow]\noverlap_step = false\n[host]\nthreads = 1\n"
+
 START_TEST(the_limit_is_exact) { /* in MiB: what the plan says fits, one MiB less does not */
-    char text[64];
+    char text[128];
     uint64_t need;
     zt_rig_start(&rig, shapes, N_SHAPES);
-    zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
+    zt_rig_open(&rig, NO_SPARES, 0);
     need = rig.layout.host_nbytes + rig.layout.device_nbytes;
     rig.zf->destroy(rig.inst);
-    snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
+    snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", (need >> 20) + 1);
     zt_rig_open(&rig, text, 0);
     rig.zf->destroy(rig.inst);
-    snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", need >> 20);
+    snprintf(text, sizeof text, NO_SPARES "memory_limit_mib = %" PRIu64 "\n", need >> 20);
     zt_rig_create(&rig, text, 0);
     ck_assert_int_eq(zt_rig_try_bind(&rig), need % (1u << 20) ? ZF_ERR_MEMORY : ZF_OK);
+    zt_rig_end(&rig);
+}
+END_TEST
+
+START_TEST(early_replays_take_what_is_left) {
+    char text[128];
+    uint64_t least, most;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_open(&rig, NO_SPARES, 0);
+    least = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    ck_assert_uint_eq(rig.inst->run->hs.n_spares, 0);
+    rig.zf->destroy(rig.inst);
+    zt_rig_open(&rig, "[host]\nthreads = 1\n", 0);
+    most = rig.layout.host_nbytes + rig.layout.device_nbytes;
+    ck_assert_uint_gt(rig.inst->run->hs.n_spares, 1);
+    rig.zf->destroy(rig.inst);
+    snprintf(text, sizeof text, "[host]\nthreads = 1\nmemory_limit_mib = %" PRIu64 "\n", (least >> 20) + 1);
+    zt_rig_open(&rig, text, 0);
+    ck_assert_uint_lt(rig.layout.host_nbytes + rig.layout.device_nbytes, most);
+    for (int s = 0; s < 6; s++)
+        zt_rig_step(&rig);
+    check_planned_is_measured();
+    zt_rig_check_flushed(&rig);
     zt_rig_end(&rig);
 }
 END_TEST
@@ -285,4 +311,5 @@ END_TEST
 ZT_MAIN("memory", wide_rows_cost_little_beside_their_state, planned_is_measured, rules_of_one_moment_keep_one,
         bf16_moments_take_two_bytes, sums_and_staging_are_counted, the_pool_is_as_large_as_its_peak,
         refused_with_need_and_have, what_is_refused_says_what_would_take_it, what_others_were_promised_is_not_there,
-        ranks_share_the_memory, the_limit_is_exact, moves_are_counted_of_a_buckets_own_parameters)
+        ranks_share_the_memory, the_limit_is_exact, early_replays_take_what_is_left,
+        moves_are_counted_of_a_buckets_own_parameters)

@@ -135,14 +135,17 @@ static void check_equal(uint32_t p) {
     for (uint32_t i = run->params[p].first_matrix; i < run->params[p].first_matrix + run->params[p].n_matrices; i++) {
         const zfi_matrix_t *m = &run->plan.matrices[i];
         uint64_t nbytes = m->rows * m->cols * 4;
+        ck_assert_int_eq(memcmp(run->hs.chunks->w + zfi_state_index(&run->plan, m, 0),
+                                rig.params[p].serial.w + m->param_offset, nbytes),
+                         0);
         ck_assert_int_eq(
-            memcmp(run->hs.chunks->w + zfi_state_index(&run->plan, m, 0), rig.params[p].serial.w + m->param_offset, nbytes), 0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->m, zfi_state_index(&run->plan, m, 0)),
-                                rig.params[p].serial.m + m->param_offset, nbytes),
-                         0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->v, zfi_state_index(&run->plan, m, 0)),
-                                rig.params[p].serial.v + m->param_offset, nbytes),
-                         0);
+            memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->m, zfi_state_index(&run->plan, m, 0)),
+                   rig.params[p].serial.m + m->param_offset, nbytes),
+            0);
+        ck_assert_int_eq(
+            memcmp(zfi_moment_at(&run->engine->config, run->hs.chunks->v, zfi_state_index(&run->plan, m, 0)),
+                   rig.params[p].serial.v + m->param_offset, nbytes),
+            0);
     }
 }
 
@@ -203,8 +206,9 @@ START_TEST(mean_mode) {
     update_serially(0);
     for (uint64_t e = 0; e < m->rows * m->cols; e++)
         if (e % m->cols % 3 == 0)
-            ck_assert_int_eq(
-                memcmp(&rig.params[0].serial.w[e], &run->hs.chunks->w[zfi_state_index(&run->plan, m, e)], sizeof(float)), 0);
+            ck_assert_int_eq(memcmp(&rig.params[0].serial.w[e], &run->hs.chunks->w[zfi_state_index(&run->plan, m, e)],
+                                    sizeof(float)),
+                             0);
     for (uint32_t c = 0; c < m->n_channels; c++)
         ck_assert_uint_eq(run->hs.n[m->channel_base + c], c % 3 ? 1 : 3);
     for (int i = 0; i < N_SLOTS; i++)
