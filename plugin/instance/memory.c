@@ -414,18 +414,22 @@ static uint64_t after_param(uint64_t base, const zfi_param_t *param) {
     return base + (param->has_state ? (param->n_elems + ZFI_STATE_ALIGN - 1) / ZFI_STATE_ALIGN * ZFI_STATE_ALIGN : 0);
 }
 
-/* Counts, and promises what was counted if there is room; with spares, if a quarter of what this process may have stays
- * free, or all is below the host's own limit. */
+/* Spares leave room for what is mapped later, and where the host sets no limit a quarter of what there is. */
+static uint64_t spares_leave(const zfi_run_t *run) {
+    uint64_t later = zfi_memory_staging_nbytes(run) + zfi_memory_sums_nbytes(run);
+    if (run->hs.n_spares == 0)
+        return 0;
+    return later + (run->engine->config.memory_limit_mib ? 0 : run->mem.layout.host_nbytes / 3);
+}
+
+/* Counts, and promises what was counted if there is room. */
 static zf_status_t promise(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device, zf_error_t *err) {
-    uint64_t more = 0;
     zf_status_t st;
     *host = *device = (zfi_arena_t){0};
     count_memory(run, host, device);
-    if (run->hs.n_spares && !run->engine->config.memory_limit_mib)
-        more = run->mem.layout.host_nbytes / 3;
     zfi_arena_promise(host);
     zfi_arena_promise(device);
-    st = check_room(run, run->mem.layout.host_nbytes + more, run->mem.layout.device_nbytes,
+    st = check_room(run, run->mem.layout.host_nbytes + spares_leave(run), run->mem.layout.device_nbytes,
                     host->promised_nbytes + device->promised_nbytes, err);
     if (st) {
         zfi_arena_free(host);
