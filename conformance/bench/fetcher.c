@@ -98,6 +98,7 @@ void fetcher_open(fetcher_t *host, const zf_loader_t *loader, const fetcher_spec
                                .mode = RIG_ASYNC,
                                .config = spec->config,
                                .rule = spec->ns_per_elem > 0 ? &rule : NULL,
+                               .does_not_clip = spec->does_not_clip,
                                .does_not_fetch = spec->does_not_fetch};
 
     memset(host, 0, sizeof *host);

@@ -18,6 +18,7 @@ typedef struct fetcher_spec {
     double ns_per_elem; /* > 0: paced workers, which need topk_ratio = 0; else the plugin's kernels */
     uint64_t forward_ns, backward_ns;
     const char *config;
+    int does_not_clip;
     int does_not_fetch; /* what it would wait for then, step waits for */
 } fetcher_spec_t;
 

@@ -192,7 +192,7 @@ void rig_step(rig_t *rig, uint32_t flags) {
                                  .groups = &rig->hyper,
                                  .n_groups = 1,
                                  .elem_size = sizeof rig->hyper,
-                                 .clip_norm = 1.0,
+                                 .clip_norm = rig->spec.does_not_clip ? 0.0 : 1.0,
                                  .stream = &rig->stream};
     zf_error_t err;
 

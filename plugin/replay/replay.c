@@ -149,6 +149,17 @@ static void add_prediction(const zfi_segment_slots_t *slots, const stretch_t *st
                                         stretch->predict);
 }
 
+static void bring(const zfi_replay_view_t *view, const zfi_replay_t *job) {
+    size_t moments_nbytes = job->n_elems * zfi_moment_nbytes(view->config);
+    if (!job->from)
+        return;
+    memcpy(job->w, job->from->w, job->n_elems * sizeof(float));
+    if (job->m)
+        memcpy(job->m, job->from->m, moments_nbytes);
+    if (job->v)
+        memcpy(job->v, job->from->v, moments_nbytes);
+}
+
 static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_t *segment, const stretch_t *stretch,
                                slots_t *slots, const zfi_replay_target_t *target) {
     const zfi_matrix_t *matrix = &view->matrices[segment->matrix];
@@ -187,8 +198,10 @@ static uint64_t replay_stretch(const zfi_replay_view_t *view, const zfi_segment_
         job.scalars = zfi_replay_scalars(view, slots, stretch->n_before);
         add_prediction(slots, stretch, &job);
     }
-    if (view->rule == ZF_RULE_CALLBACK)
+    if (view->rule == ZF_RULE_CALLBACK) {
+        bring(view, &job); /* the host's rule updates in place */
         return call_back(view, slots, stretch, &job);
+    }
     return view->kernels->replay[view->rule](&job);
 }
 

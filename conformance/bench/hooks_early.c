@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hooks_early.c - what a host waits for where every step is exact (update_interval = 1, publish_lag = 0): with replays
+ * that begin while its backward goes on, and without (overlap_step = false).
+ *
+ * The host is a fetcher (fetcher.h) with paced workers: what it waits for depends on the order of work alone, not on
+ * the machine. Forward is a third of a step's compute, backward two thirds; a replay of the whole state takes `replay`
+ * of it. The limit: of a replay that fills F + B of a step, nothing is left to wait for once replay <= 1; without early
+ * replays, once replay <= 1/3. */
+#include <stdio.h>
+
+#include "fetcher.h"
+#include "hooks.h"
+#include "samples.h"
+
+enum { SETTLE = 4, N_STEPS = 9, ROWS = 64, FORWARD_MS = 40 };
+
+static const double replays[] = {0.3, 0.5, 0.7, 0.9, 1.1, 1.5};
+enum { N_REPLAYS = sizeof replays / sizeof replays[0] };
+
+/* Milliseconds per step that the host waits. */
+static quartiles_t measure(const hooks_t *hooks, double replay, int is_early) {
+    const double n_elems = (double)FETCHER_LAYERS * FETCHER_PER_LAYER * ROWS * FETCHER_COLUMNS;
+    char config[160];
+    const fetcher_spec_t spec = {.rows = ROWS,
+                                 .ns_per_elem = replay * 3e6 * FORWARD_MS / n_elems,
+                                 .forward_ns = FORWARD_MS * UINT64_C(1000000),
+                                 .backward_ns = 2 * FORWARD_MS * UINT64_C(1000000),
+                                 .does_not_clip = 1,
+                                 .config = config};
+    static fetcher_t host;
+    samples_t waited = {0};
+
+    snprintf(config, sizeof config,
+             "[zenflow]\nupdate_interval = 1\npublish_lag = 0\ntopk_ratio = 0\nfull_warm_up_rounds = 1\noverlap_step = "
+             "%s\n[host]\nthreads = 1\n",
+             is_early ? "true" : "false");
+    fetcher_open(&host, hooks->loader, &spec);
+    for (int t = 0; t < SETTLE; t++)
+        fetcher_step(&host);
+    for (int t = 0; t < N_STEPS; t++) {
+        const uint64_t before = host.waited_ns;
+
+        fetcher_step(&host);
+        samples_add(&waited, 1e-6 * (double)(host.waited_ns - before));
+    }
+    fetcher_close(&host);
+    return samples_quartiles(&waited);
+}
+
+void hooks_early(hooks_t *hooks) {
+    const double step_ms = 3.0 * FORWARD_MS;
+
+    printf("early: every step exact; what a host waits for, in %% of its compute (%.0f ms), medians of %d steps\n",
+           step_ms, N_STEPS);
+    printf("%8s | %10s %16s | %10s %16s | %10s\n", "replay", "at step", "quartiles", "early", "quartiles", "limit");
+    if (hooks->json)
+        fprintf(hooks->json, "\"early\": {\"step_ms\": %.0f, \"rows\": [", step_ms);
+    for (int i = 0; i < N_REPLAYS; i++) {
+        const quartiles_t at_step = measure(hooks, replays[i], 0), early = measure(hooks, replays[i], 1);
+        const double limit = replays[i] > 1 ? replays[i] - 1 : 0;
+
+        printf("%8.1f | %10.1f %7.1f..%-7.1f | %10.1f %7.1f..%-7.1f | %10.1f\n", replays[i],
+               100 * at_step.median / step_ms, 100 * at_step.q1 / step_ms, 100 * at_step.q3 / step_ms,
+               100 * early.median / step_ms, 100 * early.q1 / step_ms, 100 * early.q3 / step_ms, 100 * limit);
+        fflush(stdout);
+        if (hooks->json)
+            fprintf(hooks->json, "%s\n  {\"replay\": %.2f, \"at_step\": %.4f, \"early\": %.4f, \"limit\": %.4f}",
+                    i ? "," : "", replays[i], at_step.median / step_ms, early.median / step_ms, limit);
+    }
+    if (hooks->json)
+        fprintf(hooks->json, "\n]}");
+}
