@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/replay/early.c - replays that begin before their step (contract in early.h).
  *
+ * Backward ends where forward begins, so what arrived last is needed first: it is replayed first, and where no spare is
+ * left it takes that of the oldest. What is left at the step is needed last.
+ *
  * Whether it pays is learned: a step of which nothing could be taken (it was clipped, say) is followed by a pause, each
  * twice as long as the one before, up to MOST_PAUSE steps. */
 #include "replay/early.h"
@@ -21,6 +24,7 @@ typedef enum { OFF, EXPECTED, OPEN } stage_t;
 typedef struct result {
     phase_t phase;
     uint32_t spare;    /* with DONE: it holds the new state */
+    uint64_t order;    /* the lower, the earlier its gradients came */
     zfi_close_t close; /* as expected */
     float s;
     zfi_replayed_t replayed;
@@ -29,22 +33,24 @@ typedef struct result {
 /* A chunk whose gradients are final. */
 typedef struct queued {
     uint32_t chunk;
-    uint64_t needs_batch;
+    uint64_t needs_batch, order;
 } queued_t;
 
 struct zfi_early {
     zfi_run_t *run;
     zfi_replay_view_t view;
     /* The host's thread's: */
-    uint32_t *n_open;         /* [n_chunks] segments whose gradient is not final */
-    uint32_t n_sent, n_final; /* of the queue: [0, n_sent) may run, [n_sent, n_final) wait for their batch */
+    uint32_t *n_open;   /* [n_chunks] segments whose gradient is not final */
+    uint32_t *open;     /* [n_chunks] chunks whose gradients are in the open batch ... */
+    uint32_t n_in_open; /* ... so many */
+    uint64_t n_queued;  /* since new() */
     uint32_t pause, paused;
     stage_t stage;
 
-    pthread_mutex_t lock; /* guards what follows, and the queue below n_sent */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t is_over;
-    queued_t *queue;        /* [n_chunks] */
-    uint32_t head, end;     /* may run */
+    queued_t *queue;        /* [n_chunks] by arrival ... */
+    uint32_t n;             /* ... so many */
     zfi_close_t *closes;    /* [n_cohorts] expected at this step; n_chunks = 0: does not close */
     zfi_step_row_t row;     /* expected: t, hyper, present, scalars */
     result_t *results;      /* [n_chunks] */
@@ -60,6 +66,7 @@ void zfi_early_free(zfi_early_t *early) {
     if (!early)
         return;
     free(early->n_open);
+    free(early->open);
     free(early->queue);
     free(early->closes);
     free(early->results);
@@ -83,11 +90,12 @@ zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
     early->run = run;
     zfi_replay_view(run, &early->view);
     early->n_open = calloc(n_chunks, sizeof *early->n_open);
+    early->open = calloc(n_chunks, sizeof *early->open);
     early->queue = calloc(n_chunks, sizeof *early->queue);
     early->closes = calloc(run->plan.n_cohorts, sizeof *early->closes);
     early->results = calloc(n_chunks, sizeof *early->results);
     early->free = calloc(n_spares, sizeof *early->free);
-    if (!early->n_open || !early->queue || !early->closes || !early->results || !early->free) {
+    if (!early->n_open || !early->open || !early->queue || !early->closes || !early->results || !early->free) {
         zfi_early_free(early);
         return ZF_ERR_MEMORY;
     }
@@ -144,7 +152,7 @@ void zfi_early_begin(zfi_early_t *early, uint64_t t, double unscale) {
 static void open_step(zfi_early_t *early) {
     pthread_mutex_lock(&early->lock);
     early->stage = OPEN;
-    early->n_sent = early->n_final = early->head = early->end = 0;
+    early->n_in_open = early->n = 0;
     early->needs_jobs = early->run->clock.next_job;
     expect_closes(early, early->row.t);
     for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
@@ -162,18 +170,18 @@ void zfi_early_final(zfi_early_t *early, const zfi_param_t *param) {
     for (uint32_t i = 0; i < param->n_refs; i++) {
         uint32_t chunk = plan->segments[plan->param_segments[param->first_ref + i]].chunk;
         if (--early->n_open[chunk] == 0 && early->closes[plan->chunks[chunk].cohort].n_chunks)
-            early->queue[early->n_final++].chunk = chunk;
+            early->open[early->n_in_open++] = chunk;
     }
 }
 
 int zfi_early_sent(zfi_early_t *early, uint64_t n_batches) {
-    if (!early || early->stage != OPEN || early->n_sent == early->n_final)
+    if (!early || early->stage != OPEN || early->n_in_open == 0)
         return 0;
-    for (; early->n_sent < early->n_final; early->n_sent++)
-        early->queue[early->n_sent].needs_batch = n_batches;
     pthread_mutex_lock(&early->lock);
-    early->end = early->n_sent;
+    for (uint32_t i = 0; i < early->n_in_open; i++)
+        early->queue[early->n++] = (queued_t){early->open[i], n_batches, early->n_queued++};
     pthread_mutex_unlock(&early->lock);
+    early->n_in_open = 0;
     return 1;
 }
 
@@ -182,13 +190,18 @@ void zfi_early_end(zfi_early_t *early) {
         return;
     pthread_mutex_lock(&early->lock);
     early->stage = OFF;
-    early->head = early->end;
+    early->n = 0;
     pthread_mutex_unlock(&early->lock);
 }
 
-static void lose(zfi_early_t *early, result_t *result) {
+static void give_up(zfi_early_t *early, result_t *result) {
     early->free[early->n_free++] = result->spare;
     result->phase = NOTHING;
+}
+
+/* It is not as expected. */
+static void lose(zfi_early_t *early, result_t *result) {
+    give_up(early, result);
     early->n_lost++;
     atomic_fetch_add(&early->run->engine->count.early_lost, 1);
 }
@@ -199,7 +212,7 @@ void zfi_early_drop(zfi_early_t *early) {
     pthread_mutex_lock(&early->lock);
     if (early->stage == OPEN)
         early->stage = OFF;
-    early->head = early->end;
+    early->n = 0;
     while (early->n_running)
         pthread_cond_wait(&early->is_over, &early->lock);
     for (uint32_t i = 0; i < early->run->plan.n_chunks; i++)
@@ -210,13 +223,16 @@ void zfi_early_drop(zfi_early_t *early) {
 
 /* ---- the workers ------------------------------------------------------------------------------------------------- */
 
+static int has_room(const zfi_early_t *early, uint32_t spare, uint32_t chunk) {
+    return early->run->hs.spares[spare].n_room >= early->run->plan.chunks[chunk].n_elems;
+}
+
 /* The place in the list of the smallest spare with room for a chunk, or n_free. */
 static uint32_t find_spare(const zfi_early_t *early, uint32_t chunk) {
-    const zfi_host_state_t *hs = &early->run->hs;
     uint32_t best = early->n_free, least = UINT32_MAX;
     for (uint32_t i = 0; i < early->n_free; i++) {
-        uint32_t n_room = hs->spares[early->free[i]].n_room;
-        if (n_room >= early->run->plan.chunks[chunk].n_elems && n_room < least) {
+        uint32_t n_room = early->run->hs.spares[early->free[i]].n_room;
+        if (has_room(early, early->free[i], chunk) && n_room < least) {
             best = i;
             least = n_room;
         }
@@ -224,20 +240,37 @@ static uint32_t find_spare(const zfi_early_t *early, uint32_t chunk) {
     return best;
 }
 
-/* The chunk to run next, if its cohort's windows before are over, so that its state and counts are there. Those without
- * a spare are left to their close. */
-static const queued_t *next_queued(zfi_early_t *early) {
-    if (zfi_is_poisoned(early->run->engine) || zfi_timeline_now(&early->run->engine->lines.jobs) < early->needs_jobs)
-        return NULL;
-    while (early->head < early->end && find_spare(early, early->queue[early->head].chunk) == early->n_free)
-        early->head++;
-    return early->head < early->end ? &early->queue[early->head] : NULL;
+/* Gives up what is needed last, of those in whose place this chunk fits. */
+static void free_a_spare(zfi_early_t *early, uint32_t chunk) {
+    result_t *oldest = NULL;
+    for (uint32_t i = 0; i < early->run->plan.n_chunks; i++) {
+        result_t *result = &early->results[i];
+        if (result->phase == DONE && result->close.step == early->row.t && has_room(early, result->spare, chunk) &&
+            (!oldest || result->order < oldest->order))
+            oldest = result;
+    }
+    if (oldest)
+        give_up(early, oldest);
 }
 
+/* UINT32_MAX: none. */
 static uint32_t take_spare(zfi_early_t *early, uint32_t chunk) {
-    uint32_t at = find_spare(early, chunk), spare = early->free[at];
+    uint32_t at = find_spare(early, chunk), spare;
+    if (at == early->n_free) {
+        free_a_spare(early, chunk);
+        at = find_spare(early, chunk);
+    }
+    if (at == early->n_free)
+        return UINT32_MAX;
+    spare = early->free[at];
     early->free[at] = early->free[--early->n_free];
     return spare;
+}
+
+/* Windows before are over, so that state and counts are there. */
+static int may_run(const zfi_early_t *early) {
+    return early->n > 0 && !zfi_is_poisoned(early->run->engine) &&
+           zfi_timeline_now(&early->run->engine->lines.jobs) >= early->needs_jobs;
 }
 
 int zfi_early_has_work(zfi_early_t *early) {
@@ -245,9 +278,23 @@ int zfi_early_has_work(zfi_early_t *early) {
     if (!early)
         return 0;
     pthread_mutex_lock(&early->lock);
-    has_work = next_queued(early) != NULL;
+    has_work = may_run(early);
     pthread_mutex_unlock(&early->lock);
     return has_work;
+}
+
+/* The newest whose gradients are in their slots. */
+static int take_queued(zfi_early_t *early, queued_t *out) {
+    uint64_t batches = zfi_timeline_now(&early->run->engine->lines.batches);
+    uint32_t i = early->n;
+    while (i > 0 && early->queue[i - 1].needs_batch > batches)
+        i--;
+    if (i == 0)
+        return 0;
+    *out = early->queue[i - 1];
+    memmove(early->queue + i - 1, early->queue + i, (early->n - i) * sizeof *early->queue);
+    early->n--;
+    return 1;
 }
 
 /* One chunk's replay, as it was taken from the queue. */
@@ -258,20 +305,22 @@ typedef struct early_job {
 } early_job_t;
 
 static int begin_job(zfi_early_t *early, early_job_t *out) {
-    const queued_t *queued;
+    queued_t queued;
+    int has_one;
     pthread_mutex_lock(&early->lock);
-    queued = next_queued(early);
-    if (queued && zfi_timeline_now(&early->run->engine->lines.batches) < queued->needs_batch)
-        queued = NULL; /* another one than was waited for */
-    if (queued) {
-        early->head++;
-        *out = (early_job_t){.chunk = queued->chunk, .spare = take_spare(early, queued->chunk), .row = early->row};
-        out->close = early->closes[early->run->plan.chunks[queued->chunk].cohort];
-        early->results[out->chunk] = (result_t){.phase = RUNNING, .close = out->close, .s = out->row.scalars.s};
+    has_one = may_run(early) && take_queued(early, &queued);
+    if (has_one) {
+        *out = (early_job_t){.chunk = queued.chunk, .spare = take_spare(early, queued.chunk), .row = early->row};
+        out->close = early->closes[early->run->plan.chunks[queued.chunk].cohort];
+        has_one = out->spare != UINT32_MAX;
+    }
+    if (has_one) {
+        early->results[out->chunk] =
+            (result_t){.phase = RUNNING, .order = queued.order, .close = out->close, .s = out->row.scalars.s};
         early->n_running++;
     }
     pthread_mutex_unlock(&early->lock);
-    return queued != NULL;
+    return has_one;
 }
 
 static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, const zfi_replayed_t *replayed) {
@@ -287,14 +336,11 @@ static void end_job(zfi_early_t *early, const early_job_t *job, int is_done, con
     pthread_mutex_unlock(&early->lock);
 }
 
-/* Nothing that is waited for here depends on this chunk's place in the queue, which may be dropped meanwhile. */
+/* The oldest, which may be dropped meanwhile: nothing of the queue is held while this waits. */
 static int await_gradients(zfi_early_t *early) {
-    const queued_t *queued;
-    uint64_t batch = 0;
+    uint64_t batch;
     pthread_mutex_lock(&early->lock);
-    queued = next_queued(early);
-    if (queued)
-        batch = queued->needs_batch;
+    batch = may_run(early) ? early->queue[0].needs_batch : 0;
     pthread_mutex_unlock(&early->lock);
     return batch && zfi_wait_for_host(early->run->engine, &early->run->engine->lines.batches, batch) == ZF_OK;
 }
