@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exact_run.c - one case from create to destroy: everything is done to the oracle and to the plugin, in the same order.
  */
-#include "exact_run.h"
 #include "exact_change.h"
 #include "exact_damage.h"
 #include "exact_device.h"
+#include "exact_run.h"
 #include "exact_state.h"
 #include "shard.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "zf/ext/state.h"
 
@@ -128,6 +129,8 @@ static void step(zx_run_t *run) {
         is_wait = zx_run_edit(run, edited, groups);
         flags = (flags & ~ZF_STEP_WAIT) | (is_wait ? ZF_STEP_WAIT : 0);
     }
+    if (c->index % 4 == 0 && zx_chance(&run->pauses, 50))
+        usleep(2000); /* what the plugin can do before the step, it does */
     count_missed(run);
     step_oracle(run, groups, c->norm_kind ? &norm : NULL, flags);
     st = zx_host_step(&run->host, groups, flags, c->norm_kind ? &norm : NULL, &report);
