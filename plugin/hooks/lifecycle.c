@@ -336,7 +336,7 @@ enum {
 };
 
 static void log_plan_on_device(const zf_instance_t *inst) {
-    const zf_layout_t *layout = &inst->run->mem.layout;
+    const zfi_layout_t *layout = &inst->run->mem.layout;
     zfi_log(&inst->engine, ZF_LOG_INFO, "bind",
             "ZenFlow none of %s: %" PRIu64
             " elements in %u tensors, %s; the state is on the device, every update is made "
@@ -348,7 +348,7 @@ static void log_plan_on_device(const zf_instance_t *inst) {
 }
 
 static void log_plan(const zf_instance_t *inst) {
-    const zf_layout_t *layout = &inst->run->mem.layout;
+    const zfi_layout_t *layout = &inst->run->mem.layout;
     double per = (double)layout->n_elems;
     char topk[16], window[48];
     const zfi_config_t *config = &inst->engine.config;
@@ -386,6 +386,7 @@ static void log_shards(const zf_instance_t *inst) {
 
 zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                             uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
+    zf_layout_t layout;
     zf_status_t st = zfi_hook_begin(inst, ANY_STATE, "bind_params", err);
     if (st)
         return st;
@@ -397,7 +398,8 @@ zf_status_t zfi_bind_params(zf_instance_t *inst, const zf_param_decl_t *decls, u
             inst->state = ZFI_STATE_BOUND;
         for (uint32_t i = 0; i < n && out_ids; i++)
             out_ids[i] = i;
-        zfi_struct_write(out_layout, &inst->run->mem.layout, sizeof inst->run->mem.layout);
+        zfi_memory_layout(inst->run, &layout);
+        zfi_struct_write(out_layout, &layout, sizeof layout);
         (zfi_config_defers_nothing(&inst->engine.config) ? log_plan_on_device : log_plan)(inst);
         log_shards(inst);
     }

@@ -161,7 +161,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 /* The whole host side; returns bytes of its three large parts through *out. */
-static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
+static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
     if (!zfi_config_defers_nothing(&run->engine->config))
@@ -340,9 +340,7 @@ static zf_status_t check_room(const zfi_run_t *run, uint64_t host, uint64_t devi
 }
 
 static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena_t *device) {
-    zf_layout_t *layout = &run->mem.layout;
-    layout->struct_size = sizeof *layout;
-    layout->n_buckets = run->plan.n_chunks;
+    zfi_layout_t *layout = &run->mem.layout;
     layout->host_nbytes = zfi_arena_mapped_nbytes(host);
     layout->device_nbytes = zfi_arena_mapped_nbytes(device);
     layout->n_elems = run->plan.n_elems;
@@ -351,6 +349,14 @@ static void fill_layout(zfi_run_t *run, const zfi_arena_t *host, const zfi_arena
     layout->n_selected_elems = run->plan.n_sel_elems;
     layout->slots_peak_milli = (uint64_t)(run->plan.slots_peak * 1000 + 0.5);
     layout->slots_mean_milli = (uint64_t)(run->plan.slots_mean * 1000 + 0.5);
+}
+
+void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
+    *out = (zf_layout_t){.struct_size = sizeof *out,
+                         .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run),
+                         .device_nbytes =
+                             run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
+                         .n_elems = run->mem.layout.n_elems};
 }
 
 /* Device memory for what was counted. */
