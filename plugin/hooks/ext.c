@@ -207,7 +207,8 @@ static zf_status_t digest(zf_instance_t *inst, const zf_tensor_t *const *tensors
     return st;
 }
 
-static const zf_digest_ext_t digest_ext = {.struct_size = sizeof digest_ext, .digest = digest, .written = zfi_written};
+static const zf_digest_ext_t digest_ext = {
+    .struct_size = sizeof digest_ext, .digest = digest, .written = zfi_written, .adopt = zfi_adopt};
 
 static const zf_shards_ext_t shards_ext = {.struct_size = sizeof shards_ext, .place = zfi_shard_place};
 

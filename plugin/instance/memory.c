@@ -18,8 +18,9 @@ static uint64_t max_channels(const zfi_plan_t *plan) {
     return most;
 }
 
+/* At least the two elements that reading edits by parts needs. */
 static uint64_t largest_matrix(const zfi_plan_t *plan) {
-    uint64_t most = 1;
+    uint64_t most = 2;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].rows * plan->matrices[i].cols > most)
             most = plan->matrices[i].rows * plan->matrices[i].cols;
@@ -250,6 +251,20 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
                                   sizeof *head->is_bad);
 }
 
+int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK && engine->device_type == ZF_DEVICE_CPU &&
+           !zfi_is_sharded(engine);
+}
+
+static void lay_out_shown(zfi_run_t *run, zfi_arena_t *arena) {
+    for (uint32_t i = 0; i < run->plan.n_matrices && zfi_memory_keeps_shown(run->engine); i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
+        if (run->dev.matrices)
+            run->dev.matrices[i].shown = shown;
+    }
+}
+
 /* What steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -276,6 +291,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_count =
         zfi_arena_take(arena, zfi_is_mean(&run->engine->config) ? plan->n_index : 0, sizeof *dev->enter_count);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
+    lay_out_shown(run, arena);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {

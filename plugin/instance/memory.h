@@ -34,6 +34,9 @@ zf_status_t zfi_memory_map_more(zfi_run_t *run, zfi_arena_t *arena, uint64_t nby
 zf_status_t zfi_memory_map_pinned(zfi_run_t *run, zfi_arena_t *arena, uint64_t nbytes, const char *what,
                                   zf_error_t *err);
 
+/* Whether the device keeps a second copy of what kernels wrote to visible values, to tell edits by element. */
+int zfi_memory_keeps_shown(const zfi_engine_t *engine);
+
 /* Several ranks: the memory of a bucket's gradients; NULL: it has none now (ranks/buffers.h). */
 static inline unsigned char *zfi_flat(const zfi_run_t *run, uint32_t bucket) {
     const zfi_opened_t *opened = run->reduction.opened;

@@ -417,7 +417,7 @@ class CollectivesExt(C.Structure):
         ("ctx", C.c_void_p),
         ("group", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p, C.c_void_p)),
         ("start", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p)),
-        ("test", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p, C.c_void_p)),
+        ("test", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
         ("abort", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint64, C.c_void_p)),
     ]
 
@@ -661,6 +661,7 @@ class DigestExt(C.Structure):
         ("reserved0", C.c_uint32),
         ("digest", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
         ("written", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_uint32, C.c_void_p, C.c_void_p)),
+        ("adopt", C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_uint32, C.c_void_p)),
     ]
 
 
@@ -768,7 +769,7 @@ LAYOUT = {
     "StateExt": (48, [("struct_size", 0, 4), ("reserved0", 4, 4), ("save", 8, 8), ("load", 16, 8), ("note", 24, 8), ("verify", 32, 8), ("weights", 40, 8)]),
     "InspectOut": (64, [("struct_size", 0, 4), ("reserved0", 4, 4), ("n_elems", 8, 8), ("w", 16, 8), ("m", 24, 8), ("v", 32, 8), ("n", 40, 8), ("selected", 48, 8), ("importance", 56, 8)]),
     "InspectExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("read", 8, 8)]),
-    "DigestExt": (24, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8)]),
+    "DigestExt": (32, [("struct_size", 0, 4), ("reserved0", 4, 4), ("digest", 8, 8), ("written", 16, 8), ("adopt", 24, 8)]),
     "PlanArgs": (24, [("struct_size", 0, 4), ("n_ranks", 4, 4), ("rank", 8, 4), ("reserved0", 12, 4), ("create", 16, 8)]),
     "Plan": (152, [("struct_size", 0, 4), ("n_buckets", 4, 4), ("update_interval", 8, 4), ("publish_lag", 12, 4), ("host_nbytes", 16, 8), ("host_state_nbytes", 24, 8), ("host_slots_nbytes", 32, 8), ("host_publish_nbytes", 40, 8), ("device_nbytes", 48, 8), ("staging_nbytes", 56, 8), ("sums_nbytes", 64, 8), ("largest_bucket_nbytes", 72, 8), ("n_elems", 80, 8), ("n_owned_elems", 88, 8), ("n_matrices", 96, 8), ("n_channels", 104, 8), ("n_selected_elems", 112, 8), ("slots_peak_milli", 120, 8), ("slots_mean_milli", 128, 8), ("least_close_elems", 136, 8), ("most_close_elems", 144, 8)]),
     "PlanExt": (16, [("struct_size", 0, 4), ("reserved0", 4, 4), ("plan", 8, 8)]),

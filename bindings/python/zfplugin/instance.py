@@ -479,6 +479,15 @@ class Instance:
         found = bytes(out)
         return [i for i, is_written in zip(ids, found) if is_written] if 1 in found else []
 
+    def adopt(self, ids):
+        """Takes over by element what somebody else wrote of these parameters: closes all windows; elements that are not what the
+        plugin put there last are weights that were given, all others have every update. StateError where no copy is kept to
+        tell them by (zf/ext/draft/digest.h)."""
+        ids, ext = list(ids), self.lib.extension(_abi.EXT_DIGEST, _abi.DigestExt)
+        if ext is None or not ext.adopt:
+            raise errors.StateError("this plugin has no zf.digest/0 that adopts what was written")
+        self.call(ext.adopt, (C.c_uint32 * max(1, len(ids)))(*ids), len(ids), doing="adopt")
+
     def digests(self, arrays):
         """64-bit digests of the contents of tensors, one int each: equal contents have equal ones, and one changed element
         always changes it. To notice writes that nobody told; to be compared within this process. On any thread, also while
