@@ -27,17 +27,14 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* Moments and counts of a matrix begin anew. */
 static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    if (zfi_is_mean(&run->engine->config))
-        memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
-    else
-        run->hs.n[number] = 0;
+    memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
     return zfi_state_clear_moments(run, number);
 }
 
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
 static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &run->params[id];
-    uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
+    uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
     zf_status_t st;
     zfi_shards_take(run, id);
     st = zfi_exchange_read_masters(run, id);

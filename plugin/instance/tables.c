@@ -158,7 +158,7 @@ static void fill_head(zfi_run_t *run) {
     head->n_matrices = run->plan.n_matrices;
     head->rule = (zfi_rule_t)engine->rule;
     head->moments = (zfi_moments_t)engine->config.moments;
-    head->counts_per_channel = zfi_is_mean(&engine->config);
+    head->counts_per_channel = engine->config.deferred == ZFI_DEFERRED_MEAN;
     head->host_rule = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_on_device : NULL;
     head->host_update = engine->rule == ZF_RULE_CALLBACK ? zfi_callback_update : NULL;
     head->host_rule_ctx = engine;

@@ -169,9 +169,9 @@ static void turn_to(measuring_t *job, uint32_t number) {
 }
 
 static void widen_moments(const zfi_replay_view_t *view, void *moments, uint64_t first, uint32_t n, float *out) {
-    zfi_dtype_t dtype = view->config->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+    zfi_dtype_t dtype = view->moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
     if (moments)
-        view->kernels->widen(out, zfi_moment_at(view->config, moments, first), dtype, n);
+        view->kernels->widen(out, zfi_moment_at(view->moments, moments, first), dtype, n);
 }
 
 /* Elements [begin, end) of the chunk, of one segment, kept from `at` on. */
@@ -214,7 +214,7 @@ static void add_sample(measuring_t *job, const sample_t *sample, uint32_t *at_se
 
 /* Brings the lines of a sample that is measured soon near. */
 static void prefetch_sample(const zfi_run_t *run, const zfi_chunk_t *chunk, const sample_t *sample) {
-    size_t moment = zfi_moment_nbytes(&run->engine->config);
+    size_t moment = zfi_moments_nbytes(run->dev.head.moments);
     for (uint32_t e = sample->begin; e < sample->end; e += 16) {
         uint64_t at = chunk->state_base + e;
         __builtin_prefetch(run->hs.w + at);
@@ -241,7 +241,7 @@ void zfi_lateness_measure(zfi_run_t *run, const zfi_replay_view_t *view, const z
     job.slots.pattern = 0;
     job.segment = UINT32_MAX;
     job.n_before = 0;
-    job.knows_before = run->sampled.n_known[number] > 1 || view->config->publish_lag == 0;
+    job.knows_before = run->sampled.n_known[number] > 1 || view->publish_lag == 0;
     job.batch.n = job.batch.n_parts = 0;
     window = run->sampled.window[number];
     for (uint32_t i = 0; find_sample(run, number, window, i, &sample); i++)
@@ -292,7 +292,7 @@ static void keep_next(zfi_run_t *run, const zfi_replay_view_t *view, const zfi_c
         round_weights(view, chunk->dtype, target->w + sample.begin, n, rounded);
         if (is_at_once) {
             memcpy(before, now, n * sizeof *before);
-        } else if (view->config->publish_lag == 1) {
+        } else if (view->publish_lag == 1) {
             memcpy(before, run->sampled.coming + sample.at, n * sizeof *before);
             show_selected(view, chunk, &sample, rounded, &segment, before);
         } else {

@@ -6,25 +6,23 @@
 
 #include "instance/device_memory.h"
 
-static int is_on_device(const zfi_run_t *run) { return zfi_config_defers_nothing(&run->engine->config); }
-
 /* How an array's elements lie. */
 static zfi_dtype_t dtype_of(const zfi_run_t *run, zfi_array_t array) {
-    return array == ZFI_STATE_W || run->engine->config.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+    return array == ZFI_STATE_W || run->dev.head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
 /* The address of an array's element, on either side; NULL: the rule has no such array. */
 static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
     const zfi_data_t *head = &run->dev.head;
     void *on_device[] = {head->all_w, head->all_m, head->all_v}, *on_host[] = {run->hs.w, run->hs.m, run->hs.v};
-    unsigned char *base = (is_on_device(run) ? on_device : on_host)[array];
+    unsigned char *base = (zfi_state_is_on_device(run) ? on_device : on_host)[array];
     return base ? base + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
 }
 
 /* Elements [at, at + n) as they lie. */
 static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, void *out) {
     const void *from = address(run, array, at);
-    if (is_on_device(run))
+    if (zfi_state_is_on_device(run))
         return zfi_device_read(run, out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
     memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
     return ZF_OK;
@@ -54,7 +52,7 @@ static zf_status_t put(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t 
     void *to = address(run, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
     if (!to)
         return ZF_OK;
-    if (!is_on_device(run)) {
+    if (!zfi_state_is_on_device(run)) {
         run->engine->kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
@@ -88,7 +86,7 @@ static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *ti
     uint64_t nbytes = tile->n_elems * zfi_dtype_nbytes(dtype_of(run, array));
     if (!to)
         return ZF_OK;
-    if (is_on_device(run))
+    if (zfi_state_is_on_device(run))
         return zfi_device_clear(run, to, nbytes);
     memset(to, 0, nbytes);
     return ZF_OK;
@@ -106,7 +104,7 @@ zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
 }
 
 zf_status_t zfi_state_take_counts(zfi_run_t *run) {
-    if (!is_on_device(run))
+    if (!zfi_state_is_on_device(run))
         return ZF_OK;
     return zfi_device_read(run, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
 }

@@ -16,7 +16,6 @@
 #include "replay/affinity.h"
 #include "replay/lateness.h"
 #include "replay/replay.h"
-#include "replay/replay_columns.h"
 
 typedef struct pushed_close {
     zfi_close_t close;
@@ -38,7 +37,7 @@ typedef struct zfi_workers {
     uint8_t *is_done;               /* [n_flags] chunk job q % n_flags is replayed, prefix not yet past it */
     uint64_t n_flags, prefix;
     uint64_t *cohort_end; /* [n_cohorts] end job of the newest close of each cohort */
-    float *scratch;       /* [n][scratch_elems] mean mode */
+    float *scratch;       /* [n][scratch_elems] of replays that need some */
     uint64_t scratch_elems;
     uint32_t n_started;
 } zfi_workers_t;
@@ -133,8 +132,8 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
     uint64_t base = run->plan.chunks[number].state_base;
     zfi_replay_target_t target = {
         .w = run->hs.w + base,
-        .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
-        .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+        .m = zfi_moment_at(workers->view.moments, run->hs.m, base),
+        .v = zfi_moment_at(workers->view.moments, run->hs.v, base),
         .visible = run->publish + p % run->plan.max_close_chunks * run->plan.publish_piece_nbytes,
         .scratch = scratch,
     };
@@ -221,12 +220,11 @@ static zfi_workers_t *new_workers(zfi_run_t *run, uint32_t n) {
     workers->ring = calloc(workers->ring_size, sizeof *workers->ring);
     workers->is_done = calloc(workers->n_flags, 1);
     workers->cohort_end = calloc(run->plan.n_cohorts, sizeof *workers->cohort_end);
-    if (zfi_is_mean(&run->engine->config)) {
-        workers->scratch_elems = zfi_replay_columns_scratch(run->plan.chunk_nbytes / 2);
+    workers->scratch_elems = zfi_replay_scratch(&workers->view, run->plan.chunk_nbytes / 2);
+    if (workers->scratch_elems)
         workers->scratch = calloc(n * workers->scratch_elems, sizeof(float));
-    }
     if (workers->threads && workers->ring && workers->is_done && workers->cohort_end &&
-        (workers->scratch || !zfi_is_mean(&run->engine->config)))
+        (workers->scratch || !workers->scratch_elems))
         return workers;
     free_workers(workers);
     return NULL;

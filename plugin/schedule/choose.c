@@ -128,7 +128,7 @@ static void weigh(const zfi_run_t *run, const zfi_matrix_t *matrix, double *held
 
 static int keeps_its_set(const zfi_run_t *run, uint32_t cohort) {
     double held = 0, best = 0;
-    if (run->engine->config.select_strategy != ZFI_SELECT_AUTO || run->sel.last_choice == 0)
+    if (!run->clock.pace.keeps_sets || run->sel.last_choice == 0)
         return 0;
     for (uint32_t i = 0; i < run->plan.n_matrices; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];

@@ -33,8 +33,8 @@ static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_en
         if (sel->last_choice)
             mask[*held] = 0;
         *held = channel[e];
-        if (zfi_is_mean(&run->engine->config))
-            sel->enter_n[matrix->index_base + e] = run->hs.n[matrix->channel_base + channel[e]];
+        if (sel->enter_n)
+            sel->enter_n[matrix->index_base + e] = run->hs.n[zfi_count_at(matrix, channel[e])];
     }
     for (uint32_t e = 0; e < n_enter; e++)
         mask[channel[e]] = 1;
@@ -49,7 +49,7 @@ void zfi_select_update_maps(zfi_run_t *run) {
 
 static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, float *out) {
     const zfi_matrix_t *matrix = &run->plan.matrices[rect->matrix];
-    const zfi_config_t *config = &run->engine->config;
+    zfi_moments_t kind = run->dev.head.moments;
     const uint32_t *channels = run->sel.enter_channel + matrix->index_base;
     uint64_t n = rect->na * rect->nb, at = 0;
     uint32_t n_moments = zfi_n_moments(run->engine);
@@ -66,9 +66,9 @@ static void gather_rect(const zfi_run_t *run, const zfi_enter_rect_t *rect, floa
             }
             out[at] = run->hs.w[from];
             if (n_moments > 0)
-                out[n + at] = zfi_moment(config, run->hs.m, from);
+                out[n + at] = zfi_moment(kind, run->hs.m, from);
             if (n_moments > 1)
-                out[2 * n + at] = zfi_moment(config, run->hs.v, from);
+                out[2 * n + at] = zfi_moment(kind, run->hs.v, from);
         }
 }
 

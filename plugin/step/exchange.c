@@ -124,12 +124,12 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
 static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
-    if (!zfi_is_mean(&run->engine->config))
-        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
+    if (!run->dev.head.counts_per_channel)
+        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
     if (!has_selection(run, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
-        counts[pos] = run->hs.n[matrix->channel_base + run->sel.index[matrix->index_base + pos]];
+        counts[pos] = run->hs.n[zfi_count_at(matrix, run->sel.index[matrix->index_base + pos])];
     return zfi_device_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
@@ -205,8 +205,8 @@ zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     const zfi_selection_t *sel = &run->sel;
     zf_status_t st = zfi_device_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
-    for (int turn = 0; turn < 2 && !st && !zfi_config_defers_nothing(&run->engine->config); turn++)
-        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
+    for (int turn = 0; turn < 2 && !st; turn++)
+        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, sel->n_masked);
     if (!st)
         st = zfi_device_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
                               plan->n_matrices * sizeof *run->clock.skip_publish_below);

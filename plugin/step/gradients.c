@@ -33,7 +33,7 @@ static int needs_collecting(const zfi_batch_t *batch) {
 static void take_statistics(zfi_run_t *run, const zfi_batch_t *batch, uint64_t number) {
     zfi_engine_t *engine = run->engine;
     zfi_gradients_args_t args = {run->dev.data, batch->gradients, batch->n, (uint32_t)(batch->step & 1),
-                                 !zfi_is_warm_up(&engine->config, batch->step)};
+                                 !zfi_is_warm_up(&run->clock, batch->step)};
     zfi_list_t *device = &engine->to_device;
     if (batch->staging_batch)
         zfi_list_add(device, zfi_op_wait(&engine->lines.batches, batch->staging_batch, &engine->count.stall_pool_ns));

@@ -90,7 +90,7 @@ static void show_entered(zfi_run_t *run) {
 
 /* Their gradient comes from the ranks that own it. */
 static void await_selected(zfi_run_t *run, uint64_t t) {
-    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->engine->config, t))
+    if (zfi_is_sharded(run->engine) && !zfi_is_warm_up(&run->clock, t))
         zfi_ranks_await_selected(run);
 }
 
@@ -178,7 +178,7 @@ static void close_window(zfi_run_t *run, uint32_t cohort, uint64_t t) {
         zfi_program_publish(run, &close);
     else
         clock->due[clock->n_due++] = close;
-    if (zfi_window_chooses(&run->engine->config, clock, cohort, t)) {
+    if (zfi_window_chooses(clock, cohort, t)) {
         row->chooses[cohort] = 1;
         row->has_choice = 1;
         clock->last_choice[cohort] = t;

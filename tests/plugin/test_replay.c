@@ -103,8 +103,8 @@ static zf_status_t replay_all(void) {
     for (uint32_t i = 0; i < run->plan.n_chunks && !st; i++) {
         uint64_t base = run->plan.chunks[i].state_base;
         zfi_replay_target_t target = {.w = run->hs.w + base,
-                                      .m = zfi_moment_at(&run->engine->config, run->hs.m, base),
-                                      .v = zfi_moment_at(&run->engine->config, run->hs.v, base),
+                                      .m = zfi_moment_at(run->dev.head.moments, run->hs.m, base),
+                                      .v = zfi_moment_at(run->dev.head.moments, run->hs.v, base),
                                       .visible = visible + 4 * base,
                                       .scratch = scratch};
         fill_slots(i);
@@ -137,10 +137,10 @@ static void check_equal(uint32_t p) {
         uint64_t nbytes = m->rows * m->cols * 4;
         ck_assert_int_eq(
             memcmp(run->hs.w + zfi_state_index(&run->plan, m, 0), rig.params[p].serial.w + m->param_offset, nbytes), 0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.m, zfi_state_index(&run->plan, m, 0)),
+        ck_assert_int_eq(memcmp(zfi_moment_at(run->dev.head.moments, run->hs.m, zfi_state_index(&run->plan, m, 0)),
                                 rig.params[p].serial.m + m->param_offset, nbytes),
                          0);
-        ck_assert_int_eq(memcmp(zfi_moment_at(&run->engine->config, run->hs.v, zfi_state_index(&run->plan, m, 0)),
+        ck_assert_int_eq(memcmp(zfi_moment_at(run->dev.head.moments, run->hs.v, zfi_state_index(&run->plan, m, 0)),
                                 rig.params[p].serial.v + m->param_offset, nbytes),
                          0);
     }
