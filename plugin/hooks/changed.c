@@ -14,10 +14,10 @@
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
-#include "step/at_fetch.h"
 #include "step/exchange.h"
 #include "step/guard.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "zf/ext/draft/digest.h"
 
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
@@ -41,7 +41,7 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
+    zfi_lateness_forget(&run->plan, &run->sampled, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, param->first_matrix + i);
     if (!st)
@@ -96,7 +96,7 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
 static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++)
-        st = zfi_at_fetch_drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+        st = inst->run->publisher->drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
 

@@ -80,7 +80,7 @@ static void run_export(void *raw) {
     const zfi_run_t *run = work->run;
     const zfi_plan_t *plan = &run->plan;
     zfi_fp_mode_ieee();
-    if (zfi_state_is_on_device(run)) {
+    if (zfi_state_is_on_device(&run->hs)) {
         export_as_they_are(work);
         return;
     }

@@ -369,6 +369,8 @@ typedef struct zfi_shards {
 } zfi_shards_t;
 
 struct zfi_workers;
+struct zfi_updater;
+struct zfi_publisher;
 
 typedef struct zfi_run {
     zfi_engine_t *engine;
@@ -380,6 +382,8 @@ typedef struct zfi_run {
     zfi_shards_t shards;
     zfi_run_memory_t mem;
     struct zfi_workers *workers;
+    const struct zfi_updater *updater;     /* what a step does with gradients (step/updater.h) ... */
+    const struct zfi_publisher *publisher; /* ... and when windows become visible (step/publisher.h) */
 
     zfi_clock_t clock;
     zfi_step_row_t *rows;

@@ -85,14 +85,14 @@ static zf_status_t upload_columns(zfi_run_t *run, zf_error_t *err) {
             run->dev.matrices[k].place.col_offset = to;
         if (!to)
             continue;
-        st = zfi_device_write(run, to, param->col_offset, param->cols * sizeof *to);
+        st = zfi_device_write(run->engine, to, param->col_offset, param->cols * sizeof *to);
         at += param->cols;
     }
     return st;
 }
 
 static zf_status_t upload_matrices(zfi_run_t *run) {
-    return zfi_device_write(run, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
+    return zfi_device_write(run->engine, zfi_device_table(run->dev.head.matrices), run->dev.matrices,
                             run->plan.n_matrices * sizeof *run->dev.matrices);
 }
 
@@ -116,7 +116,7 @@ static zf_status_t upload_params(zfi_run_t *run) {
         first_block += zfi_sum_blocks(&run->params[i]);
     }
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.params), rows, run->n_params * sizeof *rows);
     free(rows);
     return st;
 }
@@ -127,7 +127,8 @@ static zf_status_t upload_segments(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_segments && rows; i++)
         rows[i] = segment_row(&run->plan, &run->plan.segments[i]);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.segments), rows, run->plan.n_segments * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.segments), rows,
+                              run->plan.n_segments * sizeof *rows);
     free(rows);
     return st;
 }
@@ -138,17 +139,18 @@ static zf_status_t upload_pieces(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_chunks && rows; i++)
         rows[i] = piece_row(&run->plan.chunks[i]);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.pieces), rows, run->plan.n_chunks * sizeof *rows);
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.pieces), rows,
+                              run->plan.n_chunks * sizeof *rows);
     free(rows);
     return st;
 }
 
 zf_status_t zfi_tables_list(zfi_run_t *run) {
-    zf_status_t st = zfi_device_write(run, zfi_device_table(run->dev.head.listed_pieces), run->plan.cohort_chunks,
-                                      run->plan.n_chunks * sizeof(uint32_t));
+    zf_status_t st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_pieces),
+                                      run->plan.cohort_chunks, run->plan.n_chunks * sizeof(uint32_t));
     return st ? st
-              : zfi_device_write(run, zfi_device_table(run->dev.head.listed_matrices), run->plan.cohort_matrices,
-                                 run->plan.n_matrices * sizeof(uint32_t));
+              : zfi_device_write(run->engine, zfi_device_table(run->dev.head.listed_matrices),
+                                 run->plan.cohort_matrices, run->plan.n_matrices * sizeof(uint32_t));
 }
 
 static void fill_head(zfi_run_t *run) {
@@ -169,7 +171,7 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     fill_head(run);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
         run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
-    st = zfi_device_write(run, run->dev.data, &run->dev.head, sizeof run->dev.head);
+    st = zfi_device_write(run->engine, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);
     if (!st)

@@ -21,7 +21,7 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t matrix);
 
 /* They are on the device: nothing is deferred. */
-static inline int zfi_state_is_on_device(const zfi_run_t *run) { return run->hs.w == NULL; }
+static inline int zfi_state_is_on_device(const zfi_host_state_t *hs) { return hs->w == NULL; }
 
 /* Where nothing is deferred: hs.n := the device's counts. */
 zf_status_t zfi_state_take_counts(zfi_run_t *run);

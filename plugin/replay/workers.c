@@ -103,15 +103,16 @@ static void finish(zfi_workers_t *workers, const job_t *job) {
     zfi_timeline_signal(&run->engine->lines.jobs, prefix);
 }
 
-static zf_status_t wait_for_inputs(zfi_run_t *run, const pushed_close_t *pushed, uint64_t p) {
-    uint64_t ring = run->plan.max_close_chunks;
-    zf_status_t st = zfi_wait(run->engine, &run->engine->lines.down, pushed->close.step, NULL);
+static zf_status_t wait_for_inputs(zfi_engine_t *engine, const zfi_plan_t *plan, const pushed_close_t *pushed,
+                                   uint64_t p) {
+    uint64_t ring = plan->max_close_chunks;
+    zf_status_t st = zfi_wait(engine, &engine->lines.down, pushed->close.step, NULL);
     if (!st)
-        st = zfi_wait(run->engine, &run->engine->lines.jobs, pushed->after_job, NULL);
+        st = zfi_wait(engine, &engine->lines.jobs, pushed->after_job, NULL);
     if (!st && p >= ring)
-        st = zfi_wait(run->engine, &run->engine->lines.up, p - ring + 1, NULL);
+        st = zfi_wait(engine, &engine->lines.up, p - ring + 1, NULL);
     if (!st)
-        st = zfi_wait(run->engine, &run->engine->lines.host_sel, pushed->close.choice_step, NULL);
+        st = zfi_wait(engine, &engine->lines.host_sel, pushed->close.choice_step, NULL);
     return st;
 }
 
@@ -138,14 +139,14 @@ static zf_status_t run_job(zfi_workers_t *workers, const job_t *job, float *scra
         .scratch = scratch,
     };
     zfi_replayed_t replayed;
-    zf_status_t st = wait_for_inputs(run, job->close, p);
+    zf_status_t st = wait_for_inputs(run->engine, &run->plan, job->close, p);
     if (st)
         return st;
     start = zfi_now_ns();
     began = zfi_trace_begin(run->engine->trace);
     zfi_lateness_measure(run, &workers->view, close, number);
     st = zfi_replay_chunk(&workers->view, close, number, &target, &replayed);
-    zfi_lateness_keep(run, &workers->view, close, number, &target);
+    zfi_lateness_keep(&run->plan, &run->sampled, &workers->view, close, number, &target);
     atomic_fetch_add(&run->engine->count.replay_ns, zfi_now_ns() - start);
     zfi_trace_end(run->engine->trace, began, "replay", (zfi_trace_number_t){"chunk", number},
                   (zfi_trace_number_t){"closed_at_step", close->step});

@@ -24,8 +24,7 @@ void zfi_select_add_record(zfi_run_t *run, const zfi_step_row_t *row, uint32_t p
     }
 }
 
-static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_enter) {
-    zfi_selection_t *sel = &run->sel;
+static void update_map(zfi_host_state_t *hs, zfi_selection_t *sel, const zfi_matrix_t *matrix, uint32_t n_enter) {
     const uint32_t *position = sel->enter_pos + matrix->index_base, *channel = sel->enter_channel + matrix->index_base;
     uint8_t *mask = sel->mask + matrix->channel_base;
     for (uint32_t e = 0; e < n_enter; e++) {
@@ -34,7 +33,7 @@ static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_en
             mask[*held] = 0;
         *held = channel[e];
         if (sel->enter_n)
-            sel->enter_n[matrix->index_base + e] = run->hs.n[zfi_count_at(matrix, channel[e])];
+            sel->enter_n[matrix->index_base + e] = hs->n[zfi_count_at(matrix, channel[e])];
     }
     for (uint32_t e = 0; e < n_enter; e++)
         mask[channel[e]] = 1;
@@ -42,7 +41,7 @@ static void update_map(zfi_run_t *run, const zfi_matrix_t *matrix, uint32_t n_en
 
 void zfi_select_update_maps(zfi_run_t *run) {
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        update_map(run, &run->plan.matrices[i], run->sel.n_enter[i]);
+        update_map(&run->hs, &run->sel, &run->plan.matrices[i], run->sel.n_enter[i]);
 }
 
 /* ---- blocks of entering state ------------------------------------------------------------------------------------ */

@@ -40,11 +40,11 @@ void zfi_window_start(zfi_run_t *run) {
     zfi_window_prepare(run);
 }
 
-static void place_slots(zfi_run_t *run, zfi_step_row_t *row) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
-        row->cohort_slot[c] = (int32_t)(row->t - run->clock.window_first[c]);
-        row->cohort_table[c] = (int32_t)run->clock.window_table[c];
-        row->cohort_first[c] = run->clock.window_first[c];
+static void place_slots(const zfi_plan_t *plan, zfi_clock_t *clock, zfi_step_row_t *row) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
+        row->cohort_slot[c] = (int32_t)(row->t - clock->window_first[c]);
+        row->cohort_table[c] = (int32_t)clock->window_table[c];
+        row->cohort_first[c] = clock->window_first[c];
     }
 }
 
@@ -56,12 +56,12 @@ void zfi_window_prepare(zfi_run_t *run) {
     row->waits_for_down = 0;
     memset(row->present, 0, run->n_params);
     memset(row->chooses, 0, run->plan.n_cohorts);
-    place_slots(run, row);
+    place_slots(&run->plan, &run->clock, row);
 }
 
-static struct zfi_free_piece *ring_at(zfi_run_t *run, uint32_t l, uint64_t i) {
-    const zfi_layer_t *layer = &run->plan.layers[l];
-    return &run->slots.free[layer->first_piece + i % layer->n_pieces];
+static struct zfi_free_piece *ring_at(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t l, uint64_t i) {
+    const zfi_layer_t *layer = &plan->layers[l];
+    return &slots->free[layer->first_piece + i % layer->n_pieces];
 }
 
 static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, uint64_t *needs_job) {
@@ -71,7 +71,7 @@ static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, ui
         return ZF_OK;
     if (slots->n_taken[layer] == slots->n_given[layer])
         return ZF_ERR_INTERNAL;
-    taken = ring_at(run, layer, slots->n_taken[layer]++);
+    taken = ring_at(&run->plan, &run->slots, layer, slots->n_taken[layer]++);
     *piece = taken->piece;
     if (taken->needs_job > *needs_job)
         *needs_job = taken->needs_job;
@@ -80,11 +80,11 @@ static zf_status_t take_piece(zfi_run_t *run, uint32_t layer, int32_t *piece, ui
     return ZF_OK;
 }
 
-static void give_piece(zfi_run_t *run, uint32_t layer, int32_t piece, uint64_t needs_job) {
+static void give_piece(const zfi_plan_t *plan, zfi_slots_t *slots, uint32_t layer, int32_t piece, uint64_t needs_job) {
     if (piece == ZFI_NO_PIECE)
         return;
-    *ring_at(run, layer, run->slots.n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
-    run->slots.in_use--;
+    *ring_at(plan, slots, layer, slots->n_given[layer]++) = (struct zfi_free_piece){piece, needs_job};
+    slots->in_use--;
 }
 
 unsigned char *zfi_window_slot_of(zfi_run_t *run, uint32_t number, uint64_t step) {
@@ -122,7 +122,7 @@ int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t) {
 static void free_slots(zfi_run_t *run, const zfi_close_t *close) {
     for (uint32_t k = 0; k < close->n_slots; k++)
         for (uint32_t l = 0; l < run->plan.n_layers; l++)
-            give_piece(run, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
+            give_piece(&run->plan, &run->slots, l, zfi_slot_pieces(run, close->cohort, close->table, k)[l],
                        close->first_job + close->n_chunks);
 }
 
@@ -156,9 +156,9 @@ void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes
     atomic_fetch_add(&run->engine->count.window_closes, 1);
 }
 
-void zfi_window_pass(zfi_run_t *run, uint64_t t) {
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
-        run->clock.window_first[c] = t + 1;
+void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t) {
+    for (uint32_t c = 0; c < plan->n_cohorts; c++)
+        clock->window_first[c] = t + 1;
 }
 
 void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out) {
@@ -185,7 +185,7 @@ void zfi_window_restart(zfi_run_t *run) {
     zfi_step_row_t *row = zfi_row(run, run->clock.t + 1);
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++)
         move_open_slots(run, c, (uint32_t)row->cohort_table[c], (uint32_t)row->cohort_slot[c]);
-    place_slots(run, row);
+    place_slots(&run->plan, &run->clock, row);
     if (run->clock.t >= run->clock.pace.warm_up)
         run->clock.base = run->clock.t;
 }

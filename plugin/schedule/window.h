@@ -34,7 +34,7 @@ int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [hook] Nothing is deferred: step t leaves nothing behind, and windows open after it. */
-void zfi_window_pass(zfi_run_t *run, uint64_t t);
+void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t);
 
 /* [control] The window that is open now, as if it closed at the newest step; nothing changes. */
 void zfi_window_open(const zfi_clock_t *clock, uint32_t cohort, zfi_close_t *out);

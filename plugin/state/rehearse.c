@@ -139,7 +139,7 @@ zf_status_t zfi_rehearsal_read(zfi_rehearsal_t *rehearsal, zfi_array_t what, uin
     uint32_t cohort = rehearsal->run->plan.matrices[matrix].cohort;
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
-    if (zfi_state_is_on_device(rehearsal->run)) /* no window is open */
+    if (zfi_state_is_on_device(&rehearsal->run->hs)) /* no window is open */
         return zfi_state_get(rehearsal->run, what, matrix, first, n, out);
     zfi_piece_walk_start(&walk, rehearsal->run, matrix, first, n);
     while (zfi_piece_walk_next(&walk, &place)) {

@@ -155,7 +155,7 @@ void zfi_replace_cancel(zfi_replacement_t *replacement) {
 static zf_status_t pass_due(zfi_run_t *run) {
     zfi_publish_drop(run, 0, run->plan.n_matrices);
     for (uint32_t i = 0; i < run->clock.n_due; i++)
-        zfi_program_publish(run, &run->clock.due[i]);
+        zfi_publish_now(run, &run->clock.due[i]);
     run->clock.n_due = 0;
     return zfi_send(run->engine);
 }
@@ -269,7 +269,7 @@ static zf_status_t share_visible(zfi_run_t *run) {
     if (!zfi_values_share(run, 0))
         return ZF_OK;
     st = zfi_send(run->engine);
-    return st ? st : zfi_device_run(run, NULL, 0);
+    return st ? st : zfi_device_run(run->engine, NULL, 0);
 }
 
 /* The new run goes on from where its clocks are. */

@@ -177,7 +177,7 @@ static zf_status_t run_choice(zfi_run_t *run, const zfi_step_row_t *row) {
     if (st)
         return st;
     began = zfi_trace_begin(engine->trace);
-    zfi_choose(run, row);
+    zfi_choose(&run->plan, &run->clock.pace, &run->sel, row, &engine->count);
     zfi_trace_end(engine->trace, began, "choose", (zfi_trace_number_t){"step", row->t}, ZFI_TRACE_NONE);
     st = send_lists(run, row);
     if (!st)
