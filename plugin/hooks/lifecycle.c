@@ -358,7 +358,7 @@ static void log_plan(const zf_instance_t *inst) {
         &inst->engine, ZF_LOG_INFO, "bind",
         "ZenFlow %s of %s: %" PRIu64 " elements in %u tensors, %s; %s%s, topk %s, predict %u; kernels %s, "
         "%u worker(s); host %.1f MiB (%.2f bytes per parameter: state %.2f, slots %.2f, publish %.2f), device %.1f MiB",
-        zfi_is_mean(config) ? "mean" : "replay",
+        config->deferred == ZFI_DEFERRED_MEAN ? "mean" : "replay",
         inst->engine.rule == ZF_RULE_CALLBACK ? inst->engine.rule_name : zfi_rule_name(inst->engine.rule),
         layout->n_elems, inst->run->n_params, inst->engine.ops->name, window,
         zfi_config_publishes_at_fetch(config) ? " (at fetch)" : "", topk, zfi_config_predict(config),
