@@ -61,6 +61,7 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
         .update_interval = config->update_interval,
         .publish_lag = config->publish_lag,
         .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run),
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run),
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,
