@@ -85,10 +85,8 @@ static const zfi_key_t keys[] = {
      "error",
      "Weights that the trainer writes without params_changed, found by a check of all of them before anything is "
      "overwritten. error: nothing of such a parameter is overwritten, and the next call names it. ask: no check but "
-     "when the trainer asks "
-     "for one (zf.digest/0). off: no "
-     "check; "
-     "such weights are lost in silence, or mixed with others."},
+     "when the trainer asks for one (zf.digest/0); on a CPU, with whole parameters on each rank, a second copy of them "
+     "tells which elements were written. off: no check; such weights are lost in silence, or mixed with others."},
     {"shard", "stage", ZFI_KEY_INT, MEMBER(stage), 0, 3, 0, NULL, "0 | 1 | 2 | 3", "0",
      "Several ranks (the trainer offers zf.collectives/1): what each of them keeps. 0: all of the optimizer's state. "
      "1: "
