@@ -135,7 +135,10 @@ static const zfi_key_t keys[] = {
     {"log", "lateness", ZFI_KEY_INT, MEMBER(lateness), 0, 65536, 0, auto_lateness, "0..65536 | auto", "auto",
      "The meter of lateness measures one weight of so many: what it cost, in loss and to first order, that the model "
      "saw old weights at a step (zf.stats/1). 0 turns it off, 1 measures all. auto: 2048, less where that would be few "
-     "weights. Needs deferred = replay and a built-in rule."},
+     "weights; fewer than 4096 are a warning. It leaves the curvature of the loss out, so its sign may be another "
+     "where "
+     "little is late or predict is auto; and it does not tell what compounds over steps. Needs deferred = replay and a "
+     "built-in rule."},
     {"log", "level", ZFI_KEY_CHOICE, MEMBER(level), 0, 0, 0, levels, "error | warn | info | debug", "info",
      "Least important message that goes to the host's log."},
     {"trace", "file", ZFI_KEY_TEXT, MEMBER(trace_file), 0, 0, 0, NULL, "none | a path of up to 191 bytes", "none",

@@ -156,6 +156,21 @@ START_TEST(keys_without_effect) {
 }
 END_TEST
 
+/* A meter that measures a few weights only says so; the automatic choice measures enough, or all. */
+START_TEST(few_samples_are_said) {
+    static const char *const texts[] = {"[log]\nlateness = 16\n", "[log]\nlateness = 1\n", ""};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        zt_rig_start(&rig, shapes, N_SHAPES);
+        listen();
+        zt_rig_open(&rig, texts[i], 0);
+        ck_assert_int_eq(n_warnings, i == 0);
+        if (i == 0)
+            contains(logged, "[log] lateness = 16 measures about");
+        zt_rig_end(&rig);
+    }
+}
+END_TEST
+
 #if defined(__clang__)
 #define COMPILER_VERSION __clang_version__
 #else
@@ -584,4 +599,4 @@ ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effec
         a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
         a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, another_stream_that_fails,
         params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, a_cancelled_create,
-        cancellation_is_given_back, two_instances_on_one_memory)
+        cancellation_is_given_back, two_instances_on_one_memory, few_samples_are_said)
