@@ -4,6 +4,7 @@
 #include <check.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,37 @@ START_TEST(keys_without_effect) {
             contains(logged, tries[i].key);
         zt_rig_end(&rig);
     }
+}
+END_TEST
+
+/* ---- statistics ---------------------------------------------------------------------------------------------------
+ */
+
+static _Atomic int is_read, is_over;
+
+static void *read_statistics(void *unused) {
+    (void)unused;
+    while (!atomic_load(&is_over)) {
+        ck_assert_uint_le(zt_rig_stats(&rig).n_workers, 2);
+        atomic_store(&is_read, 1);
+    }
+    return NULL;
+}
+
+/* Any thread may read them while another one binds: for the thread sanitizer. */
+START_TEST(statistics_beside_bind) {
+    pthread_t thread;
+    zt_rig_start(&rig, shapes, N_SHAPES);
+    zt_rig_create(&rig, config, 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, read_statistics, NULL), 0);
+    while (!atomic_load(&is_read))
+        sched_yield();
+    ck_assert_int_eq(rig.zf->bind_params(rig.inst, rig.decls, rig.n_params, sizeof *rig.decls, NULL, NULL, NULL),
+                     ZF_OK);
+    atomic_store(&is_over, 1);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_uint_eq(zt_rig_stats(&rig).n_workers, 2);
+    zt_rig_end(&rig);
 }
 END_TEST
 
@@ -599,4 +631,4 @@ ZT_MAIN("hosts", host_table_is_copied, text_without_a_length, keys_without_effec
         a_gradient_that_is_the_parameter, a_gradient_is_missing, no_gradient_at_all, all_gradients_stop,
         a_norm_that_is_no_norm, a_record_without_its_size, a_discard_that_fails, another_stream_that_fails,
         params_changed_beside_a_blocked_queue, a_cancelled_thread, a_cancelled_wait, a_cancelled_create,
-        cancellation_is_given_back, two_instances_on_one_memory, few_samples_are_said)
+        cancellation_is_given_back, two_instances_on_one_memory, few_samples_are_said, statistics_beside_bind)

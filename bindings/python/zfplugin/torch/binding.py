@@ -384,6 +384,8 @@ class Binding:
         now, every step ends with all updates in place. is_told: by params_changed()."""
         table = self.table
         self.feed.forget(ids)
+        if is_told and table.has_digests:
+            self.instance.flush()  # edits were followed: what else is there keeps what it has in store
         for i in ids if values is None else ():
             table.mend_aside(i)
         values = values if values is not None else [table.aliases[i].clone() for i in ids]
