@@ -11,7 +11,6 @@
 #include "plugin_opt.h"
 
 #include "zf/ext/draft/shards.h"
-#include "zf/ext/state.h"
 #include "zf/ext/stats.h"
 #include "zf_loader.h"
 
@@ -25,7 +24,6 @@ typedef struct plugin_optimizer {
     host_optimizer_t base;
     zf_loader_t *loader;
     const zf_plugin_t *zf;
-    const zf_state_ext_t *state;   /* NULL: the plugin has none */
     const zf_shards_ext_t *shards; /* several ranks; else NULL */
     zf_host_t host;
     zf_instance_t *instance;
@@ -174,64 +172,6 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     return 0;
 }
 
-/* ---- saved state: a directory of the plugin's own, in its own format ---- */
-
-#define STATE_FOLDER "plugin"
-enum { PATH_NBYTES = 4096 };
-
-static int state_args(const char *folder, char path[PATH_NBYTES], zf_state_args_t *out, glue_error_t *err) {
-    int n = snprintf(path, PATH_NBYTES, "%s/" STATE_FOLDER, folder);
-
-    if (n < 0 || n >= PATH_NBYTES)
-        return glue_fail(err, "%.200s: the path is too long", folder);
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    out->path = path;
-    return 0;
-}
-
-static int plugin_save(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    char path[PATH_NBYTES];
-    zf_state_args_t args;
-
-    if (state_args(folder, path, &args, err) != 0)
-        return -1;
-    if (self->state->save(self->instance, &args, NULL, &error) < 0)
-        return fail_with(err, path, &error);
-    return 0;
-}
-
-/* A checkpoint of another schedule is refused: training must go on to the bit. */
-static int plugin_load(host_optimizer_t *base, const char *folder, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    char path[PATH_NBYTES];
-    zf_state_args_t args;
-
-    if (state_args(folder, path, &args, err) != 0)
-        return -1;
-    args.flags = ZF_STATE_EXACT;
-    return self->state->load(self->instance, &args, NULL, &error) < 0 ? fail_with(err, path, &error) : 0;
-}
-
-/* What FLUSH would leave, without doing it. */
-static int plugin_weights(host_optimizer_t *base, size_t param, float *out, glue_error_t *err) {
-    plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    zf_error_t error = empty_error();
-    zf_export_item_t item;
-
-    memset(&item, 0, sizeof item);
-    item.struct_size = sizeof item;
-    item.id = self->ids[param];
-    item.dst = out;
-    item.dst_nbytes = base->params->list[param].n_elems * sizeof *out;
-    if (self->zf->export_params(self->instance, &item, 1, sizeof item, &error) < 0)
-        return fail_with(err, "export_params", &error);
-    return 0;
-}
-
 static int read_stats(plugin_optimizer_t *self, zf_stats_t *out) {
     const zf_stats_ext_t *extension = self->zf->get_extension(ZF_EXT_STATS);
 
@@ -292,10 +232,6 @@ static const host_optimizer_ops_t plugin_ops = {.name = "plugin",
                                                 .grads_ready = plugin_grads_ready,
                                                 .step = plugin_step,
                                                 .finish = plugin_finish,
-                                                .state_file = STATE_FOLDER "/" ZF_STATE_INDEX,
-                                                .save = plugin_save,
-                                                .load = plugin_load,
-                                                .weights = plugin_weights,
                                                 .counters = plugin_counters,
                                                 .destroy = plugin_destroy};
 
@@ -308,10 +244,6 @@ static int open_plugin(plugin_optimizer_t *self, const host_plugin_options_t *op
     self->description.struct_size = sizeof self->description;
     if (self->zf->describe(&self->description, &error) < 0)
         return fail_with(err, "describe", &error);
-    self->state = self->zf->get_extension(ZF_EXT_STATE);
-    if (options->needs_state && self->state == NULL)
-        return glue_fail(err, "plugin: %s %s has no " ZF_EXT_STATE "; saving and resuming need it",
-                         self->description.name, self->description.version);
     return 0;
 }
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -434,6 +435,33 @@ def ends_alone():
     else:
         time.sleep(4)
     ranks.close()
+
+
+def ended_after_a_death():
+    """Rank 2 is killed; rank 0 fails and ends; only then does rank 1 exchange: it finds two closed connections, and names no rank
+    that ended because of the other."""
+    rank, store = dist.get_rank(), dist.distributed_c10d._get_default_store()
+    ranks = zfplugin.torch.ranks.open_ranks(dist.group.WORLD, None, {"reduced_over": [], "shared_over": []}, 30000)
+    memory = (ctypes.c_ubyte * 24)()
+    store.set(f"pid{rank}", str(os.getpid()))
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not has_ended(int(store.get("pid2" if rank == 0 else "pid0"))):
+        time.sleep(0.01)
+    request = ranks.start(zfplugin.collectives.Call(lane=0, send=0, recv=ctypes.addressof(memory), nbytes=8, number=1, tag=5))
+    while not request.is_over:
+        time.sleep(0.01)
+    print(f"rank {rank} says: {request.problem}", flush=True)
+    os._exit(0)
+
+
+def has_ended(pid):
+    """A zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 def main(cases):
