@@ -136,12 +136,12 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
 
-enum { MOST_SPARSE = 2048, ENOUGH_SAMPLES = 1 << 12 };
+enum { MOST_SPARSE = 2048 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
 static uint32_t sample_every(const zfi_run_t *run) {
     const zfi_config_t *config = &run->engine->config;
-    uint64_t every = run->plan.n_elems / ENOUGH_SAMPLES;
+    uint64_t every = run->plan.n_elems / ZFI_ENOUGH_SAMPLES;
     if (!zfi_counts_lateness(run->engine) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)

@@ -25,6 +25,7 @@ enum {
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
+    ZFI_ENOUGH_SAMPLES = 4096,  /* weights that it should measure */
     ZFI_NO_PIECE = -1
 };
 
