@@ -110,12 +110,11 @@ zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
 /* What closes at step t, numbered as it will be. */
 static void expect_closes(zfi_early_t *early, uint64_t t) {
     zfi_run_t *run = early->run;
-    const zfi_config_t *config = &run->engine->config;
     uint64_t job = run->clock.next_job;
     for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
         zfi_close_t *close = &early->closes[c];
         *close = (zfi_close_t){.cohort = c};
-        if (!zfi_window_closes(config, &run->clock, c, t))
+        if (!zfi_window_closes(&run->clock, c, t))
             continue;
         zfi_window_expect(run, c, t, job, close);
         job += close->n_chunks;

@@ -6,31 +6,30 @@
 
 #include "instance/device_memory.h"
 
-static int is_on_device(const zfi_run_t *run) { return zfi_config_defers_nothing(&run->engine->config); }
-
 /* How an array's elements lie. */
-static zfi_dtype_t dtype_of(const zfi_run_t *run, zfi_array_t array) {
-    return array == ZFI_STATE_W || run->engine->config.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
+static zfi_dtype_t dtype_of(const zfi_device_state_t *dev, zfi_array_t array) {
+    return array == ZFI_STATE_W || dev->head.moments == ZFI_MOMENTS_F32 ? ZFI_F32 : ZFI_BF16;
 }
 
 /* The address of an array's element, on either side; NULL: the rule has no such array. */
 static void *address(const zfi_run_t *run, zfi_array_t array, uint64_t at) {
     const zfi_data_t *head = &run->dev.head;
     zfi_chunk_state_t state = {.w = head->all_w, .m = (void *)head->all_m, .v = (void *)head->all_v};
-    if (!is_on_device(run)) {
+    unsigned char *base;
+    if (!zfi_state_is_on_device(&run->hs)) {
         uint32_t chunk = zfi_state_chunk(&run->plan, at, 0);
         state = run->hs.chunks[chunk];
         at -= run->plan.chunks[chunk].state_base;
     }
-    unsigned char *bases[] = {(unsigned char *)state.w, state.m, state.v};
-    return bases[array] ? bases[array] + at * zfi_dtype_nbytes(dtype_of(run, array)) : NULL;
+    base = array == ZFI_STATE_W ? (unsigned char *)state.w : array == ZFI_STATE_M ? state.m : state.v;
+    return base ? base + at * zfi_dtype_nbytes(dtype_of(&run->dev, array)) : NULL;
 }
 
 /* How many of the n elements from `at` on lie together. */
 static uint64_t n_together(const zfi_run_t *run, uint64_t at, uint64_t n) {
     const zfi_chunk_t *chunk;
     uint64_t left;
-    if (is_on_device(run))
+    if (zfi_state_is_on_device(&run->hs))
         return n;
     chunk = &run->plan.chunks[zfi_state_chunk(&run->plan, at, 0)];
     left = chunk->state_base + chunk->n_elems - at;
@@ -40,9 +39,9 @@ static uint64_t n_together(const zfi_run_t *run, uint64_t at, uint64_t n) {
 /* Elements [at, at + n) as they lie. */
 static zf_status_t copy(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, void *out) {
     const void *from = address(run, array, at);
-    if (is_on_device(run))
-        return zfi_device_read(run, out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
-    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(run, array)));
+    if (zfi_state_is_on_device(&run->hs))
+        return zfi_device_read(run->engine, out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
+    memcpy(out, from, n * zfi_dtype_nbytes(dtype_of(&run->dev, array)));
     return ZF_OK;
 }
 
@@ -54,7 +53,7 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t 
         memset(out, 0, n * sizeof *out);
         return ZF_OK;
     }
-    if (dtype_of(run, array) == ZFI_F32)
+    if (dtype_of(&run->dev, array) == ZFI_F32)
         return copy(run, array, at, n, out);
     st = copy(run, array, at, n, bits);
     for (uint64_t i = 0; i < n; i++) {
@@ -66,18 +65,18 @@ static zf_status_t get(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t 
 }
 
 static zf_status_t put(zfi_run_t *run, zfi_array_t array, uint64_t at, uint64_t n, const float *values) {
-    zfi_dtype_t dtype = dtype_of(run, array);
+    zfi_dtype_t dtype = dtype_of(&run->dev, array);
     void *to = address(run, array, at), *bits = run->dev.exchange + run->dev.exchange_elems;
     if (!to)
         return ZF_OK;
-    if (!is_on_device(run)) {
+    if (!zfi_state_is_on_device(&run->hs)) {
         run->engine->kernels->narrow(to, dtype, values, n);
         return ZF_OK;
     }
     if (dtype == ZFI_F32)
-        return zfi_device_write(run, to, values, n * sizeof *values);
+        return zfi_device_write(run->engine, to, values, n * sizeof *values);
     run->engine->kernels->narrow(bits, dtype, values, n);
-    return zfi_device_write(run, to, bits, n * zfi_dtype_nbytes(dtype));
+    return zfi_device_write(run->engine, to, bits, n * zfi_dtype_nbytes(dtype));
 }
 
 zf_status_t zfi_state_get(zfi_run_t *run, zfi_array_t array, uint32_t matrix, uint64_t first, uint64_t n, float *out) {
@@ -102,14 +101,14 @@ zf_status_t zfi_state_put(zfi_run_t *run, zfi_array_t array, uint32_t matrix, ui
 }
 
 static zf_status_t clear(zfi_run_t *run, zfi_array_t array, const zfi_tile_t *tile) {
-    size_t elem = zfi_dtype_nbytes(dtype_of(run, array));
+    size_t elem = zfi_dtype_nbytes(dtype_of(&run->dev, array));
     for (uint64_t done = 0, n; done < tile->n_elems; done += n) {
         void *to = address(run, array, tile->state_base + done);
         n = n_together(run, tile->state_base + done, tile->n_elems - done);
         if (!to)
             return ZF_OK;
-        if (is_on_device(run))
-            return zfi_device_clear(run, to, n * elem); /* all of it */
+        if (zfi_state_is_on_device(&run->hs))
+            return zfi_device_clear(run->engine, to, n * elem); /* all of it */
         memset(to, 0, n * elem);
     }
     return ZF_OK;
@@ -127,7 +126,7 @@ zf_status_t zfi_state_clear_moments(zfi_run_t *run, uint32_t number) {
 }
 
 zf_status_t zfi_state_take_counts(zfi_run_t *run) {
-    if (!is_on_device(run))
+    if (!zfi_state_is_on_device(&run->hs))
         return ZF_OK;
-    return zfi_device_read(run, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
+    return zfi_device_read(run->engine, run->hs.n, run->dev.head.n, run->plan.n_matrices * sizeof *run->hs.n);
 }
