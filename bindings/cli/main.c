@@ -45,8 +45,9 @@ static const zf_cli_command_t commands[] = {
     {"ckpt", "verify", "DIR", "check every byte and value of a checkpoint", NULL, zf_cli_ckpt_verify, 0},
     {"ckpt", "consolidate", "DIR FILE", "the weights of a checkpoint as one safetensors file of float32", NULL,
      zf_cli_ckpt_consolidate, 0},
-    {"page", NULL, "man|bash|configuration",
-     "the manual page of this command, its completion in bash, or the page of all keys", NULL, zf_cli_page, 0},
+    {"page", NULL, "man|bash|configuration|counters",
+     "the manual page of this command, its completion in bash, or the page of all keys or counters", NULL, zf_cli_page,
+     0},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

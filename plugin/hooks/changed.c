@@ -15,10 +15,10 @@
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
-#include "step/at_fetch.h"
 #include "step/exchange.h"
 #include "step/guard.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "zf/ext/draft/digest.h"
 
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
@@ -29,24 +29,21 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* Moments and counts of a matrix begin anew. */
 static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    if (zfi_is_mean(&run->engine->config))
-        memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
-    else
-        run->hs.n[number] = 0;
+    memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
     return zfi_state_clear_moments(run, number);
 }
 
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
 static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &run->params[id];
-    uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
+    uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
     zf_status_t st;
     zfi_shards_take(run, id);
     st = flags & BY_ELEMENT ? zfi_exchange_take_edits(run, id) : zfi_exchange_read_masters(run, id);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
+    zfi_lateness_forget(&run->plan, &run->sampled, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, param->first_matrix + i);
     if (!st)
@@ -101,7 +98,7 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
 static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++)
-        st = zfi_at_fetch_drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+        st = inst->run->publisher->drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
 

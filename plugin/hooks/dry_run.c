@@ -54,7 +54,7 @@ static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
 }
 
 static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
-    const zf_layout_t *layout = &run->mem.layout;
+    const zfi_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
         .struct_size = sizeof *out,
         .n_buckets = run->buckets.n,

@@ -11,6 +11,8 @@ void zfi_memory_plan(zfi_run_t *run);
 /* [control] The same, checks it against what the machine has, maps both arenas. */
 zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err);
 void zfi_memory_free(zfi_run_t *run);
+/* The plan as bind_params tells it: with what several ranks map beside the arenas. */
+void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out);
 
 /* [hook] Device staging for gradients that must be copied while the hook runs, or that are strided; mapped at first
  * use. Several ranks: the flat memory of all buckets, or what is kept of their sums, and behind it room for what

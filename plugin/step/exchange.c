@@ -18,7 +18,7 @@ zf_status_t zfi_exchange_get_visible(zfi_run_t *run, uint32_t number, uint64_t f
     zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
     zfi_range_t range = {out, run->dev.scratch, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_launch(ZFI_KERNEL_READ_PLACE, &args, sizeof args), zfi_op_down(&range, 1)};
-    return zfi_device_run(run, ops, 2);
+    return zfi_device_run(run->engine, ops, 2);
 }
 
 static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const zfi_tile_t *tile) {
@@ -46,7 +46,7 @@ static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first
     zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
     zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
-    return zfi_device_run(run, ops, 2);
+    return zfi_device_run(run->engine, ops, 2);
 }
 
 /* ---- edits ------------------------------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static zf_status_t get_selected_w(zfi_run_t *run, uint32_t number, uint64_t firs
     zf_status_t st;
     if (!has_selection(run, matrix))
         return ZF_OK;
-    st = zfi_device_read(run, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
+    st = zfi_device_read(run->engine, compact, compact_array(run, matrix, 0), matrix->k * per_channel * sizeof(float));
     for (uint32_t pos = 0; pos < matrix->k && !st; pos++)
         for (uint64_t i = 0; i < per_channel; i++) {
             uint64_t e = element_of(matrix, index[pos], i);
@@ -167,7 +167,8 @@ static zf_status_t put_array(zfi_run_t *run, const zfi_matrix_t *matrix, int arr
         for (uint64_t i = 0; i < per_channel; i++)
             compact[compact_of(matrix, pos, i)] = values[element_of(matrix, index[pos], i)];
     st = zfi_is_sharded(run->engine) ? zfi_ranks_join_at_rest(run, compact, nbytes) : ZF_OK;
-    return st || matrix->is_absent ? st : zfi_device_write(run, compact_array(run, matrix, array), compact, nbytes);
+    return st || matrix->is_absent ? st
+                                   : zfi_device_write(run->engine, compact_array(run, matrix, array), compact, nbytes);
 }
 
 /* A matrix's elements of an array that this rank owns, zeros elsewhere. */
@@ -187,13 +188,13 @@ static zf_status_t get_owned(zfi_run_t *run, zfi_array_t array, uint32_t number,
 static zf_status_t reload_counts(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
     uint32_t *counts = (uint32_t *)(void *)run->dev.exchange;
-    if (!zfi_is_mean(&run->engine->config))
-        return zfi_device_write(run, run->dev.head.n + number, &run->hs.n[number], sizeof *counts);
+    if (!run->dev.head.counts_per_channel)
+        return zfi_device_write(run->engine, run->dev.head.n + number, &run->hs.n[matrix->count_base], sizeof *counts);
     if (!has_selection(run, matrix))
         return ZF_OK;
     for (uint32_t pos = 0; pos < matrix->k; pos++)
-        counts[pos] = run->hs.n[matrix->channel_base + run->sel.index[matrix->index_base + pos]];
-    return zfi_device_write(run, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
+        counts[pos] = run->hs.n[zfi_count_at(matrix, run->sel.index[matrix->index_base + pos])];
+    return zfi_device_write(run->engine, run->dev.head.n + matrix->index_base, counts, matrix->k * sizeof *counts);
 }
 
 static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
@@ -268,24 +269,26 @@ zf_status_t zfi_exchange_shows_state(zfi_run_t *run, uint32_t number, int *out_i
 zf_status_t zfi_exchange_put_maps(zfi_run_t *run) {
     const zfi_plan_t *plan = &run->plan;
     const zfi_selection_t *sel = &run->sel;
-    zf_status_t st = zfi_device_write(run, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
-    for (int turn = 0; turn < 2 && !st && !zfi_config_defers_nothing(&run->engine->config); turn++)
-        st = zfi_device_write(run, run->dev.head.masks[turn], sel->mask, plan->n_channels);
+    zf_status_t st = zfi_device_write(run->engine, run->dev.head.index, sel->index, plan->n_index * sizeof *sel->index);
+    for (int turn = 0; turn < 2 && !st; turn++)
+        st = zfi_device_write(run->engine, run->dev.head.masks[turn], sel->mask, sel->n_masked);
     if (!st)
-        st = zfi_device_write(run, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
+        st = zfi_device_write(run->engine, zfi_device_table(run->dev.head.merge_from), run->clock.skip_publish_below,
                               plan->n_matrices * sizeof *run->clock.skip_publish_below);
     if (!st)
-        st = zfi_device_write(run, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
+        st = zfi_device_write(run->engine, run->dev.enter_n, sel->n_enter, plan->n_matrices * sizeof *sel->n_enter);
     if (!st)
-        st = zfi_device_write(run, run->dev.enter_position, sel->enter_pos, plan->n_index * sizeof *sel->enter_pos);
+        st = zfi_device_write(run->engine, run->dev.enter_position, sel->enter_pos,
+                              plan->n_index * sizeof *sel->enter_pos);
     return st ? st
-              : zfi_device_write(run, run->dev.enter_channel, sel->enter_channel,
+              : zfi_device_write(run->engine, run->dev.enter_channel, sel->enter_channel,
                                  plan->n_index * sizeof *sel->enter_channel);
 }
 
 zf_status_t zfi_exchange_put_step(zfi_run_t *run, uint64_t t) {
     zfi_scalars_input(run, t);
-    return zfi_device_write(run, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars, sizeof(zfi_step_scalars_t));
+    return zfi_device_write(run->engine, zfi_device_scalars(run, t), &zfi_row(run, t)->scalars,
+                            sizeof(zfi_step_scalars_t));
 }
 
 /* The selected elements of a gradient become those of all ranks, each of which has its own. */
@@ -318,5 +321,5 @@ zf_status_t zfi_exchange_catch_up(zfi_run_t *run, uint64_t t, uint32_t number, v
     if (st)
         return st;
     zfi_selected_run_ahead(run, t, number, number + 1);
-    return zfi_device_run(run, NULL, 0);
+    return zfi_device_run(run->engine, NULL, 0);
 }
