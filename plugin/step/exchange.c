@@ -64,7 +64,7 @@ static zf_status_t read_part(zfi_run_t *run, const part_t *part) {
     const unsigned char *shown = run->dev.matrices[part->number].shown;
     zf_status_t st = zfi_exchange_get_visible(run, part->number, part->first, part->n, part->visible);
     if (!st)
-        st = zfi_device_read(run, part->shown, shown + part->first * elem, part->n * elem);
+        st = zfi_device_read(run->engine, part->shown, shown + part->first * elem, part->n * elem);
     return st ? st : zfi_state_get(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
 }
 
