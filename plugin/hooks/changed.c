@@ -10,6 +10,7 @@
 #include "hooks/drain.h"
 #include "hooks/hooks.h"
 #include "hooks/reduce.h"
+#include "instance/memory.h"
 #include "ranks/ranks.h"
 #include "ranks/shards.h"
 #include "replay/lateness.h"
@@ -20,6 +21,7 @@
 #include "step/publisher.h"
 #include "zf/ext/draft/digest.h"
 
+enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
 enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STATE_QUIESCED };
 
 /* ---- params_changed ---------------------------------------------------------------------------------------------- */
@@ -37,7 +39,7 @@ static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
     zf_status_t st;
     zfi_shards_take(run, id);
-    st = zfi_exchange_read_masters(run, id);
+    st = flags & BY_ELEMENT ? zfi_exchange_take_edits(run, id) : zfi_exchange_read_masters(run, id);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
@@ -213,6 +215,58 @@ zf_status_t zfi_written(zf_instance_t *inst, uint32_t flags, const uint32_t *ids
     if (!st)
         st = zfi_hook_failed(inst, answer(inst, flags, &asked, out), "written",
                              "the device did not look at the parameters", err);
+    zfi_hook_end(inst);
+    return st;
+}
+
+/* ---- taken over by element --------------------------------------------------------------------------------------- */
+
+static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    uint8_t unused;
+    zf_status_t st = check_asked(inst, ZF_WRITTEN_HOLD, ids, n, &unused, err);
+    if (!st && !zfi_memory_keeps_shown(&inst->engine))
+        st =
+            zfi_error(err, ZF_ERR_STATE, "adopt",
+                      "no element is kept to compare with: need [zenflow] on_overwrite = ask, parameters in the host's "
+                      "memory, and [shard] stage = 0 or one rank");
+    return st;
+}
+
+/* What was written is held over the FLUSH, then taken over where it differs from what was there. */
+static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
+    zfi_run_t *run = inst->run;
+    zf_status_t st = zfi_batch_flush(inst);
+    each_range(run, asked, zfi_guard_look);
+    if (!st)
+        st = zfi_synchronise(&inst->engine, 1);
+    st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
+    if (!st)
+        st = zfi_drain(inst, err);
+    if (!st)
+        st = zfi_close_windows(inst, err);
+    for (uint32_t i = 0; i < asked->n && !st; i++) {
+        uint32_t owner = owner_at(run, asked, i);
+        if (!run->overwritten[owner])
+            continue;
+        zfi_guard_forget(run, owner, owner + 1); /* or nothing is written there */
+        st = zfi_hook_failed(inst, take_over_all(inst, &owner, 1, BY_ELEMENT), "adopt",
+                             "the device did not take the changed parameters", err);
+    }
+    return st;
+}
+
+zf_status_t zfi_adopt(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
+    zf_status_t st = zfi_hook_begin(inst, AT_REST, "adopt", err);
+    asked_t asked = {ids, n};
+    if (st)
+        return st;
+    st = check_adopted(inst, ids, n, err);
+    if (!ids)
+        asked.n = inst->run->n_params;
+    if (!st && asked.n) {
+        st = adopt(inst, &asked, err);
+        inst->state = st ? inst->state : ZFI_STATE_QUIESCED;
+    }
     zfi_hook_end(inst);
     return st;
 }

@@ -13,4 +13,8 @@ zf_status_t zfi_drain(zf_instance_t *inst, zf_error_t *err);
  * memory may be gone. */
 zf_status_t zfi_drain_but_unfetched(zf_instance_t *inst, zf_error_t *err);
 
+/* [control] A drained instance closes its windows and is drained again: FLUSH. Of parameters that are held or foreign
+ * nothing becomes visible. */
+zf_status_t zfi_close_windows(zf_instance_t *inst, zf_error_t *err);
+
 #endif

@@ -18,8 +18,9 @@ static uint64_t max_channels(const zfi_plan_t *plan) {
     return most;
 }
 
+/* At least the two elements that reading edits by parts needs. */
 static uint64_t largest_matrix(const zfi_plan_t *plan) {
-    uint64_t most = 1;
+    uint64_t most = 2;
     for (uint32_t i = 0; i < plan->n_matrices; i++)
         if (plan->matrices[i].rows * plan->matrices[i].cols > most)
             most = plan->matrices[i].rows * plan->matrices[i].cols;
@@ -133,12 +134,12 @@ static void lay_out_clocks(zfi_run_t *run, zfi_arena_t *arena) {
     run->incoming.batch_ring = zfi_arena_take(arena, ZFI_N_BATCHES, sizeof *run->incoming.batch_ring);
 }
 
-enum { MOST_SPARSE = 2048, ENOUGH_SAMPLES = 1 << 12 };
+enum { MOST_SPARSE = 2048 };
 
 /* One element of how many the meter of lateness measures; 0: none. */
 static uint32_t sample_every(zfi_engine_t *engine, const zfi_plan_t *plan) {
     const zfi_config_t *config = &engine->config;
-    uint64_t every = plan->n_elems / ENOUGH_SAMPLES;
+    uint64_t every = plan->n_elems / ZFI_ENOUGH_SAMPLES;
     if (!zfi_counts_lateness(engine) || (config->update_interval == 1 && config->publish_lag == 0))
         return 0; /* nothing is late */
     if (config->lateness != ZFI_LATENESS_AUTO)
@@ -168,7 +169,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 /* The whole host side; returns bytes of its three large parts through *out. */
-static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zf_layout_t *out) {
+static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
     if (!zfi_config_defers_nothing(&run->engine->config))
@@ -258,6 +259,20 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
                                   sizeof *head->is_bad);
 }
 
+int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
+    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK && engine->device_type == ZF_DEVICE_CPU &&
+           !zfi_is_sharded(engine);
+}
+
+static void lay_out_shown(zfi_run_t *run, zfi_arena_t *arena) {
+    for (uint32_t i = 0; i < run->plan.n_matrices && zfi_memory_keeps_shown(run->engine); i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
+        if (run->dev.matrices)
+            run->dev.matrices[i].shown = shown;
+    }
+}
+
 /* What steps leave behind, what travels, scratch. */
 static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     const zfi_plan_t *plan = &run->plan;
@@ -282,6 +297,7 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
     dev->enter_count = take_entering_counts(run->engine, &run->plan, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
+    lay_out_shown(run, arena);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {
@@ -331,9 +347,7 @@ static zf_status_t check_room(zfi_engine_t *engine, const zfi_run_memory_t *mem,
 
 static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi_arena_t *host,
                         const zfi_arena_t *device) {
-    zf_layout_t *layout = &mem->layout;
-    layout->struct_size = sizeof *layout;
-    layout->n_buckets = plan->n_chunks;
+    zfi_layout_t *layout = &mem->layout;
     layout->host_nbytes = zfi_arena_mapped_nbytes(host);
     layout->device_nbytes = zfi_arena_mapped_nbytes(device);
     layout->n_elems = plan->n_elems;
@@ -342,6 +356,14 @@ static void fill_layout(const zfi_plan_t *plan, zfi_run_memory_t *mem, const zfi
     layout->n_selected_elems = plan->n_sel_elems;
     layout->slots_peak_milli = (uint64_t)(plan->slots_peak * 1000 + 0.5);
     layout->slots_mean_milli = (uint64_t)(plan->slots_mean * 1000 + 0.5);
+}
+
+void zfi_memory_layout(const zfi_run_t *run, zf_layout_t *out) {
+    *out = (zf_layout_t){.struct_size = sizeof *out,
+                         .host_nbytes = run->mem.layout.host_nbytes + zfi_memory_mirrors_nbytes(run),
+                         .device_nbytes =
+                             run->mem.layout.device_nbytes + (run->buckets.n ? zfi_memory_staging_nbytes(run) : 0),
+                         .n_elems = run->mem.layout.n_elems};
 }
 
 /* Device memory for what was counted. */

@@ -25,6 +25,7 @@ enum {
     ZFI_ENTER_BLOCKS = 4,       /* blocks of entering state in flight */
     ZFI_ENTER_ELEMS = 4096,     /* elements of one: 48 KiB of w, m, v */
     ZFI_SAMPLED_BLOCK = 128,    /* neighbours that the meter of lateness measures together */
+    ZFI_ENOUGH_SAMPLES = 4096,  /* weights that it should measure */
     ZFI_NO_PIECE = -1
 };
 
@@ -173,6 +174,12 @@ typedef struct zfi_mirror {
     uint64_t nbytes;    /* ... and how much */
 } zfi_mirror_t;
 
+/* The plan of both arenas (zf.plan/0 says what each is). */
+typedef struct zfi_layout {
+    uint64_t host_nbytes, host_state_nbytes, host_slots_nbytes, host_publish_nbytes, device_nbytes;
+    uint64_t n_elems, n_matrices, n_channels, n_selected_elems, slots_peak_milli, slots_mean_milli;
+} zfi_layout_t;
+
 /* Arenas, and what lies in them. */
 typedef struct zfi_run_memory {
     zfi_arena_t host_arena, device_arena;
@@ -184,7 +191,7 @@ typedef struct zfi_run_memory {
                                  * of it, zfi_memory_n_moves of each bucket */
     uint64_t extra_host_nbytes; /* of mirrors */
     int is_pageable;            /* the host arena could not be page-locked: copies are slower */
-    zf_layout_t layout;
+    zfi_layout_t layout;
     uint64_t *param_base; /* [n_params] element offset of a parameter in staging and sums */
 } zfi_run_memory_t;
 

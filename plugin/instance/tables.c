@@ -27,8 +27,9 @@ static zfi_data_param_t param_row(const zfi_plan_t *plan, const zfi_param_t *par
                               .counts_in_norm = param->counts_in_norm};
 }
 
-/* All but the place. What is absent has no rows, so no kernel finds anything of it to read or write. */
-static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
+/* All but the place; memory.c has taken the memory of `shown`. What is absent has no rows, so no kernel finds anything
+ * of it to read or write. */
+static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix, void *shown) {
     return (zfi_data_matrix_t){.param = matrix->param,
                                .n_channels = matrix->n_channels,
                                .k = matrix->is_absent ? 0 : matrix->k,
@@ -41,7 +42,8 @@ static zfi_data_matrix_t matrix_row(const zfi_matrix_t *matrix) {
                                .param_offset = matrix->param_offset,
                                .index_base = matrix->index_base,
                                .channel_base = matrix->channel_base,
-                               .sum_base = matrix->sum_base};
+                               .sum_base = matrix->sum_base,
+                               .shown = shown};
 }
 
 static zfi_data_segment_t segment_row(const zfi_plan_t *plan, const zfi_segment_t *segment) {
@@ -170,7 +172,7 @@ zf_status_t zfi_tables_upload(zfi_run_t *run) {
     zf_status_t st;
     fill_head(run);
     for (uint32_t i = 0; i < run->plan.n_matrices; i++)
-        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i]);
+        run->dev.matrices[i] = matrix_row(&run->plan.matrices[i], run->dev.matrices[i].shown);
     st = zfi_device_write(run->engine, run->dev.data, &run->dev.head, sizeof run->dev.head);
     if (!st)
         st = upload_params(run);

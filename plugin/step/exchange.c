@@ -42,16 +42,79 @@ zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
     return st;
 }
 
-static zf_status_t write_visible(zfi_run_t *run, const zfi_tile_t *tile, const void *bits) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[tile->matrix];
-    zfi_place_args_t args = {.data = run->dev.data,
-                             .matrix = tile->matrix,
-                             .first = tile->matrix_offset,
-                             .n = tile->n_elems,
-                             .bits = run->dev.scratch};
-    zfi_range_t range = {run->dev.scratch, bits, tile->n_elems * zfi_dtype_nbytes(matrix->place.dtype)};
+static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first, uint64_t n, const void *bits) {
+    zfi_place_args_t args = {.data = run->dev.data, .matrix = number, .first = first, .n = n, .bits = run->dev.scratch};
+    zfi_range_t range = {run->dev.scratch, bits, n * zfi_dtype_nbytes(run->plan.matrices[number].place.dtype)};
     zfi_op_t ops[] = {zfi_op_up(&range, 1), zfi_op_launch(ZFI_KERNEL_WRITE_PLACE, &args, sizeof args)};
     return zfi_device_run(run->engine, ops, 2);
+}
+
+/* ---- edits ------------------------------------------------------------------------------------------------------- */
+
+/* Elements [first, first + n) of a tile's matrix, so few that the exchange buffer holds four arrays of them. */
+typedef struct part {
+    uint32_t number;
+    uint64_t first, n;
+    unsigned char *visible, *shown, *due; /* bits: what is there, what the plugin wrote last, round(w) */
+    float *w;
+} part_t;
+
+static zf_status_t read_part(zfi_run_t *run, const part_t *part) {
+    size_t elem = zfi_dtype_nbytes(run->plan.matrices[part->number].place.dtype);
+    const unsigned char *shown = run->dev.matrices[part->number].shown;
+    zf_status_t st = zfi_exchange_get_visible(run, part->number, part->first, part->n, part->visible);
+    if (!st)
+        st = zfi_device_read(run->engine, part->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+}
+
+/* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
+static zf_status_t take_part(zfi_run_t *run, const part_t *part) {
+    zfi_dtype_t dtype = run->plan.matrices[part->number].place.dtype;
+    size_t elem = zfi_dtype_nbytes(dtype);
+    zf_status_t st = read_part(run, part);
+    if (st)
+        return st;
+    run->engine->kernels->narrow(part->due, dtype, part->w, part->n);
+    for (uint64_t i = 0; i < part->n; i++) {
+        unsigned char *visible = part->visible + i * elem, *due = part->due + i * elem;
+        int is_edited = memcmp(visible, part->shown + i * elem, elem) != 0;
+        if (is_edited && memcmp(visible, due, elem) != 0)
+            run->engine->kernels->widen(&part->w[i], visible, dtype, 1);
+        else
+            memcpy(visible, due, elem);
+    }
+    st = zfi_state_put(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+    return st ? st : write_visible(run, part->number, part->first, part->n, part->visible);
+}
+
+static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
+    uint64_t most = run->dev.exchange_elems / 2;
+    float *from = run->dev.exchange;
+    zf_status_t st = ZF_OK;
+    for (uint64_t done = 0; done < tile->n_elems && !st; done += most) {
+        uint64_t left = tile->n_elems - done;
+        part_t part = {.number = tile->matrix,
+                       .first = tile->matrix_offset + done,
+                       .n = left < most ? left : most,
+                       .visible = (unsigned char *)from,
+                       .shown = (unsigned char *)(from + most),
+                       .due = (unsigned char *)(from + 2 * most),
+                       .w = from + 3 * most};
+        st = take_part(run, &part);
+    }
+    return st;
+}
+
+zf_status_t zfi_exchange_take_edits(zfi_run_t *run, uint32_t id) {
+    const zfi_param_t *param = &run->params[id];
+    zf_status_t st = ZF_OK;
+    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
+        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+        for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
+            st = take_tile(run, &run->plan.tiles[k]);
+    }
+    return st;
 }
 
 /* ---- selected channels ------------------------------------------------------------------------------------------- */
@@ -181,7 +244,8 @@ zf_status_t zfi_exchange_put_visible(zfi_run_t *run, uint32_t number, const void
         uint64_t at = tile->matrix_offset * zfi_dtype_nbytes(matrix->place.dtype);
         st = bits ? ZF_OK : expect(run, tile, expected);
         if (!st)
-            st = write_visible(run, tile, bits ? (const unsigned char *)bits + at : expected);
+            st = write_visible(run, number, tile->matrix_offset, tile->n_elems,
+                               bits ? (const unsigned char *)bits + at : expected);
     }
     return st;
 }
