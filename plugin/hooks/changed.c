@@ -122,7 +122,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
 
 zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
-    uint64_t n = zfi_guard_n_foreign(run);
+    uint64_t n = zfi_guard_n_foreign(run->engine);
     uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
@@ -137,7 +137,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_checks(inst->run))
+    if (!zfi_guard_checks(inst->run->engine, &inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
@@ -165,7 +165,7 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
         if (ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
-    if (!zfi_guard_is_on(inst->run))
+    if (!zfi_guard_is_on(&inst->run->dev))
         return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
 }
