@@ -2,6 +2,7 @@
 /* abi_extent.c - proof 5, what small cases cannot show: hundreds of parameters, a tensor above 2^20 elements, a
  * thousand steps. Gradients do not depend on the weights, so after FLUSH every visible weight is plain AdamW's (law 6
  * of plugin/SCHEDULE.md), which the oracle computes. Needs a plugin that trains by that page: one with zf.stats/1. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,10 @@
 #include "abi_rig.h"
 #include "oracle.h"
 
+/* The meter of lateness looks at every weight. */
 static const char config[] =
-    "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n";
+    "[zenflow]\ntopk_ratio = 0.3\nupdate_interval = 4\nfull_warm_up_rounds = 2\npredict = off\n"
+    "[log]\nlateness = 1\n";
 static const double max_unplanned_nbytes = 12e6; /* a thread and its stack */
 
 typedef struct extent {
@@ -28,6 +31,7 @@ typedef struct extent {
     zo_decl_t *plain_decls;
     const float **plain_grads;
     zo_adamw_t *plain;
+    double lateness; /* sum of g * (visible - plain weight) over all steps */
 } extent_t;
 
 static void *take(size_t n, size_t nbytes) {
@@ -99,6 +103,17 @@ static zf_status_t bind(abi_rig_t *rig, extent_t *e, zf_error_t *err) {
     return st;
 }
 
+/* What this step's gradients cost where they meet late weights, to first order. */
+static double cost_of_lateness(const extent_t *e) {
+    double sum = 0;
+    for (uint32_t i = 0; i < e->n_params; i++)
+        for (size_t k = 0; k < e->n_elems; k++) {
+            size_t at = i * e->n_elems + k;
+            sum += (double)e->grads[at] * ((double)e->weights[at] - (double)zo_adamw_w(e->plain, i)[k]);
+        }
+    return sum;
+}
+
 static zf_status_t train(abi_rig_t *rig, extent_t *e, zf_error_t *err) {
     zo_hyper_t hyper = {0.01, 0.9, 0.99, 1e-8, 0.01}; /* the rig's */
     zf_status_t st = ZF_OK;
@@ -106,10 +121,11 @@ static zf_status_t train(abi_rig_t *rig, extent_t *e, zf_error_t *err) {
         e->items[i].id = e->ids[i];
     for (uint32_t s = 0; s < e->n_steps && st >= 0; s++) {
         fill(e->grads, e->n_params * e->n_elems, s);
+        e->lateness += cost_of_lateness(e);
+        zo_adamw_step(e->plain, e->plain_grads, &hyper, 1.0f);
         st = rig->table->grads_ready(rig->instance, e->items, e->n_params, sizeof e->items[0], &rig->stream, NULL, err);
         if (st >= 0)
             st = rig->table->step(rig->instance, &rig->step, NULL, err);
-        zo_adamw_step(e->plain, e->plain_grads, &hyper, 1.0f);
     }
     return st < 0 ? st : abi_rig_flush(rig, err);
 }
@@ -125,6 +141,14 @@ static void compare(abi_probe_t *p, extent_t *e) {
                        e->names[i], k < e->n_elems ? (double)w[k] : 0.0, k < e->n_elems ? (double)want[k] : 0.0))
             return;
     }
+}
+
+static void compare_lateness(abi_rig_t *rig, const extent_t *e) {
+    zf_stats_t s;
+    if (abi_read_books(rig, &s))
+        abi_check(rig->probe, ABI_RULE_BOOKS, fabs(s.lateness_sum - e->lateness) <= 1e-3 * fabs(e->lateness),
+                  "%s: lateness_sum is %g over %llu steps, the host found %g over %u", e->what, s.lateness_sum,
+                  (unsigned long long)s.lateness_steps, e->lateness, e->n_steps);
 }
 
 static void run(abi_probe_t *p, extent_t *e) {
@@ -144,7 +168,7 @@ static void run(abi_probe_t *p, extent_t *e) {
         st = train(&rig, e, &err);
     abi_host_leave(&rig.host);
     if (abi_check(p, ABI_RULE_VALID, st >= 0, "%s: returned %d: %s", e->what, st, err.message))
-        compare(p, e);
+        compare(p, e), compare_lateness(&rig, e);
     abi_rig_end(&rig);
 }
 
