@@ -172,47 +172,46 @@ static int plugin_finish(host_optimizer_t *base, glue_error_t *err) {
     return 0;
 }
 
-static int read_stats(plugin_optimizer_t *self, zf_stats_t *out) {
-    const zf_stats_ext_t *extension = self->zf->get_extension(ZF_EXT_STATS);
+/* 0 where the plugin has no such counter. */
+static uint64_t counter(const plugin_optimizer_t *self, const char *name) {
+    uint64_t value = 0;
 
-    memset(out, 0, sizeof *out);
-    out->struct_size = sizeof *out;
-    return extension != NULL && extension->read != NULL ? extension->read(self->instance, out, NULL) : -1;
+    (void)zf_counter_value(self->zf, self->instance, name, &value, NULL);
+    return value;
 }
 
 static double share(uint64_t amount, uint64_t of) { return of == 0 ? 0.0 : (double)amount / (double)of; }
 
 static size_t plugin_counters(host_optimizer_t *base, host_counter_t out[HOST_MAX_COUNTERS]) {
     plugin_optimizer_t *self = (plugin_optimizer_t *)base;
-    uint64_t n_elems = self->layout.n_elems, stall, down, up;
-    zf_stats_t s;
+    uint64_t n_elems = self->layout.n_elems, steps = counter(self, "steps"), stall, down, up;
     size_t n = 0;
 
-    if (read_stats(self, &s) < 0)
+    if (self->zf->get_extension(ZF_EXT_STATS) == NULL)
         return 0;
-    down = s.down_grad_nbytes + s.down_record_nbytes;
-    up = s.up_publish_nbytes + s.up_enter_nbytes;
-    stall = s.stall_replay_ns + s.stall_select_ns + s.stall_pool_ns;
-    out[n++] = (host_counter_t){"steps", (double)s.steps};
-    out[n++] = (host_counter_t){"skipped_steps", (double)s.steps_skipped};
-    out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, s.steps)};
-    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, s.steps) / (double)n_elems};
-    out[n++] = (host_counter_t){"down_bytes_per_step", share(down, s.steps)};
-    out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(s.up_publish_nbytes, s.steps)};
-    out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(s.up_enter_nbytes, s.steps)};
-    out[n++] = (host_counter_t){"stall_us_per_step", share(stall, s.steps) * 1e-3};
-    out[n++] = (host_counter_t){"host_wait_us_per_step", share(s.host_wait_ns, s.steps) * 1e-3};
-    out[n++] = (host_counter_t){"replay_ns_per_elem", share(s.replay_ns, s.replay_elems)};
-    out[n++] = (host_counter_t){"host_bytes_per_param", share(s.host_measured_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(s.host_planned_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"device_bytes_per_param", share(s.device_measured_nbytes, n_elems)};
-    out[n++] = (host_counter_t){"window_closes", (double)s.window_closes};
-    out[n++] = (host_counter_t){"reselects", (double)s.reselects};
-    out[n++] = (host_counter_t){"channels_entered", (double)s.channels_entered};
-    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)s.lost_overlap_nbytes};
-    out[n++] = (host_counter_t){"overwritten_elems", (double)s.overwritten_elems};
+    down = counter(self, "down_grad_nbytes") + counter(self, "down_record_nbytes");
+    up = counter(self, "up_publish_nbytes") + counter(self, "up_enter_nbytes");
+    stall = counter(self, "stall_replay_ns") + counter(self, "stall_select_ns") + counter(self, "stall_pool_ns");
+    out[n++] = (host_counter_t){"steps", (double)steps};
+    out[n++] = (host_counter_t){"skipped_steps", (double)counter(self, "steps_skipped")};
+    out[n++] = (host_counter_t){"link_bytes_per_step", share(down + up, steps)};
+    out[n++] = (host_counter_t){"link_bytes_per_step_per_param", share(down + up, steps) / (double)n_elems};
+    out[n++] = (host_counter_t){"down_bytes_per_step", share(down, steps)};
+    out[n++] = (host_counter_t){"up_publish_bytes_per_step", share(counter(self, "up_publish_nbytes"), steps)};
+    out[n++] = (host_counter_t){"up_enter_bytes_per_step", share(counter(self, "up_enter_nbytes"), steps)};
+    out[n++] = (host_counter_t){"stall_us_per_step", share(stall, steps) * 1e-3};
+    out[n++] = (host_counter_t){"host_wait_us_per_step", share(counter(self, "host_wait_ns"), steps) * 1e-3};
+    out[n++] = (host_counter_t){"replay_ns_per_elem", share(counter(self, "replay_ns"), counter(self, "replay_elems"))};
+    out[n++] = (host_counter_t){"host_bytes_per_param", share(counter(self, "host_measured_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"host_planned_bytes_per_param", share(counter(self, "host_planned_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"device_bytes_per_param", share(counter(self, "device_measured_nbytes"), n_elems)};
+    out[n++] = (host_counter_t){"window_closes", (double)counter(self, "window_closes")};
+    out[n++] = (host_counter_t){"reselects", (double)counter(self, "reselects")};
+    out[n++] = (host_counter_t){"channels_entered", (double)counter(self, "channels_entered")};
+    out[n++] = (host_counter_t){"lost_overlap_bytes", (double)counter(self, "lost_overlap_nbytes")};
+    out[n++] = (host_counter_t){"overwritten_elems", (double)counter(self, "overwritten_elems")};
     out[n++] = (host_counter_t){"fetches_with_fence", (double)self->fetch_wait_calls};
-    out[n++] = (host_counter_t){"workers", (double)s.n_workers};
+    out[n++] = (host_counter_t){"workers", (double)counter(self, "n_workers")};
     return n;
 }
 

@@ -52,7 +52,7 @@ static void put(void *memory, int is_bf16, uint32_t i, float x) {
 /* ---- describe, create, destroy ----------------------------------------------------------------------------------- */
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
-    zf_description_t d = {.abi = ZF_ABI_0_1,
+    zf_description_t d = {.abi = ZF_ABI_0_2,
                           .name = "mock",
                           .version = "1",
                           .build = "",
@@ -214,7 +214,7 @@ static zf_status_t check_memory(const zf_instance_t *instance, const zf_instance
 
 static zf_status_t bind_params(zf_instance_t *instance, const zf_param_decl_t *decls, uint32_t n, uint32_t elem_size,
                                uint32_t *out_ids, zf_layout_t *out_layout, zf_error_t *err) {
-    zf_layout_t layout = {.n_buckets = 1};
+    zf_layout_t layout = {.n_elems = 1};
     zf_instance_t *draft;
     zf_status_t st;
     if (!instance)
@@ -404,8 +404,6 @@ static void run_step(void *arg) {
     describe_gradients(instance, report);
     report->applied = report->nonfinite_param == ZF_NO_ID;
     report->skip_reason = report->applied ? ZF_SKIP_NONE : ZF_SKIP_NONFINITE;
-    instance->n_skipped += !report->applied;
-    report->n_skipped = instance->n_skipped;
     for (uint32_t i = 0; i < instance->n_params; i++) {
         if (instance->params[i].has_grad && report->applied)
             update(&instance->params[i], job->lr);
@@ -592,7 +590,7 @@ static int32_t appended(void) { return ZF_APPENDED; }
 
 static const zf_plugin_t table = {
     .struct_size = BREAKS_ALONE(table_short) ? sizeof(zf_plugin_t) - 8 : sizeof(zf_plugin_t),
-    .abi = ZF_ABI_0_1,
+    .abi = ZF_ABI_0_2,
     .describe = describe,
     .create = create,
     .destroy = destroy,
@@ -613,7 +611,7 @@ static const zf_plugin_t table = {
 
 /* The ABI for a host that serves this one: the smaller minor of one major, in major 0 the same; 0 = none. */
 static uint32_t common(uint32_t theirs) {
-    uint32_t mine = ZF_ABI_0_1;
+    uint32_t mine = ZF_ABI_0_2;
     if (BREAKS(any_abi) || theirs == mine)
         return mine;
     if (ZF_ABI_MAJOR(theirs) != ZF_ABI_MAJOR(mine) || ZF_ABI_MAJOR(mine) == 0)
@@ -645,8 +643,9 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             boot->plugin = table_of(boot->chosen_abi);
             return ZF_OK;
         }
-    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.1",
-                     ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis);
+    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin %u.%u",
+                     ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis, ZF_ABI_MAJOR(table.abi),
+                     ZF_ABI_MINOR(table.abi));
 }
 
 #if defined(MOCK_EXPORTS)

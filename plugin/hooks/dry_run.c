@@ -54,13 +54,14 @@ static void fill_closes(const zfi_plan_t *plan, zf_plan_t *out) {
 }
 
 static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *out) {
-    const zf_layout_t *layout = &run->mem.layout;
+    const zfi_layout_t *layout = &run->mem.layout;
     *out = (zf_plan_t){
         .struct_size = sizeof *out,
         .n_buckets = run->buckets.n,
         .update_interval = config->update_interval,
         .publish_lag = config->publish_lag,
         .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run),
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run),
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,
@@ -99,7 +100,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         zfi_memory_plan(run);
         fill(run, &engine->config, out);
     }
-    zfi_buffers_free(run);
+    zfi_buffers_free(&run->reduction);
     zfi_shards_free(run);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);

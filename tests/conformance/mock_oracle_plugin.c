@@ -380,7 +380,6 @@ static void fill_report(zf_instance_t *x, const zo_report_t *r, uint64_t number)
     x->report.n_present = r->n_present;
     x->report.grad_norm = is_broken(x, "norm") ? nextafter(r->norm, INFINITY) : r->norm;
     x->report.clip_factor = r->clip_factor;
-    x->report.n_skipped += !r->is_applied;
 }
 
 static void step_now(void *arg) {
@@ -550,7 +549,7 @@ static const void *get_extension(const char *id) {
 
 static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
     (void)err;
-    out->abi = ZF_ABI_0_1;
+    out->abi = ZF_ABI_0_2;
     out->name = "oracle";
     out->version = "0";
     out->build = "";
@@ -560,7 +559,7 @@ static zf_status_t describe(zf_description_t *out, zf_error_t *err) {
 }
 
 static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
-                                   .abi = ZF_ABI_0_1,
+                                   .abi = ZF_ABI_0_2,
                                    .describe = describe,
                                    .create = create,
                                    .destroy = destroy,
@@ -576,7 +575,7 @@ static const zf_plugin_t plugin = {.struct_size = sizeof plugin,
                                    .get_extension = get_extension};
 
 __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    bootstrap->chosen_abi = ZF_ABI_0_1;
+    bootstrap->chosen_abi = ZF_ABI_0_2;
     bootstrap->plugin = &plugin;
     return ZF_OK;
 }

@@ -303,7 +303,7 @@ START_TEST(nothing_is_said_of_what_is_as_it_was) {
         announce(&rig, p);
         ZT_OK(&rig, poll_report());
     }
-    ck_assert_uint_eq(zt_rig_stats(&rig).overwritten_elems, 0);
+    ck_assert_uint_eq(zt_rig_counter(&rig, "overwritten_elems"), 0);
     zt_rig_end(&rig);
 }
 END_TEST

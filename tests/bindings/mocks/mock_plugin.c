@@ -139,7 +139,7 @@ static const long_table_t table = {
                            : MOCK == MOCK_TINY_TABLE ? sizeof(uint32_t)
                            : MOCK == MOCK_LONG_TABLE ? sizeof(long_table_t)
                                                      : sizeof(zf_plugin_t),
-            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_1,
+            .abi = MOCK == MOCK_TABLE_ABI ? ZF_ABI_NUMBER(3, 1) : ZF_ABI_0_2,
             .describe = describe,
             .create = create,
             .destroy = destroy,
@@ -182,7 +182,7 @@ static int32_t negotiate(zf_bootstrap_t *bootstrap, int mock) {
     case MOCK_UNSERVED_ABI:
         return agree(bootstrap, ZF_ABI_NUMBER(5, 2), &table.known);
     case MOCK_NO_TABLE:
-        return agree(bootstrap, ZF_ABI_0_1, NULL);
+        return agree(bootstrap, ZF_ABI_0_2, NULL);
     default:
         return agree(bootstrap, bootstrap->abis[0], &table.known);
     }
