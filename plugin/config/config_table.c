@@ -69,7 +69,9 @@ static const zfi_key_t keys[] = {
     {"zenflow", "full_warm_up_rounds", ZFI_KEY_INT, MEMBER(full_warm_up_rounds), 1, 1e6, 0, NULL, "1..1000000", "50",
      "Synchronous steps at the start, while weights move fastest; importance is collected for the first choice."},
     {"zenflow", "overlap_step", ZFI_KEY_BOOL, MEMBER(overlap_step), 0, 1, 0, booleans, "true | false", "true",
-     "Host updates overlap the following step. false makes publish_lag 0."},
+     "Host updates overlap the step after theirs, and with publish_lag = 0 the backward pass before it (one rank). "
+     "false "
+     "makes publish_lag 0, and nothing begins before its step."},
     {"zenflow", "publish_lag", ZFI_KEY_INT, MEMBER(publish_lag), 0, 1, 0, auto_lag, "0 | 1 | auto", "auto",
      "Steps between the close of a window and the moment its values become visible. 0: where the trainer fetches "
      "parameters, each becomes visible when it is fetched, and the replay runs meanwhile; elsewhere the closing step "

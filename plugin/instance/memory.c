@@ -59,44 +59,42 @@ static void lay_out_state(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_aren
 
 /* Room for early replays (replay/early.h): two thirds of what closes at a step, as backward is two thirds of it. Where
  * published values lag, replays have a whole step without. */
-static uint32_t most_spares(const zfi_run_t *run) {
-    const zfi_engine_t *engine = run->engine;
+static uint32_t most_spares(zfi_engine_t *engine, const zfi_plan_t *plan) {
     const zfi_config_t *config = &engine->config;
     uint64_t of = 3 * (uint64_t)config->update_interval;
     if (zfi_has_peers(engine) || config->deferred != ZFI_DEFERRED_REPLAY || config->is_interval_auto ||
         config->publish_lag != 0 || !config->overlap_step)
         return 0;
-    return (uint32_t)((2 * (uint64_t)run->plan.n_chunks + of - 1) / of);
+    return (uint32_t)((2 * (uint64_t)plan->n_chunks + of - 1) / of);
 }
 
 /* Each with room for one of the chunks, at equal distances, so that chunks of every size find theirs. */
-static void lay_out_spares(zfi_run_t *run, zfi_arena_t *arena) {
-    size_t moment = zfi_moments_nbytes((zfi_moments_t)run->engine->config.moments);
-    run->hs.spares = zfi_arena_take(arena, run->hs.n_spares, sizeof *run->hs.spares);
-    for (uint32_t i = 0; i < run->hs.n_spares; i++) {
-        uint64_t chunk = (uint64_t)i * run->plan.n_chunks / run->hs.n_spares;
-        uint32_t n = run->plan.chunks[chunk].n_elems;
+static void lay_out_spares(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_host_state_t *hs, zfi_arena_t *arena) {
+    size_t moment = zfi_moments_nbytes((zfi_moments_t)engine->config.moments);
+    hs->spares = zfi_arena_take(arena, hs->n_spares, sizeof *hs->spares);
+    for (uint32_t i = 0; i < hs->n_spares; i++) {
+        uint32_t n = plan->chunks[(uint64_t)i * plan->n_chunks / hs->n_spares].n_elems;
         zfi_chunk_state_t spare = {.n_room = n};
         spare.w = zfi_arena_take(arena, n, sizeof(float));
-        spare.m = take_moment(run->engine, arena, 1, n, moment);
-        spare.v = take_moment(run->engine, arena, 2, n, moment);
-        if (run->hs.spares)
-            run->hs.spares[i] = spare;
+        spare.m = take_moment(engine, arena, 1, n, moment);
+        spare.v = take_moment(engine, arena, 2, n, moment);
+        if (hs->spares)
+            hs->spares[i] = spare;
     }
 }
 
 /* The state of chunks in their order, where the host keeps it. */
-static void lay_out_chunks(zfi_run_t *run, zfi_arena_t *arena) {
-    zfi_moments_t kind = (zfi_moments_t)run->engine->config.moments;
+static void lay_out_chunks(zfi_engine_t *engine, const zfi_plan_t *plan, zfi_host_state_t *hs, zfi_arena_t *arena) {
+    zfi_moments_t kind = (zfi_moments_t)engine->config.moments;
     zfi_chunk_state_t all = {0};
-    if (zfi_config_defers_nothing(&run->engine->config))
+    if (zfi_config_defers_nothing(&engine->config))
         return;
-    lay_out_state(run->engine, &run->plan, arena, &all.w, &all.m, &all.v);
-    run->hs.chunks = zfi_arena_take(arena, run->plan.n_chunks, sizeof *run->hs.chunks);
-    for (uint32_t i = 0; i < run->plan.n_chunks && run->hs.chunks; i++) {
-        uint64_t base = run->plan.chunks[i].state_base;
-        run->hs.chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(kind, all.m, base),
-                                                zfi_moment_at(kind, all.v, base), run->plan.chunks[i].n_elems};
+    lay_out_state(engine, plan, arena, &all.w, &all.m, &all.v);
+    hs->chunks = zfi_arena_take(arena, plan->n_chunks, sizeof *hs->chunks);
+    for (uint32_t i = 0; i < plan->n_chunks && hs->chunks; i++) {
+        uint64_t base = plan->chunks[i].state_base;
+        hs->chunks[i] = (zfi_chunk_state_t){all.w + base, zfi_moment_at(kind, all.m, base),
+                                            zfi_moment_at(kind, all.v, base), plan->chunks[i].n_elems};
     }
 }
 
@@ -215,7 +213,7 @@ static void lay_out_samples(zfi_run_t *run, zfi_arena_t *arena) {
 static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) {
     const zfi_plan_t *plan = &run->plan;
     uint64_t before = arena->used_nbytes;
-    lay_out_chunks(run, arena);
+    lay_out_chunks(run->engine, plan, &run->hs, arena);
     run->hs.n = zfi_arena_take(arena, plan->n_counts, sizeof *run->hs.n);
     out->host_state_nbytes = arena->used_nbytes - before;
     before = arena->used_nbytes;
@@ -235,7 +233,7 @@ static void lay_out_host(zfi_run_t *run, zfi_arena_t *arena, zfi_layout_t *out) 
     lay_out_rows(run, arena);
     lay_out_selection(run, arena);
     lay_out_samples(run, arena);
-    lay_out_spares(run, arena);
+    lay_out_spares(run->engine, plan, &run->hs, arena);
 }
 
 static void lay_out_tables(zfi_run_t *run, zfi_arena_t *arena) {
@@ -435,7 +433,7 @@ static void count_memory(zfi_run_t *run, zfi_arena_t *host, zfi_arena_t *device)
 
 void zfi_memory_plan(zfi_run_t *run) {
     zfi_arena_t host = {0}, device = {0};
-    run->hs.n_spares = most_spares(run);
+    run->hs.n_spares = most_spares(run->engine, &run->plan);
     count_memory(run, &host, &device);
 }
 
@@ -472,7 +470,7 @@ zf_status_t zfi_memory_bind(zfi_run_t *run, zf_error_t *err) {
     zfi_arena_t host = {0}, device = {0};
     uint64_t base = 0;
     zf_status_t st;
-    run->hs.n_spares = most_spares(run);
+    run->hs.n_spares = most_spares(run->engine, &run->plan);
     st = promise(run, &host, &device, run->hs.n_spares ? NULL : err);
     while (st && run->hs.n_spares) { /* fewer, down to none */
         run->hs.n_spares /= 2;

@@ -109,14 +109,15 @@ zf_status_t zfi_early_new(zfi_run_t *run, zfi_early_t **out) {
 
 /* What closes at step t, numbered as it will be. */
 static void expect_closes(zfi_early_t *early, uint64_t t) {
-    zfi_run_t *run = early->run;
-    uint64_t job = run->clock.next_job;
-    for (uint32_t c = 0; c < run->plan.n_cohorts; c++) {
+    const zfi_plan_t *plan = &early->run->plan;
+    const zfi_clock_t *clock = &early->run->clock;
+    uint64_t job = clock->next_job;
+    for (uint32_t c = 0; c < plan->n_cohorts; c++) {
         zfi_close_t *close = &early->closes[c];
         *close = (zfi_close_t){.cohort = c};
-        if (!zfi_window_closes(&run->clock, c, t))
+        if (!zfi_window_closes(clock, c, t))
             continue;
-        zfi_window_expect(run, c, t, job, close);
+        zfi_window_expect(plan, clock, c, t, job, close);
         job += close->n_chunks;
     }
 }
@@ -345,9 +346,9 @@ static int await_gradients(zfi_early_t *early) {
 }
 
 /* Where the place of its values is not free yet, which may depend on the host, there is no early replay. */
-static int has_place(const zfi_run_t *run, uint64_t p) {
-    uint64_t ring = run->plan.max_close_chunks;
-    return p < ring || zfi_timeline_now(&run->engine->lines.up) >= p - ring + 1;
+static int has_place(const zfi_early_t *early, uint64_t p) {
+    uint64_t ring = early->run->plan.max_close_chunks;
+    return p < ring || zfi_timeline_now(&early->run->engine->lines.up) >= p - ring + 1;
 }
 
 static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *out) {
@@ -363,7 +364,7 @@ static int replay(zfi_early_t *early, const early_job_t *job, zfi_replayed_t *ou
         .from = &run->hs.chunks[job->chunk],
     };
     zf_status_t st;
-    if (!has_place(run, p))
+    if (!has_place(early, p))
         return 0;
     view.expected = &job->row;
     start = zfi_now_ns();

@@ -134,23 +134,24 @@ static void move_open_slots(zfi_run_t *run, uint32_t cohort, uint32_t old_table,
             zfi_slot_pieces(run, cohort, old_table, old_slot), run->plan.n_layers * sizeof(int32_t));
 }
 
-void zfi_window_expect(const zfi_run_t *run, uint32_t cohort, uint64_t t, uint64_t first_job, zfi_close_t *out) {
+void zfi_window_expect(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t cohort, uint64_t t,
+                       uint64_t first_job, zfi_close_t *out) {
     *out = (zfi_close_t){
         .cohort = cohort,
-        .table = run->clock.window_table[cohort],
-        .n_slots = (uint32_t)(t + 1 - run->clock.window_first[cohort]),
-        .n_chunks = run->plan.cohorts[cohort].n_chunks,
+        .table = clock->window_table[cohort],
+        .n_slots = (uint32_t)(t + 1 - clock->window_first[cohort]),
+        .n_chunks = plan->cohorts[cohort].n_chunks,
         .step = t,
-        .first_step = run->clock.window_first[cohort],
+        .first_step = clock->window_first[cohort],
         .first_job = first_job,
-        .choice_step = run->clock.last_choice[cohort],
-        .turn = run->clock.n_choices & 1,
-        .is_warm_up = zfi_is_warm_up(&run->clock, t),
+        .choice_step = clock->last_choice[cohort],
+        .turn = clock->n_choices & 1,
+        .is_warm_up = zfi_is_warm_up(clock, t),
     };
 }
 
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out) {
-    zfi_window_expect(run, cohort, t, run->clock.next_job, out);
+    zfi_window_expect(&run->plan, &run->clock, cohort, t, run->clock.next_job, out);
     out->publishes_all = publishes_all;
     run->clock.next_job += out->n_chunks;
     free_slots(run, out);

@@ -34,7 +34,8 @@ int zfi_window_chooses(const zfi_clock_t *clock, uint32_t cohort, uint64_t t);
 void zfi_window_close(zfi_run_t *run, uint32_t cohort, uint64_t t, int publishes_all, zfi_close_t *out);
 
 /* [hook] What zfi_window_close() will make of a cohort at step t, if its jobs begin with first_job; nothing changes. */
-void zfi_window_expect(const zfi_run_t *run, uint32_t cohort, uint64_t t, uint64_t first_job, zfi_close_t *out);
+void zfi_window_expect(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t cohort, uint64_t t,
+                       uint64_t first_job, zfi_close_t *out);
 
 /* [hook] Nothing is deferred: step t leaves nothing behind, and windows open after it. */
 void zfi_window_pass(const zfi_plan_t *plan, zfi_clock_t *clock, uint64_t t);
