@@ -234,9 +234,8 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
-    zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
-    each_range(run, asked, zfi_guard_look);
+    each_range(inst->run, asked, zfi_guard_look);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
@@ -245,10 +244,10 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
     if (!st)
         st = zfi_close_windows(inst, err);
     for (uint32_t i = 0; i < asked->n && !st; i++) {
-        uint32_t owner = owner_at(run, asked, i);
-        if (!run->overwritten[owner])
+        uint32_t owner = owner_at(inst->run, asked, i);
+        if (!inst->run->overwritten[owner])
             continue;
-        zfi_guard_forget(run, owner, owner + 1); /* or nothing is written there */
+        zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &owner, 1, BY_ELEMENT), "adopt",
                              "the device did not take the changed parameters", err);
     }

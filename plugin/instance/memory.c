@@ -268,12 +268,12 @@ int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
            !zfi_is_sharded(engine);
 }
 
-static void lay_out_shown(zfi_run_t *run, zfi_arena_t *arena) {
-    for (uint32_t i = 0; i < run->plan.n_matrices && zfi_memory_keeps_shown(run->engine); i++) {
-        const zfi_matrix_t *matrix = &run->plan.matrices[i];
+static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
+    for (uint32_t i = 0; i < plan->n_matrices; i++) {
+        const zfi_matrix_t *matrix = &plan->matrices[i];
         void *shown = zfi_arena_take(arena, matrix->rows * matrix->cols, zfi_dtype_nbytes(matrix->place.dtype));
-        if (run->dev.matrices)
-            run->dev.matrices[i].shown = shown;
+        if (out)
+            out[i].shown = shown;
     }
 }
 
@@ -301,7 +301,8 @@ static void lay_out_passing(zfi_run_t *run, zfi_arena_t *arena) {
     dev->enter_channel = zfi_arena_take(arena, plan->n_index, sizeof *dev->enter_channel);
     dev->enter_count = take_entering_counts(run->engine, &run->plan, arena);
     dev->scratch = zfi_arena_take(arena, dev->scratch_nbytes, 1);
-    lay_out_shown(run, arena);
+    if (zfi_memory_keeps_shown(run->engine))
+        lay_out_shown(plan, arena, dev->matrices);
 }
 
 static void lay_out_device(zfi_run_t *run, zfi_arena_t *arena) {

@@ -53,39 +53,40 @@ static zf_status_t write_visible(zfi_run_t *run, uint32_t number, uint64_t first
 
 /* Elements [first, first + n) of a tile's matrix, so few that the exchange buffer holds four arrays of them. */
 typedef struct part {
+    zfi_run_t *run;
     uint32_t number;
     uint64_t first, n;
     unsigned char *visible, *shown, *due; /* bits: what is there, what the plugin wrote last, round(w) */
     float *w;
 } part_t;
 
-static zf_status_t read_part(zfi_run_t *run, const part_t *part) {
-    size_t elem = zfi_dtype_nbytes(run->plan.matrices[part->number].place.dtype);
-    const unsigned char *shown = run->dev.matrices[part->number].shown;
-    zf_status_t st = zfi_exchange_get_visible(run, part->number, part->first, part->n, part->visible);
+static zf_status_t read_part(const part_t *part, size_t elem) {
+    const unsigned char *shown = part->run->dev.matrices[part->number].shown;
+    zf_status_t st = zfi_exchange_get_visible(part->run, part->number, part->first, part->n, part->visible);
     if (!st)
-        st = zfi_device_read(run->engine, part->shown, shown + part->first * elem, part->n * elem);
-    return st ? st : zfi_state_get(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+        st = zfi_device_read(part->run->engine, part->shown, shown + part->first * elem, part->n * elem);
+    return st ? st : zfi_state_get(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
 }
 
 /* An edit to the value that is due anyway leaves the master alone, which knows more of it. */
-static zf_status_t take_part(zfi_run_t *run, const part_t *part) {
-    zfi_dtype_t dtype = run->plan.matrices[part->number].place.dtype;
+static zf_status_t take_part(const part_t *part) {
+    const zfi_kernels_t *kernels = part->run->engine->kernels;
+    zfi_dtype_t dtype = part->run->plan.matrices[part->number].place.dtype;
     size_t elem = zfi_dtype_nbytes(dtype);
-    zf_status_t st = read_part(run, part);
+    zf_status_t st = read_part(part, elem);
     if (st)
         return st;
-    run->engine->kernels->narrow(part->due, dtype, part->w, part->n);
+    kernels->narrow(part->due, dtype, part->w, part->n);
     for (uint64_t i = 0; i < part->n; i++) {
         unsigned char *visible = part->visible + i * elem, *due = part->due + i * elem;
         int is_edited = memcmp(visible, part->shown + i * elem, elem) != 0;
         if (is_edited && memcmp(visible, due, elem) != 0)
-            run->engine->kernels->widen(&part->w[i], visible, dtype, 1);
+            kernels->widen(&part->w[i], visible, dtype, 1);
         else
             memcpy(visible, due, elem);
     }
-    st = zfi_state_put(run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
-    return st ? st : write_visible(run, part->number, part->first, part->n, part->visible);
+    st = zfi_state_put(part->run, ZFI_STATE_W, part->number, part->first, part->n, part->w);
+    return st ? st : write_visible(part->run, part->number, part->first, part->n, part->visible);
 }
 
 static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
@@ -94,14 +95,15 @@ static zf_status_t take_tile(zfi_run_t *run, const zfi_tile_t *tile) {
     zf_status_t st = ZF_OK;
     for (uint64_t done = 0; done < tile->n_elems && !st; done += most) {
         uint64_t left = tile->n_elems - done;
-        part_t part = {.number = tile->matrix,
+        part_t part = {.run = run,
+                       .number = tile->matrix,
                        .first = tile->matrix_offset + done,
                        .n = left < most ? left : most,
                        .visible = (unsigned char *)from,
                        .shown = (unsigned char *)(from + most),
                        .due = (unsigned char *)(from + 2 * most),
                        .w = from + 3 * most};
-        st = take_part(run, &part);
+        st = take_part(&part);
     }
     return st;
 }
