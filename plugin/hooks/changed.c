@@ -137,7 +137,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_checks(inst->run->engine, &inst->run->dev))
+    if (!zfi_guard_checks(&inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
