@@ -65,11 +65,6 @@ static double now_ns(void) {
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef struct counters {
     uint64_t elems, ns, n_workers;
 } counters_t;
@@ -92,13 +87,10 @@ static int measure(run_t *run, uint32_t interval, zf_error_t *err) {
         all[i] =
             (double)(after.elems - before.elems) / ((double)(after.ns - before.ns) + 1) * 1e9 * (double)after.n_workers;
     }
-    qsort(all, WINDOWS, sizeof *all, by_size);
     run->out->n_workers = (uint32_t)after.n_workers;
-    run->out->least = all[0];
-    run->out->elems_per_s = all[WINDOWS / 2];
-    run->out->most = all[WINDOWS - 1];
-    run->out->nbytes_per_s = run->out->elems_per_s / interval * (26 + 2.0 * interval);
-    return all[0] > 0;
+    run->out->elems_per_s = zf_cli_range(all, WINDOWS);
+    run->out->nbytes_per_s = run->out->elems_per_s.median / interval * (26 + 2.0 * interval);
+    return run->out->elems_per_s.least > 0;
 }
 
 /* Each step is drained before the next begins. */
@@ -112,8 +104,7 @@ static int measure_own(run_t *run, uint32_t interval, zf_error_t *err) {
             return 0;
         all[i] = now_ns() - began;
     }
-    qsort(all, OWN_STEPS, sizeof *all, by_size);
-    run->own_ns = all[OWN_STEPS / 2] / (double)run->n_elems;
+    run->own_ns = zf_cli_range(all, OWN_STEPS).median / (double)run->n_elems;
     return 1;
 }
 

@@ -15,10 +15,10 @@
 #include "ranks/shards.h"
 #include "replay/lateness.h"
 #include "replay/state_arrays.h"
-#include "step/at_fetch.h"
 #include "step/exchange.h"
 #include "step/guard.h"
 #include "step/publish.h"
+#include "step/publisher.h"
 #include "zf/ext/draft/digest.h"
 
 enum { BY_ELEMENT = 1u << 31 }; /* with the flags of params_changed */
@@ -29,24 +29,21 @@ enum { AT_REST = 1u << ZFI_STATE_BOUND | 1u << ZFI_STATE_ACTIVE | 1u << ZFI_STAT
 /* Moments and counts of a matrix begin anew. */
 static zf_status_t reset_matrix(zfi_run_t *run, uint32_t number) {
     const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    if (zfi_is_mean(&run->engine->config))
-        memset(run->hs.n + matrix->channel_base, 0, matrix->n_channels * sizeof *run->hs.n);
-    else
-        run->hs.n[number] = 0;
+    memset(run->hs.n + matrix->count_base, 0, matrix->n_counts * sizeof *run->hs.n);
     return zfi_state_clear_moments(run, number);
 }
 
 /* Everything is idle. Slots of the coming step (t + 1) stay: their row is not cleared. */
 static zf_status_t take_over(zfi_run_t *run, uint32_t id, uint32_t flags) {
     const zfi_param_t *param = &run->params[id];
-    uint64_t interval = run->engine->config.update_interval, newest = run->clock.t;
+    uint64_t interval = run->clock.pace.interval, newest = run->clock.t;
     zf_status_t st;
     zfi_shards_take(run, id);
     st = flags & BY_ELEMENT ? zfi_exchange_take_edits(run, id) : zfi_exchange_read_masters(run, id);
     for (uint64_t t = newest > interval ? newest - interval + 1 : 1; t <= newest; t++)
         zfi_row(run, t)->present[id] = 0;
     zfi_publish_drop(run, param->first_matrix, param->n_matrices);
-    zfi_lateness_forget(run, param->first_matrix, param->n_matrices);
+    zfi_lateness_forget(&run->plan, &run->sampled, param->first_matrix, param->n_matrices);
     for (uint32_t i = 0; i < param->n_matrices && (flags & ZF_CHANGED_RESET) && !st; i++)
         st = reset_matrix(run, param->first_matrix + i);
     if (!st)
@@ -101,7 +98,7 @@ static zf_status_t take_over_all(zf_instance_t *inst, const uint32_t *ids, uint3
 static zf_status_t drop_unfetched(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
     zf_status_t st = ZF_OK;
     for (uint32_t i = 0; i < n && !st; i++)
-        st = zfi_at_fetch_drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
+        st = inst->run->publisher->drop(inst->run, inst->run->params[ids ? ids[i] : i].owner);
     return zfi_hook_failed(inst, st, "params_changed", "the device did not take the change", err);
 }
 
@@ -125,7 +122,7 @@ zf_status_t zfi_params_changed(zf_instance_t *inst, const uint32_t *ids, uint32_
 
 zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     const zfi_run_t *run = inst->run;
-    uint64_t n = zfi_guard_n_foreign(run);
+    uint64_t n = zfi_guard_n_foreign(run->engine);
     uint32_t id;
     if (n == 0 || inst->engine.config.on_overwrite != ZFI_OVERWRITE_ERROR)
         return ZF_OK;
@@ -140,7 +137,7 @@ zf_status_t zfi_overwritten_report(zf_instance_t *inst, const char *origin, zf_e
 
 zf_status_t zfi_overwritten_look(zf_instance_t *inst, const char *origin, zf_error_t *err) {
     zf_status_t st;
-    if (!zfi_guard_checks(inst->run))
+    if (!zfi_guard_checks(inst->run->engine, &inst->run->dev))
         return ZF_OK;
     st = zfi_batch_flush(inst);
     zfi_guard_check(inst->run);
@@ -168,7 +165,7 @@ static zf_status_t check_asked(const zf_instance_t *inst, uint32_t flags, const 
         if (ids[i] >= inst->run->n_params)
             return zfi_error(err, ZF_ERR_PARAM, "written", "unknown parameter id %u; %u are bound", ids[i],
                              inst->run->n_params);
-    if (!zfi_guard_is_on(inst->run))
+    if (!zfi_guard_is_on(&inst->run->dev))
         return zfi_error(err, ZF_ERR_STATE, "written", "nothing is kept to compare with: [zenflow] on_overwrite = off");
     return ZF_OK;
 }
@@ -237,9 +234,8 @@ static zf_status_t check_adopted(const zf_instance_t *inst, const uint32_t *ids,
 
 /* What was written is held over the FLUSH, then taken over where it differs from what was there. */
 static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *err) {
-    zfi_run_t *run = inst->run;
     zf_status_t st = zfi_batch_flush(inst);
-    each_range(run, asked, zfi_guard_look);
+    each_range(inst->run, asked, zfi_guard_look);
     if (!st)
         st = zfi_synchronise(&inst->engine, 1);
     st = zfi_hook_failed(inst, st, "adopt", "the device did not look at the parameters", err);
@@ -248,10 +244,10 @@ static zf_status_t adopt(zf_instance_t *inst, const asked_t *asked, zf_error_t *
     if (!st)
         st = zfi_close_windows(inst, err);
     for (uint32_t i = 0; i < asked->n && !st; i++) {
-        uint32_t owner = owner_at(run, asked, i);
-        if (!run->overwritten[owner])
+        uint32_t owner = owner_at(inst->run, asked, i);
+        if (!inst->run->overwritten[owner])
             continue;
-        zfi_guard_forget(run, owner, owner + 1); /* or nothing is written there */
+        zfi_guard_forget(inst->run, owner, owner + 1); /* or nothing is written there */
         st = zfi_hook_failed(inst, take_over_all(inst, &owner, 1, BY_ELEMENT), "adopt",
                              "the device did not take the changed parameters", err);
     }

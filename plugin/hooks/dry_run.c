@@ -61,6 +61,7 @@ static void fill(const zfi_run_t *run, const zfi_config_t *config, zf_plan_t *ou
         .update_interval = config->update_interval,
         .publish_lag = config->publish_lag,
         .host_nbytes = layout->host_nbytes + zfi_memory_mirrors_nbytes(run),
+        .host_exchange_nbytes = zfi_memory_mirrors_nbytes(run),
         .host_state_nbytes = layout->host_state_nbytes,
         .host_slots_nbytes = layout->host_slots_nbytes,
         .host_publish_nbytes = layout->host_publish_nbytes,
@@ -99,7 +100,7 @@ static zf_status_t plan_run(zfi_engine_t *engine, zfi_param_t *params, uint32_t 
         zfi_memory_plan(run);
         fill(run, &engine->config, out);
     }
-    zfi_buffers_free(run);
+    zfi_buffers_free(&run->reduction);
     zfi_shards_free(run);
     zfi_plan_free(&run->plan);
     zfi_buckets_free(&run->buckets);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin/hooks/fetch.c - param_fetch and param_release (contracts in zf/plugin.h).
  *
- * With publish_lag = 0 this is where a closed window's values become visible (step/at_fetch.h).
+ * With publish_lag = 0 this is where a closed window's values become visible (step/publisher.h).
  * With [shard] stage = 3 it is where a parameter becomes whole, and release where its memory may be another's
  * (ranks/shards.h).
  * Visible writes are commands on the device stream. Work that the host enqueues on that stream comes after them by
@@ -14,8 +14,8 @@
 #include "hooks/stream.h"
 #include "instance/instance.h"
 #include "ranks/shards.h"
-#include "step/at_fetch.h"
 #include "step/program.h"
+#include "step/publisher.h"
 
 static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uint32_t n, const char *origin,
                              zf_error_t *err) {
@@ -30,10 +30,10 @@ static zf_status_t check_ids(const zf_instance_t *inst, const uint32_t *ids, uin
 
 /* What a closed window has published of the parameters becomes visible, where it waits for that. */
 static zf_status_t publish(zf_instance_t *inst, const uint32_t *ids, uint32_t n, zf_error_t *err) {
-    zf_status_t st = n ? ZF_OK : zfi_at_fetch_merge(inst->run, 0, inst->run->n_params);
+    zf_status_t st = n ? ZF_OK : inst->run->publisher->fetch(inst->run, 0, inst->run->n_params);
     for (uint32_t i = 0; i < n && !st; i++) {
         uint32_t owner = inst->run->params[ids[i]].owner;
-        st = zfi_at_fetch_merge(inst->run, owner, owner + 1);
+        st = inst->run->publisher->fetch(inst->run, owner, owner + 1);
     }
     return zfi_hook_failed(inst, st, "param_fetch", "the device did not take the merge", err);
 }
@@ -64,7 +64,7 @@ zf_status_t zfi_param_fetch(zf_instance_t *inst, const uint32_t *ids, uint32_t n
         st = check_ids(inst, ids, n, "param_fetch", err);
     if (!st)
         st = zfi_stream_resolve(inst, given, "param_fetch", &stream, &is_host_thread, err);
-    if (!st && zfi_config_publishes_at_fetch(&inst->engine.config))
+    if (!st)
         st = publish(inst, ids, n, err);
     if (!st && zfi_shards_params(&inst->engine)) /* they become whole */
         st = zfi_hook_failed(inst, zfi_shards_fetch(inst->run, ids, n, &why), "param_fetch", why.message, err);

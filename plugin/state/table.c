@@ -146,16 +146,14 @@ static uint64_t n_counts(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 
 static void get_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     uint32_t *to = out;
-    const uint32_t *live =
-        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    const uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
     (void)step;
     for (uint64_t i = 0; i < n; i++)
         to[i] = io->rehearsal ? zfi_rehearsal_count(io->rehearsal, number, (uint32_t)(first + i)) : live[first + i];
 }
 
 static void put_n(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, const void *x) {
-    uint32_t *live =
-        io->run->hs.n + (zfi_is_mean(&io->run->engine->config) ? io->run->plan.matrices[number].channel_base : number);
+    uint32_t *live = io->run->hs.n + io->run->plan.matrices[number].count_base;
     (void)step;
     memcpy(live + first, x, n * sizeof *live);
 }
@@ -175,7 +173,7 @@ static uint64_t per_choosable(const zfi_state_shape_t *shape, const zfi_matrix_t
 
 static int has_selected(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->engine->config, io->run->clock.t + 1);
+    return io->run->plan.matrices[number].k > 0 && !zfi_is_warm_up(&io->run->clock, io->run->clock.t + 1);
 }
 
 static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -195,9 +193,8 @@ static void get_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
 }
 
 /* The lists of a matrix whose mask is filled: what is selected in rising order, and where what enters will lie. */
-static void list_selected(zfi_run_t *run, uint32_t number, const uint8_t *kinds) {
-    const zfi_matrix_t *matrix = &run->plan.matrices[number];
-    zfi_selection_t *sel = &run->sel;
+static void list_selected(const zfi_plan_t *plan, zfi_selection_t *sel, uint32_t number, const uint8_t *kinds) {
+    const zfi_matrix_t *matrix = &plan->matrices[number];
     uint32_t pos = 0, n = 0;
     for (uint32_t c = 0; c < matrix->n_channels; c++) {
         if (!kinds[c])
@@ -220,7 +217,7 @@ static void put_selected(zfi_state_io_t *io, uint32_t number, uint64_t step, uin
     memcpy(mask + first, values, n);
     if (first + n < matrix->n_channels)
         return; /* the lists are made when the mask is whole */
-    list_selected(io->run, number, mask);
+    list_selected(&io->run->plan, &io->run->sel, number, mask);
     for (uint32_t c = 0; c < matrix->n_channels; c++)
         mask[c] = mask[c] != ZFI_CHANNEL_DEFERRED;
 }
@@ -245,7 +242,7 @@ static uint64_t two_sums(const zfi_state_shape_t *shape, const zfi_matrix_t *mat
 }
 
 static int has_interval(zfi_state_io_t *io, uint32_t number, uint64_t step) {
-    return io->run->engine->config.is_interval_auto && has_selected(io, number, step);
+    return io->run->clock.pace.is_auto && has_selected(io, number, step);
 }
 
 static void get_interval(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
@@ -324,17 +321,17 @@ static void put_visible(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 }
 
 /* A close that waits for its publication, and the matrix is not left out of it (params_changed). */
-static const zfi_close_t *due_of(const zfi_run_t *run, uint32_t number) {
-    for (uint32_t i = 0; i < run->clock.n_due; i++)
-        if (run->clock.due[i].cohort == run->plan.matrices[number].cohort &&
-            run->clock.due[i].first_job >= run->clock.skip_publish_below[number])
-            return &run->clock.due[i];
+static const zfi_close_t *due_of(const zfi_plan_t *plan, const zfi_clock_t *clock, uint32_t number) {
+    for (uint32_t i = 0; i < clock->n_due; i++)
+        if (clock->due[i].cohort == plan->matrices[number].cohort &&
+            clock->due[i].first_job >= clock->skip_publish_below[number])
+            return &clock->due[i];
     return NULL;
 }
 
 static int has_publish(zfi_state_io_t *io, uint32_t number, uint64_t step) {
     (void)step;
-    return due_of(io->run, number) != NULL;
+    return due_of(&io->run->plan, &io->run->clock, number) != NULL;
 }
 
 static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *close, uint32_t chunk) {
@@ -344,7 +341,7 @@ static unsigned char *staged_chunk(const zfi_run_t *run, const zfi_close_t *clos
 
 static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n, void *out) {
     zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(run, number);
+    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
     size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;
@@ -359,7 +356,7 @@ static void get_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint
 static void put_publish(zfi_state_io_t *io, uint32_t number, uint64_t step, uint64_t first, uint64_t n,
                         const void *values) {
     zfi_run_t *run = io->run;
-    const zfi_close_t *close = due_of(run, number);
+    const zfi_close_t *close = due_of(&run->plan, &run->clock, number);
     size_t elem = zfi_dtype_nbytes(run->params[run->plan.matrices[number].param].dtype);
     zfi_piece_walk_t walk;
     zfi_piece_place_t place;

@@ -8,14 +8,13 @@ void zfi_selected_run_ahead(zfi_run_t *run, uint64_t t, uint32_t first, uint32_t
                                  .scalars = zfi_device_scalars(run, t),
                                  .first = first,
                                  .end = end,
-                                 .counts_only = zfi_is_warm_up(&run->engine->config, t)};
+                                 .counts_only = zfi_is_warm_up(&run->clock, t)};
     zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_RUN_AHEAD, &args, sizeof args));
 }
 
-void zfi_selected_show_entered(zfi_run_t *run, uint64_t choice_step) {
-    zfi_engine_t *engine = run->engine;
+void zfi_selected_show_entered(zfi_engine_t *engine, zfi_device_state_t *dev, uint64_t choice_step) {
     zfi_list_t *device = &engine->to_device;
-    zfi_enter_maps_args_t args = {.data = run->dev.data, .entering = zfi_device_entering(run)};
+    zfi_enter_maps_args_t args = {.data = dev->data, .entering = zfi_device_entering(dev)};
     zfi_list_add(device, zfi_op_wait(&engine->lines.entered, choice_step, &engine->count.stall_select_ns));
     zfi_list_add(device, zfi_op_launch(ZFI_KERNEL_SHOW_ENTERED, &args, sizeof args));
     zfi_list_add(device, zfi_op_signal(&engine->lines.shown, choice_step + 1));
@@ -25,6 +24,6 @@ void zfi_selected_round_moments(zfi_run_t *run, const zfi_close_t *close) {
     const zfi_cohort_plan_t *cohort = &run->plan.cohorts[close->cohort];
     zfi_round_moments_args_t args = {run->dev.data, cohort->first_matrix, cohort->n_matrices,
                                      zfi_rounding_key(close->step)};
-    if (run->engine->config.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
+    if (run->dev.head.moments != ZFI_MOMENTS_F32 && !close->is_warm_up) /* in warm-up nothing is selected */
         zfi_list_add(&run->engine->to_device, zfi_op_launch(ZFI_KERNEL_ROUND_MOMENTS, &args, sizeof args));
 }

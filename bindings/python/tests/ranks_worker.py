@@ -3,6 +3,7 @@
 ends the job. Every rank gets its slice of the global batch; the reference trains on all of it."""
 import copy
 import ctypes
+import gc
 import logging
 import os
 import shutil
@@ -167,6 +168,51 @@ def edited():
         assert difference < 2e-5, (stage, difference, name)
         assert_same_on_all_ranks(ours)
         opt.close()
+
+
+def taken_out():
+    """Its moments are gone when it is put back: refused by name, on every rank. Frozen instead it is AdamW's."""
+    for stage in STAGES:
+        (ours, opt), theirs = make({**SYNCHRONOUS, **stage}), mlp()
+        reference = torch.optim.AdamW(theirs.parameters(), **HYPER)
+        for step in range(9):
+            for model in (ours, theirs):
+                model[2].weight.requires_grad_(not 3 <= step < 6)
+                model[2].weight.grad = None
+            backward(ours, step)
+            opt.step()
+            opt.zero_grad()
+            loss_of(theirs, step).backward()
+            reference.step()
+            reference.zero_grad()
+        difference, name = worst(ours, theirs)
+        assert difference < 2e-5, (stage, difference, name)
+        taken = opt.param_groups[0]["params"].pop(2)
+        backward(ours, 9)
+        opt.step()
+        opt.param_groups[0]["params"].insert(2, taken)
+        backward(ours, 10)
+        raises(zfplugin.errors.StateError, '"2.weight" was taken out of the groups and put back', opt.step)
+        opt.param_groups[0]["params"].pop(2)
+        opt.step()
+        assert_same_on_all_ranks(ours)
+        opt.close()
+
+
+def dropped():
+    """Nobody brings what is on its way to the weights: it is said, also where the model's state_dict() had it."""
+    for gives_final in (False, True):
+        model, opt = make({**DEFERRED, **STAGES[1]})
+        for step in range(9):
+            backward(model, step)
+            opt.step()
+            opt.zero_grad()
+        if gives_final:
+            opt.export()
+        with unittest.TestCase().assertLogs("zfplugin", logging.WARNING) as said:
+            del opt
+            gc.collect()
+        assert "which the weights lack" in said.output[0], said.output
 
 
 def changed_after_backward():

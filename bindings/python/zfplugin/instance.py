@@ -278,7 +278,7 @@ class Instance:
         """Hooks are told the stream of now. What is no hook reads and writes memory at once: what was enqueued is done before."""
         if doing in _HOOKS:
             places.tell(self.stream, self.place.current())
-        elif doing in _RESTING or doing == "written":
+        elif doing in _RESTING or doing in ("written", "adopt"):
             self.place.finish()
 
     # ---- parameters --------------------------------------------------------------------------------------------------

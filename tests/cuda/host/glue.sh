@@ -37,13 +37,14 @@ if [ "$full" = --full ]; then
     exit "$failed"
 fi
 
-small="--data $out/data --model $out/encoder --steps 14 --batch 6 --max-tokens 10 --quiet"
+small="--data $out/data --model $out/encoder --steps 10 --batch 6 --max-tokens 10 --quiet"
 rate="--lr 3e-3"
 windows="--optimizer plugin --plugin $plugin --set zenflow.full_warm_up_rounds=3 --set zenflow.update_interval=3 --set zenflow.topk_ratio=0.1"
 
 # shellcheck disable=SC2086 # lists of words
 for dtype in fp32 bf16; do
     for how in adamw plugin; do
+        [ $dtype = fp32 ] || [ $how = plugin ] || continue
         optimizer=
         [ $how = adamw ] || optimizer=$windows
         "$host" $small $rate --dtype $dtype --dropout 0.1 $optimizer --out "$out/cpu-$dtype-$how.json" || fail "$dtype $how on the processor"
@@ -70,11 +71,11 @@ def largest(a, b):
     return max(abs(x - y) for x, y in zip(a, b))
 for one, other, bound in [("cpu-fp32-adamw", "own-fp32-adamw", 2e-6), ("cpu-fp32-plugin", "own-fp32-plugin", 2e-6),
                           ("cpu-fp32-plugin", "cublas-fp32-plugin", 2e-6), ("cpu-parts", "parts", 2e-6),
-                          ("cpu-bf16-adamw", "own-bf16-adamw", 2e-5), ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
+                          ("cpu-bf16-plugin", "own-bf16-plugin", 2e-5)]:
     a, b = losses(one), losses(other)
     gap = largest(a, b)
     print(f"{one}, {other}: largest gap {gap:.2g} of {len(a)} steps")
-    if not (len(a) == len(b) == 14 and gap <= bound):
+    if not (len(a) == len(b) == 10 and gap <= bound):
         sys.exit(f"{one}, {other}: gap {gap}, bound {bound}")
 for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adamw", "cpu-fp32-plugin", 1e-4)]:
     moved = largest(losses(one), losses(other))
@@ -84,7 +85,7 @@ for one, other, least in [("cpu-fp32-adamw", "untrained", 2e-3), ("cpu-fp32-adam
 EOF
 
 # shellcheck disable=SC2086
-there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 8 \
+there "$conform" glue --plugin "$plugin" --device cuda --data "$out/data" --model "$out/encoder" --seeds 1 --sync-seeds 1 --steps 3 \
     --batch 4 --max-tokens 10 --jobs 1 --out "$out/kept" >"$out/glue" 2>"$out/glue.err"
 [ $? -eq 3 ] || fail "glue: exit status is not 3: $(cat "$out/glue.err")"
 has "$out/glue" '^trained on .*products by cuBLAS' 'equal in every digit' 'on the device'

@@ -256,8 +256,14 @@ class ZenFlow(torch.optim.Optimizer):
         return self._state
 
     @state.setter
-    def state(self, _):
-        """torch's constructor puts an empty one here."""
+    def state(self, given):
+        """An empty one lets moments begin anew, as in torch, whose constructor puts one here."""
+        if self._binding is None or given is self._state:
+            return
+        if given:
+            self._state.refuse()
+        self._forget_copies()
+        self.params_changed(reset=True)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict):
@@ -267,7 +273,7 @@ class ZenFlow(torch.optim.Optimizer):
         self._forget_copies()
         names = moments.names_of(self._rule) if self._rule in ("adamw", "adam") or self._is_cut() else None
         checkpoint.check(self.param_groups, state_dict, names)
-        packed = state_dict.get(checkpoint.KEY)
+        packed = state_dict.get(checkpoint.KEY) if state_dict.get("state") else None  # emptied by hand: moments begin anew
         if packed is not None or state_dict.get("state"):
             self._refuse_shared("load_state_dict")
         if packed is not None:
