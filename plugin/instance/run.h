@@ -64,8 +64,7 @@ typedef struct zfi_step_row {
     uint32_t n_present, n_missing, first_missing; /* missing: had a gradient in every step before */
     int waits_for_down; /* the host keeps gradients until the report, so the report waits until they are copied */
     zfi_step_scalars_t scalars;  /* down */
-    zfi_step_scalars_t reported; /* the device, before stepped; ... */
-    uint64_t n_skipped;          /* ... steps skipped so far, this one included */
+    zfi_step_scalars_t reported; /* the device, before stepped */
 } zfi_step_row_t;
 
 /* ---- deliveries -------------------------------------------------------------------------------------------------- */
