@@ -5,7 +5,7 @@
 int zfi_guard_is_on(const zfi_device_state_t *dev) { return dev->head.digests != NULL; }
 
 int zfi_guard_checks(zfi_engine_t *engine, const zfi_device_state_t *dev) {
-    return zfi_guard_is_on(dev) && engine->config.on_overwrite != ZFI_OVERWRITE_ASK;
+    return zfi_guard_is_on(dev) && !zfi_checks_when_asked(engine);
 }
 
 /* Matrices listed_matrices[first, first + n). */
