@@ -21,7 +21,6 @@
     X(NODELETE, 3, "nodelete", "linked with -z nodelete")                                                              \
     X(STACK, 3, "stack", "no executable stack")                                                                        \
     X(TEXTREL, 3, "textrel", "no text relocations")                                                                    \
-    X(ABIDIFF, 4, "abidiff", "no difference that libabigail sees")                                                     \
     X(NEGOTIATE, 5, "negotiate", "negotiation chooses, refuses and repeats as written")                                \
     X(PURE, 5, "negotiate-pure", "negotiation starts no thread and leaves no file open")                               \
     X(TABLE, 5, "table", "the table has its size and every slot")                                                      \
@@ -60,7 +59,6 @@
     X(HOST_ABSENT, 5, "host-absent", "a host without log, extensions or with short tables is served")                  \
     X(CRASH, 5, "crash", "no probe crashed or hung")                                                                   \
     X(QUIET, 5, "quiet", "nothing is printed to stdout or stderr")                                                     \
-    X(MIXED, 6, "mixed", "hosts and plugins of every frozen version work together")                                    \
     X(COPIES, 7, "two-copies", "two copies of the file train independently in one process")                            \
     X(INSTANCES, 7, "two-instances", "two instances train independently")                                              \
     X(NAMES, 7, "same-names", "a library with the same helper names beside it does not interfere")                     \

@@ -305,8 +305,7 @@ static void lay_out_scratch(zfi_run_t *run, zfi_arena_t *arena) {
 }
 
 int zfi_memory_keeps_shown(const zfi_engine_t *engine) {
-    return engine->config.on_overwrite == ZFI_OVERWRITE_ASK && engine->device_type == ZF_DEVICE_CPU &&
-           !zfi_is_sharded(engine);
+    return zfi_checks_when_asked(engine) && engine->device_type == ZF_DEVICE_CPU && !zfi_is_sharded(engine);
 }
 
 static void lay_out_shown(const zfi_plan_t *plan, zfi_arena_t *arena, zfi_data_matrix_t *out) {
