@@ -10,6 +10,7 @@ void abi_slot_probes(abi_report_t *report, const abi_env_t *env);  /* NULLs, siz
 void abi_case_probes(abi_report_t *report, const abi_env_t *env);  /* abi_cases.def */
 void abi_training_probes(abi_report_t *report, const abi_env_t *env);  /* reports, poll, NaN gradients, allocations */
 void abi_host_probes(abi_report_t *report, const abi_env_t *env);      /* what hosts got wrong */
+void abi_layer_probes(abi_report_t *report, const abi_env_t *env);     /* some matrices of a stacked parameter */
 void abi_isolation_probes(abi_report_t *report, const abi_env_t *env); /* proof 7 */
 
 /* The child of the probe of allocations, in a process that preloads zf_count_alloc.so: its findings go to fd. Returns

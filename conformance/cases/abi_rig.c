@@ -16,15 +16,15 @@ const char abi_rig_config[] =
 /* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static const zf_plugin_t *negotiate(abi_probe_t *probe, zf_plugin_negotiate_fn entry) {
-    uint32_t abis[] = {ZF_ABI_0_1};
+    uint32_t abis[] = {ZF_ABI_0_2};
     zf_error_t err = {.struct_size = sizeof err};
     zf_bootstrap_t boot = {
         .struct_size = sizeof boot, .magic = ZF_BOOTSTRAP_MAGIC, .abis = abis, .n_abis = 1, .error = &err};
     int32_t st = entry(&boot);
     if (!abi_check(probe, ABI_RULE_NEGOTIATE, st == 0 && boot.plugin != NULL, "status %d: %s", st, err.message))
         return NULL;
-    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_1, "chose %#x of %#x", boot.chosen_abi,
-              ZF_ABI_0_1);
+    abi_check(probe, ABI_RULE_NEGOTIATE, boot.chosen_abi == ZF_ABI_0_2, "chose %#x of %#x", boot.chosen_abi,
+              ZF_ABI_0_2);
     return boot.plugin;
 }
 
@@ -262,6 +262,7 @@ static zf_status_t start(abi_rig_t *rig, abi_stage_t stage, zf_error_t *err) {
 }
 
 int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     zf_error_t err = {.struct_size = sizeof err};
     zf_status_t st;
     if (!has_slots(rig->table))
@@ -277,7 +278,7 @@ int abi_rig_start(abi_rig_t *rig, abi_stage_t stage) {
         return 0;
     if (stage == ABI_QUIESCED) {
         abi_host_enter(&rig->host);
-        st = rig->table->quiesce(rig->instance, ZF_QUIESCE_DRAIN, &err);
+        st = rig->table->quiesce(rig->instance, &drain, &err);
         abi_host_leave(&rig->host);
         return abi_check(rig->probe, ABI_RULE_VALID, st == ZF_OK, "quiesce(DRAIN) returned %d: %s", st, err.message);
     }
@@ -289,7 +290,7 @@ void abi_rig_end(abi_rig_t *rig) {
         return;
     abi_try(rig->probe, "destroy");
     abi_host_enter(&rig->host);
-    rig->table->destroy(rig->instance);
+    rig->table->destroy(rig->instance, NULL);
     abi_host_leave(&rig->host);
     rig->instance = NULL;
 }

@@ -27,6 +27,7 @@ int abi_check_plugin(abi_report_t *report, const abi_env_t *env, const char **wh
     abi_case_probes(report, env);
     abi_training_probes(report, env);
     abi_host_probes(report, env);
+    abi_layer_probes(report, env);
     abi_isolation_probes(report, env);
     return 0;
 }

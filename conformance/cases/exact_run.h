@@ -34,6 +34,8 @@ typedef struct zx_run {
     uint32_t damage;
     zx_rng_t questions; /* exact_ask.c */
     zx_rng_t exports;   /* exact_compare.c */
+    zx_rng_t layers;    /* exact_layers.c */
+    zx_rng_t ranges;    /* ..., the same on every rank */
     /* exact_edit.c: what the host wrote before a step that does not wait; NULL: nothing */
     void *edited;
     uint32_t edited_param;

@@ -88,7 +88,7 @@ static void open_host(host_t *host, const zf_loader_t *loader, uint32_t rank, ui
 }
 
 static void close_host(host_t *host) {
-    host->zf->destroy(host->instance);
+    host->zf->destroy(host->instance, NULL);
     zp_model_free(&host->model);
     free(host->params);
     free(host->grads);
@@ -104,6 +104,7 @@ static uint64_t step(host_t *host, uint32_t number) {
                                  .elem_size = sizeof hyper,
                                  .stream = &host->stream};
     zf_stats_t before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    const zf_quiesce_args_t drain = {.struct_size = sizeof drain, .mode = ZF_QUIESCE_DRAIN};
     zf_error_t err = {.struct_size = sizeof err};
 
     zp_model_fill_gradients(&host->model, number);
@@ -116,7 +117,7 @@ static uint64_t step(host_t *host, uint32_t number) {
               &err);
     }
     check(host->zf->step(host->instance, &args, NULL, &err), "step", &err);
-    check(host->zf->quiesce(host->instance, ZF_QUIESCE_DRAIN, &err), "quiesce", &err);
+    check(host->zf->quiesce(host->instance, &drain, &err), "quiesce", &err);
     check(host->stats->read(host->instance, &after, &err), "read", &err);
     return after.replay_elems - before.replay_elems;
 }

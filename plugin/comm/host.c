@@ -197,10 +197,11 @@ static zf_status_t timed_out(const zfi_comm_t *comm, const zfi_exchange_t *excha
         *exchange->out_late = late;
     if (late != ZF_NO_ID)
         snprintf(who, sizeof who, "rank %" PRIu32, late);
-    return zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
-                            "%s has not come to %s within %" PRIu64 " ms ([host] deadline_ms, less an eighth): it is "
-                            "dead, stopped, late, or does something else (this is %s)",
-                            who, name, comm->env.timeout_ns / 1000000, self);
+    zfi_error_scoped(err, ZF_ERR_TIMEOUT, ZF_SCOPE_INSTANCE, 0, "ranks",
+                     "%s has not come to %s within %" PRIu64 " ms ([host] deadline_ms, less an eighth): it is "
+                     "dead, stopped, late, or does something else (this is %s)",
+                     who, name, comm->env.timeout_ns / 1000000, self);
+    return zfi_error_on_rank(err, ZF_ERR_TIMEOUT, late);
 }
 
 static void give_up(zfi_comm_t *comm, uint64_t request) {

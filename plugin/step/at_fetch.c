@@ -3,7 +3,7 @@
  *
  * What is left of each publication is counted in segments. Once none is left of all publications up to one, the device
  * stream signals `merged` behind the last of their merges, and the up stream may reuse their places of the ring.
- * Cost: per fetch one launch for each bucket and close that the parameter has a part in; nothing where nothing waits.
+ * Cost: per fetch one launch for each bucket and close that what is fetched has a part in; nothing where nothing waits.
  */
 #include "step/at_fetch.h"
 
@@ -25,7 +25,7 @@ void zfi_at_fetch_keep(zfi_run_t *run, const zfi_close_t *close) {
         return;
     if (clock->n_due == 0) {
         run->unfetched.merged = close->first_job;
-        memset(run->unfetched.is_done, 0, run->n_params);
+        memset(run->unfetched.is_done, 0, run->plan.n_matrices);
     }
     clock->due[clock->n_due++] = *close;
     for (uint32_t i = 0; i < close->n_chunks; i++)
@@ -129,7 +129,7 @@ static void merge_part(zfi_run_t *run, const part_t *part) {
     }
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
+/* ---- matrices ---------------------------------------------------------------------------------------------------- */
 
 /* The first chunk of a close that is numbered `number` or higher. */
 static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, uint32_t number) {
@@ -146,12 +146,26 @@ static uint32_t lower_bound(const zfi_plan_t *plan, const zfi_close_t *close, ui
     return first;
 }
 
-/* Parameters [first, end) in one close; *out_n chunks, 0 where they have no part in it. */
+/* The first segment of a matrix numbered `matrix` or higher: segments follow each other by matrix. */
+static uint32_t first_segment(const zfi_plan_t *plan, uint32_t matrix) {
+    uint32_t first = 0, n = plan->n_segments;
+    while (n) {
+        uint32_t half = n / 2;
+        if (plan->segments[first + half].matrix < matrix) {
+            first += half + 1;
+            n -= half + 1;
+        } else {
+            n = half;
+        }
+    }
+    return first;
+}
+
+/* Matrices [first, end) in one close; n = 0 where they have no part in it. */
 static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t first, uint32_t end) {
-    const zfi_plan_t *plan = &run->plan; /* segments follow each other by parameter */
-    part_t part = {.close = close,
-                   .first_segment = run->params[first].first_ref,
-                   .end_segment = end < run->n_params ? run->params[end].first_ref : plan->n_segments};
+    const zfi_plan_t *plan = &run->plan;
+    part_t part = {
+        .close = close, .first_segment = first_segment(plan, first), .end_segment = first_segment(plan, end)};
     if (part.first_segment == part.end_segment)
         return part;
     part.at = lower_bound(plan, close, plan->segments[part.first_segment].chunk);
@@ -159,8 +173,8 @@ static part_t part_of(const zfi_run_t *run, const zfi_close_t *close, uint32_t f
     return part;
 }
 
-/* Parameters [first, end), none of which is done. */
-static zf_status_t merge_params(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
+/* Matrices [first, end), none of which is done. */
+static zf_status_t merge_matrices(zfi_run_t *run, uint32_t first, uint32_t end, int is_checked) {
     zf_status_t st;
     for (uint32_t i = 0; i < run->clock.n_due && !is_checked; i++)
         zfi_guard_check_close(run, &run->clock.due[i], first, end);
@@ -189,7 +203,7 @@ static zf_status_t merge(zfi_run_t *run, uint32_t first, uint32_t end, int is_ch
         if (next == first)
             next++;
         else
-            st = merge_params(run, first, next, is_checked);
+            st = merge_matrices(run, first, next, is_checked);
     }
     return st;
 }
@@ -200,20 +214,26 @@ zf_status_t zfi_at_fetch_rest(zfi_run_t *run, int is_checked) {
     zf_status_t st;
     if (!zfi_config_publishes_at_fetch(&run->engine->config))
         return ZF_OK;
-    st = merge(run, 0, run->n_params, is_checked);
+    st = merge(run, 0, run->plan.n_matrices, is_checked);
     if (zfi_is_sharded(run->engine))
         zfi_values_end(run);
     run->clock.n_due = 0;
     return st;
 }
 
-zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t param) {
-    if (!zfi_config_publishes_at_fetch(&run->engine->config) || !run->clock.n_due || run->unfetched.is_done[param])
-        return ZF_OK;
+static void drop_matrix(zfi_run_t *run, uint32_t number) {
     for (uint32_t i = 0; i < run->clock.n_due && !zfi_is_sharded(run->engine); i++) {
-        part_t part = part_of(run, &run->clock.due[i], param, param + 1);
+        part_t part = part_of(run, &run->clock.due[i], number, number + 1);
         end_part(run, &part);
     }
-    run->unfetched.is_done[param] = 1;
+    run->unfetched.is_done[number] = 1;
+}
+
+zf_status_t zfi_at_fetch_drop(zfi_run_t *run, uint32_t first, uint32_t end) {
+    if (!zfi_config_publishes_at_fetch(&run->engine->config) || !run->clock.n_due)
+        return ZF_OK;
+    for (uint32_t i = first; i < end; i++)
+        if (!run->unfetched.is_done[i])
+            drop_matrix(run, i);
     return zfi_send(run->engine);
 }

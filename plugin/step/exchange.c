@@ -31,10 +31,9 @@ static zf_status_t read_tile(zfi_run_t *run, const zfi_matrix_t *matrix, const z
     return zfi_state_put(run, ZFI_STATE_W, tile->matrix, tile->matrix_offset, tile->n_elems, w);
 }
 
-zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[id];
+zf_status_t zfi_exchange_read_masters(zfi_run_t *run, uint32_t first, uint32_t end) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++) {
+    for (uint32_t i = first; i < end && !st; i++) {
         const zfi_matrix_t *matrix = &run->plan.matrices[i];
         for (uint32_t k = matrix->first_tile; k < matrix->first_tile + matrix->n_tiles && !st; k++)
             st = read_tile(run, matrix, &run->plan.tiles[k]);
@@ -148,10 +147,9 @@ static zf_status_t reload_matrix(zfi_run_t *run, uint32_t number) {
     return st;
 }
 
-zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t id) {
-    const zfi_param_t *param = &run->params[id];
+zf_status_t zfi_exchange_reload_selected(zfi_run_t *run, uint32_t first, uint32_t end) {
     zf_status_t st = ZF_OK;
-    for (uint32_t i = param->first_matrix; i < param->first_matrix + param->n_matrices && !st; i++)
+    for (uint32_t i = first; i < end && !st; i++)
         st = reload_matrix(run, i);
     return st;
 }

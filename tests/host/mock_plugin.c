@@ -44,7 +44,8 @@ static zf_status_t mock_create(const zf_create_args_t *args, zf_instance_t **out
     return *out_instance != NULL ? ZF_OK : ZF_ERR_MEMORY;
 }
 
-static void mock_destroy(zf_instance_t *self) {
+static void mock_destroy(zf_instance_t *self, const zf_destroy_args_t *args) {
+    (void)args;
     if (self == NULL)
         return;
     if (self->adamw != NULL)
@@ -87,9 +88,9 @@ static zf_status_t mock_bind(zf_instance_t *self, const zf_param_decl_t *decls, 
     return host_adamw_create(&self->params, &self->adamw, NULL) == 0 ? ZF_OK : ZF_ERR_MEMORY;
 }
 
-static zf_status_t mock_params_changed(zf_instance_t *self, const uint32_t *ids, uint32_t n, uint32_t flags,
-                                       zf_error_t *err) {
-    (void)self, (void)ids, (void)n, (void)flags;
+static zf_status_t mock_params_changed(zf_instance_t *self, const zf_param_item_t *items, uint32_t n,
+                                       uint32_t elem_size, uint32_t flags, zf_error_t *err) {
+    (void)self, (void)items, (void)n, (void)elem_size, (void)flags;
     return refuse(err, ZF_ERR_STATE, "not in the mock");
 }
 
@@ -137,12 +138,12 @@ static void publish(zf_instance_t *self, uint32_t id) {
     self->has_new_value[id] = 0;
 }
 
-static zf_status_t mock_param_fetch(zf_instance_t *self, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                    zf_fence_t *out_ready, zf_error_t *err) {
-    if (n == 0 || stream->kind != ZF_STREAM_HOST_THREAD)
-        return refuse(err, ZF_ERR_ARGUMENT, "the mock wants ids and the host's thread");
+static zf_status_t mock_param_fetch(zf_instance_t *self, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                    const zf_stream_t *stream, zf_fence_t *out_ready, zf_error_t *err) {
+    if (n == 0 || elem_size != sizeof *items || stream->kind != ZF_STREAM_HOST_THREAD)
+        return refuse(err, ZF_ERR_ARGUMENT, "the mock wants items and the host's thread");
     for (uint32_t i = 0; i < n; i++)
-        publish(self, ids[i]);
+        publish(self, items[i].id);
     *out_ready = (zf_fence_t){.struct_size = sizeof *out_ready,
                               .kind = ZF_FENCE_HOST_COUNTER,
                               .counter = &self->counter,
@@ -150,15 +151,15 @@ static zf_status_t mock_param_fetch(zf_instance_t *self, const uint32_t *ids, ui
     return ZF_OK;
 }
 
-static zf_status_t mock_param_release(zf_instance_t *self, const uint32_t *ids, uint32_t n, const zf_stream_t *stream,
-                                      zf_error_t *err) {
-    (void)self, (void)ids, (void)n, (void)stream, (void)err;
+static zf_status_t mock_param_release(zf_instance_t *self, const zf_param_item_t *items, uint32_t n, uint32_t elem_size,
+                                      const zf_stream_t *stream, zf_error_t *err) {
+    (void)self, (void)items, (void)n, (void)elem_size, (void)stream, (void)err;
     return ZF_OK;
 }
 
-static zf_status_t mock_quiesce(zf_instance_t *self, int32_t mode, zf_error_t *err) {
+static zf_status_t mock_quiesce(zf_instance_t *self, const zf_quiesce_args_t *args, zf_error_t *err) {
     (void)err;
-    for (uint32_t i = 0; mode == ZF_QUIESCE_FLUSH && i < self->params.n; i++)
+    for (uint32_t i = 0; args->mode == ZF_QUIESCE_FLUSH && i < self->params.n; i++)
         publish(self, i);
     return ZF_OK;
 }
@@ -181,7 +182,7 @@ static const void *mock_get_extension(const char *id) {
 }
 
 static const zf_plugin_t mock_plugin = {.struct_size = sizeof(zf_plugin_t),
-                                        .abi = ZF_ABI_0_1,
+                                        .abi = ZF_ABI_0_2,
                                         .describe = mock_describe,
                                         .create = mock_create,
                                         .destroy = mock_destroy,
@@ -197,7 +198,7 @@ static const zf_plugin_t mock_plugin = {.struct_size = sizeof(zf_plugin_t),
                                         .get_extension = mock_get_extension};
 
 int32_t zf_plugin_negotiate(zf_bootstrap_t *bootstrap) {
-    bootstrap->chosen_abi = ZF_ABI_0_1;
+    bootstrap->chosen_abi = ZF_ABI_0_2;
     bootstrap->plugin = &mock_plugin;
     return ZF_OK;
 }

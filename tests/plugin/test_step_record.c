@@ -99,7 +99,7 @@ START_TEST(records_add_up_to_the_counters) {
         zf_step_record_t got = record_of(t, ZF_OK);
         COUNTERS(ADD);
     }
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     before = zt_rig_stats(&rig);
     COUNTERS(BELOW);
     ck_assert(sum.replay_elems > 0 && sum.replay_ns > 0 && sum.up_publish_nbytes > 0 && sum.reselects > 0);
@@ -148,7 +148,7 @@ START_TEST(lateness_follows_later) {
     zt_rig_open(&rig, config, 0);
     for (int i = 0; i < 20; i++)
         zt_rig_step(&rig);
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_int_eq(record_of(20, ZF_OK).has_lateness, 0);
     ck_assert_int_eq(record_of(12, ZF_OK).has_lateness, 1);
     for (uint32_t g = 0; g < ZT_MAX_GROUPS; g++) {
@@ -206,7 +206,7 @@ START_TEST(a_queue_finishes_later) {
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 2);
     deliver_all(0);
     ZT_OK(&rig, zt_rig_submit(&rig, 0, &report));
-    ZT_OK(&rig, rig.zf->quiesce(rig.inst, ZF_QUIESCE_DRAIN, &rig.err));
+    ZT_OK(&rig, zt_quiesce(&rig, ZF_QUIESCE_DRAIN));
     ck_assert_uint_eq(record_of(0, ZF_OK).step, 3);
     zt_rig_end(&rig);
 }
