@@ -233,6 +233,8 @@ zf_status_t abi_args_call(abi_args_t *a) {
     int handle = abi_args_find(a, "handle");
     abi_host_enter(&a->rig->host);
     st = abi_slot_call(a->table, &a->slot, a->v, NULL);
+    if (strcmp(a->slot.entry->name, "destroy") == 0 && a->v[0].p)
+        a->rig->instance = NULL;
     if (st >= 0 && handle >= 0 && a->v[handle].p) {
         void *created;
         memcpy(&created, a->v[handle].p, sizeof created);

@@ -592,7 +592,7 @@ static zf_status_t inspect_read(zf_instance_t *instance, uint32_t id, zf_inspect
     zf_status_t st = need(instance, err);
     const mock_param_t *p;
     if (!st)
-        st = check_ids(instance, &id, 1, err);
+        st = check_param(instance, &(zf_param_item_t){.id = id}, err);
     if (!st && !out)
         st = mock_fail(err, ZF_ERR_ARGUMENT, "out is NULL");
     if (!st)
@@ -662,7 +662,7 @@ __attribute__((visibility("default"))) int32_t zf_plugin_negotiate(zf_bootstrap_
             boot->plugin = &table;
             return ZF_OK;
         }
-    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.1",
+    return mock_fail(boot->error, ZF_ERR_ABI, "the host serves %u.%u (%u ABIs), this plugin 0.2",
                      ZF_ABI_MAJOR(boot->abis[0]), ZF_ABI_MINOR(boot->abis[0]), boot->n_abis);
 }
 

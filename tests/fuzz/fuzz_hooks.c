@@ -305,8 +305,8 @@ static zf_param_item_t draw_item(machine_t *to) {
     if (fuzz_seldom(&to->in, 4)) {
         item.first_batch = fuzz_below(&to->in, 4);
         item.n_batches = fuzz_below(&to->in, 4);
-        item.flags = fuzz_seldom(&to->in, 64);
-        item.reserved0 = fuzz_seldom(&to->in, 64);
+        item.flags = (uint32_t)fuzz_seldom(&to->in, 64);
+        item.reserved0 = (uint32_t)fuzz_seldom(&to->in, 64);
     }
     return item;
 }
